@@ -10,9 +10,9 @@ import numpy as np
 IMAGE, PATCH, CHANNELS = 112, 14, 3
 EMBEDDING, FEED_FORWARD, LAYERS, HEADS = 256, 512, 2, 4
 PATCHES = (IMAGE // PATCH) ** 2
-# Products with stored weights that an image takes: six of each layer but the last, whose result LLaVA
+# Matmuls with stored weights that an image takes: six of each layer but the last, whose result LLaVA
 # does not take, and the projector's.
-PRODUCTS = 6 * (LAYERS - 1) + 2
+MATMULS = 6 * (LAYERS - 1) + 2
 # Of the same layers.
 ATTENTION = LAYERS - 1
 

@@ -45,13 +45,13 @@ class Stats(dict[str, float]):
 
     @property
     def computed(self) -> dict[str, int]:
-        """Products by the precisions that they were computed in. None may have failed."""
+        """Matmuls by the precisions that they were computed in. None may have failed."""
         assert self["matmuls failed"] == 0, self.text
         rows = ((k.removeprefix(COMPUTED), int(v)) for k, v in self.items() if COMPUTED in k)
-        return {precision: products for precision, products in rows if products}
+        return {precision: matmuls for precision, matmuls in rows if matmuls}
 
     @property
-    def products(self) -> int:
+    def matmuls(self) -> int:
         return sum(self.computed.values())
 
     @property
@@ -61,10 +61,10 @@ class Stats(dict[str, float]):
         return int(self["attention nodes computed"])
 
     def offloaded(self, precision: str = "") -> int:
-        """The number of products, in `precision` or any: at least one, with a job behind it."""
-        products = self.computed.get(precision, 0) if precision else self.products
-        assert products and self["jobs"] > 0, f"no product in {precision or 'any'}:\n{self.text}"
-        return products
+        """The number of matmuls, in `precision` or any: at least one, with a job behind it."""
+        matmuls = self.computed.get(precision, 0) if precision else self.matmuls
+        assert matmuls and self["jobs"] > 0, f"no matmul in {precision or 'any'}:\n{self.text}"
+        return matmuls
 
     def check_times(self) -> None:
         """There was time in each part of the work: what a device did is measured on a real one, and

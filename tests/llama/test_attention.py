@@ -20,8 +20,8 @@ OURS = {"GGML_ROCKET_ATTENTION": "auto"}
 OFF = {"GGML_ROCKET_ATTENTION": "0"}
 EXCLUDED = "declined: attention excluded by GGML_ROCKET_ATTENTION"
 FEW = "declined: attention of few rows"
-# Without flash attention llama.cpp has two products a layer instead.
-PRODUCTS = "declined: attention without flash attention (-fa off)"
+# Without flash attention llama.cpp has two matmuls a layer instead.
+MATMULS = "declined: attention without flash attention (-fa off)"
 ADVICE = "flash attention is off"
 # Mean KL divergence from the CPU of a model in F16, nats a token: what differs are the orders of
 # sums, and the 16 bits that logits are kept with.
@@ -40,7 +40,7 @@ def test_attention(reference, seen):
     assert [run.stats.attention for run in runs.values()] == [LAYERS, 0]
     auto, off = (run.stats for run in runs.values())
     assert auto[FEW] > 0 and not auto[EXCLUDED] and off[EXCLUDED] > 0
-    assert auto.products == off.products
+    assert auto.matmuls == off.matmuls
     verified = dict(env=OURS | {"GGML_ROCKET_VERIFY": "1"}, log="verified ")
     lines = text.run("-v", **verified).lines("verified ", " heads, ")
     errors = [float(line.rpartition("NMSE ")[2]) for line in lines]
@@ -49,8 +49,8 @@ def test_attention(reference, seen):
     seen(f"{auto.attention} nodes, NMSE {max(errors)}, {agreements}")
 
 
-def test_attention_in_products(reference, seen):
-    """Without flash attention both products of a layer are ours from as many rows on as the user says,
+def test_attention_in_matmuls(reference, seen):
+    """Without flash attention both matmuls of a layer are ours from as many rows on as the user says,
     else where that pays by the model; where not, a reason is counted. One warning says what would be
     faster, and the text is the same."""
     text = reference(MODEL, PROMPT, 24)
@@ -62,13 +62,13 @@ def test_attention_in_products(reference, seen):
     }
     agreements = {name: text.judge(run.generated) for name, run in runs.items()}
     wanted, auto, never = (run.stats for run in runs.values())
-    assert wanted.products == never.products + 2 * LAYERS
+    assert wanted.matmuls == never.matmuls + 2 * LAYERS
     # Heads of this size do not pay.
-    assert auto[PRODUCTS] > 0 and never[EXCLUDED] > 0, auto.text + never.text
+    assert auto[MATMULS] > 0 and never[EXCLUDED] > 0, auto.text + never.text
     for stats in (wanted, auto, never):
         assert not stats.attention and stats["matmuls failed"] == 0
     assert [len(run.lines("ROCKET: ", ADVICE)) for run in runs.values()] == [1, 1, 0]
-    seen(f"{2 * LAYERS} of {wanted.products} matmuls, {agreements}")
+    seen(f"{2 * LAYERS} of {wanted.matmuls} matmuls, {agreements}")
 
 
 def batches(stock, seen, options: list[object], chunks: int = 2) -> list[dict]:
@@ -163,7 +163,7 @@ def test_attention_of_slots(stock, reference, seen):
 # Tokens of a context that is shifted, and tokens written: it is full twice. Of the three models this
 # one's text has no tie up to there.
 SHIFTED, WRITTEN, WRITER = 256, 340, "tiny-54"
-# All products and all attention, those of single tokens too.
+# All matmuls and all attention, those of single tokens too.
 EVERY_ROW = {"GGML_ROCKET_MIN_M": "1", "GGML_ROCKET_ATTENTION": "1"}
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""ggml's own comparison of backends, on the products and attention that we take."""
+"""ggml's own comparison of backends, on the matmuls and attention that we take."""
 
 import csv
 import math
@@ -11,7 +11,7 @@ import pytest
 
 from options import HERE, OPTIONS, External
 
-# At most four digits of rows: the one product left out has 2 105 344 rows and takes 400 MB, which
+# At most four digits of rows: the one matmul left out has 2 105 344 rows and takes 400 MB, which
 # the software model has no use for.
 ROWS = "n=[0-9]{1,4},"
 # Operation, GGML_ROCKET_PRECISION and cases of the ordinary check.
@@ -19,7 +19,7 @@ PARTS = [
     # Each way to decode weights and to compute once. Other types are decoded by ggml too, and
     # computed like these.
     ("MUL_MAT", "auto", f"type_a=(f32|f16|bf16|q8_0|q4_K|iq1_m),type_b=f32,m=[0-9]+,{ROWS}"),
-    # The same for products whose rows choose their weights. Those with thousands of output
+    # The same for matmuls whose rows choose their weights. Those with thousands of output
     # channels take the software model minutes each.
     ("MUL_MAT_ID", "auto", "type_a=(f16|q4_K),type_b=f32,.*,m=[0-9]{1,3},"),
     # What `auto` leaves to FP16 or computes in INT8 for some sizes only: both types that lie in
@@ -110,7 +110,7 @@ def compare(stock, seen) -> Callable[..., None]:
         failed = [line for line in output.text.splitlines() if FAILED.search(line)]
         assert passed == all_cases and output.status == 0, f"{passed}/{all_cases}: {failed[:5]}"
         stats = output.stats
-        computed = stats.attention if operation == "FLASH_ATTN_EXT" else stats.products
+        computed = stats.attention if operation == "FLASH_ATTN_EXT" else stats.matmuls
         assert computed >= all_cases, "not all of it was ours"
         if precision != "auto":
             assert set(stats.computed) == {"int8-hadamard"}

@@ -45,7 +45,7 @@ def pair(stock: Stock, model: Path, ours: bool) -> tuple[float, float, float]:
     """User time of a token, without start and load, by two lengths; and wall and CPU time of all
     but the tokens. Seconds."""
     (short, _), (long, stats) = (bench(stock, model, ours, 0, count) for count in (SHORT, LONG))
-    assert not ours or stats.products == 0, "products of tokens"
+    assert not ours or stats.matmuls == 0, "matmuls of tokens"
 
     def rest(*kinds: str) -> tuple[float, float]:
         of_short, of_long = (sum(run[kind] for kind in kinds) for run in (short, long))

@@ -86,7 +86,7 @@ def test_best_of_n(stock, seen):
         stats = server.stop().stats
     # A prompt has more rows than that; and there were others.
     assert stats.offloaded("fp16") > FEW * FEW_ANSWERS, stats.text
-    seen(f"{stats.products} matmuls; {'; '.join(found)}")
+    seen(f"{stats.matmuls} matmuls; {'; '.join(found)}")
 
 
 def groups(answers: list[Answer], n: int) -> list[list[Answer]]:

@@ -138,5 +138,5 @@ def test_node(stock, seen):
     command = ["node", script, stock.full("plain"), PROMPT, 16, THREADS]
     without, ours, stats = both(stock, command, directory)
     assert ours == without
-    products, tokens = stats.offloaded("fp16"), len(ours["tokens"])
-    seen(f"under node {version}: {products} matmuls, the same {tokens} tokens")
+    matmuls, tokens = stats.offloaded("fp16"), len(ours["tokens"])
+    seen(f"under node {version}: {matmuls} matmuls, the same {tokens} tokens")

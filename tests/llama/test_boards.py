@@ -101,7 +101,7 @@ def no_spare_bank(profile: dict[str, Any]) -> None:
 @pytest.mark.check("boards")
 @pytest.mark.on_request
 def test_wrong_first_task_runs_again(reference, tmp_path, seen):
-    """A profile allows INT8 reuse on a board where that is garbage: the product is computed again
+    """A profile allows INT8 reuse on a board where that is garbage: the matmul is computed again
     without it, and the text is right."""
     board = "int8-reuse=garbage"
     profile = changed(first(board, tmp_path), reuse_always)
@@ -125,9 +125,9 @@ BATCH = ["-b", "128", "-ub", "128"]
 @pytest.mark.on_request
 def test_distrusted_precision(stock, tmp_path, seen):
     """A profile leaves INT8 features no bank to spare on a board that needs one, and nothing can
-    be done about it: the CPU computes that product and all later ones, and no request fails.
+    be done about it: the CPU computes that matmul and all later ones, and no request fails.
     llama.cpp asks what the backend supports when it makes a graph, and makes none for a batch like
-    the last one: there our backend has the CPU compute its products."""
+    the last one: there our backend has the CPU compute its matmuls."""
     board = "int8-slack-bank=needed"
     profile = changed(first(board, tmp_path), no_spare_bank)
     env = played(board, profile, PRECISION="w8a8-hadamard")

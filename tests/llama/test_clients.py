@@ -35,9 +35,9 @@ def ask(stock, reference, seen) -> Callable[..., None]:
             start = lambda count: Server(stock, model, "-np", str(count), ours=True)
             servers = [running.enter_context(start(count)) for count in slots]
             answers = list(clients.map(client, servers * (3 - len(servers)), texts))
-            products = [server.stop().stats.offloaded("fp16") for server in servers]
+            matmuls = [server.stop().stats.offloaded("fp16") for server in servers]
         judged = [text.judge(each) for text, of in zip(texts, answers) for each in of]
-        seen(f"{products} matmuls in FP16; {', '.join(judged)}")
+        seen(f"{matmuls} matmuls in FP16; {', '.join(judged)}")
 
     return ask
 

@@ -106,7 +106,7 @@ def test_tensor_split(stock, seen):
     seen(str(ends(True)))
 
 
-# On the software model with one core at 1 MHz the jobs of the third kind of product of the tiny
+# On the software model with one core at 1 MHz the jobs of the third kind of matmul of the tiny
 # model take longer than the 200 ms that its driver gives a job: of a prompt of 1842 tokens, all in
 # one batch, jobs of 256 x 256 weights take 135 ms, and of 256 x 768 325 ms.
 SLOW = {"GGML_ROCKET_DEVICE": "model:clock=1,cores=1,job-limit=200"}

@@ -30,13 +30,13 @@ WHEEL_ARCH = {"amd64": "x86_64", "arm64": "aarch64"}[OPTIONS.arch]
 OWN, LENT = "own in .*: .* good", "lent in .*: .* good"
 EXPECTED = {
     # The last after the backend was loaded again.
-    "product": ["F16 own in CPU: .* good", f"F16 {LENT}", f"Q8_0 {OWN}", f"Q8_0 {LENT}"]
+    "matmul": ["F16 own in CPU: .* good", f"F16 {LENT}", f"Q8_0 {OWN}", f"Q8_0 {LENT}"]
     + [f"Q4_0 {OWN}", f"Q4_K {OWN}", "F16 own in CPU: .* good"],
     "attention": [".* good"],
     "feature": ["DEVICE = .*", "PRECISION = .*", "MIN_M = .*"],
     # Those of the backend: as many as were set, and none when it is freed.
     "threads": ["1 of 1", "3 of 3", "0 of 0"],
-    # Before the second of two products, and not when the callback is gone.
+    # Before the second of two matmuls, and not when the callback is gone.
     "abort": ["after 2: aborted", "after 0: computed"],
     # Weights of before, with the backend unloaded.
     "left": ["on_cpu good"],
@@ -51,9 +51,9 @@ class Host:
     ggml: str = ""  # as its `ggml_version` says; Debian's says it in a file's name
     package: str = ""  # npm's version of node-llama-cpp
     wheel: str = ""  # PyPI's package, and its version
-    precision: str = "auto"  # GGML_ROCKET_PRECISION, and what products may be computed in
+    precision: str = "auto"  # GGML_ROCKET_PRECISION, and what matmuls may be computed in
     computed: tuple[str, ...] = ("fp16", "int8-hadamard")
-    # Normalised mean square error that products may have against the CPU's. With `auto` it is
+    # Normalised mean square error that matmuls may have against the CPU's. With `auto` it is
     # where ggml's own tests draw the line, with others about twice what is seen; numbers that have
     # nothing to do with the CPU's are 1 to 2 apart from them.
     limit: float = 5e-4
@@ -173,7 +173,7 @@ def fetch_wheel(package: str) -> Path:
 # are 224 KiB, so that one lost in each round is 12544; the C library's own reserves for threads
 # come to some thousand.
 GROWTH = 8192
-# Open files that it may have more of by then: working buffers are kept for as many products as
+# Open files that it may have more of by then: working buffers are kept for as many matmuls as
 # ever were computed at the same time, which four threads need not do in the first rounds. One file
 # lost in each round would be 56.
 MORE_FILES = 16
@@ -189,5 +189,5 @@ def test_contexts(stock, seen):
     early, late = (re.search(rf"after {n}: (\d+) KiB, (\d+) files", text) for n in (8, 64))
     more_kib, more_files = (int(late[n]) - int(early[n]) for n in (1, 2))
     assert more_kib <= GROWTH and more_files <= MORE_FILES, text
-    products = output.stats.offloaded("fp16")
-    seen(f"{products} matmuls; {more_kib} KiB and {more_files} files more in 56 rounds")
+    matmuls = output.stats.offloaded("fp16")
+    seen(f"{matmuls} matmuls; {more_kib} KiB and {more_files} files more in 56 rounds")

@@ -47,26 +47,26 @@ def test_weight_placement(name, kind, stock, seen):
     with_us, with_plain = run(), run("--no-repack")
     assert places(with_us) == without and places(with_plain) == plain
     prompt = with_us.stats.offloaded()
-    assert with_plain.stats.products == prompt
-    assert run(tokens=8).stats.products == prompt, "products of tokens that were written"
+    assert with_plain.stats.matmuls == prompt
+    assert run(tokens=8).stats.matmuls == prompt, "matmuls of tokens that were written"
     none = run(GGML_ROCKET_MEM="0")
-    assert none.stats.products == 0, "products without memory for weights"
+    assert none.stats.matmuls == 0, "matmuls without memory for weights"
     assert places(none) == without, "weights that do not fit lie elsewhere"
     # Of one layer 4 weights of attention and 3 behind it; with experts, one more to choose them.
-    layer = run(GGML_ROCKET_TENSORS="blk.[0-1].*,!blk.1.*").stats.products
+    layer = run(GGML_ROCKET_TENSORS="blk.[0-1].*,!blk.1.*").stats.matmuls
     assert layer == 7 + (name == "tiny-experts")
     seen(f"{without} MiB, {prompt} matmuls")
 
 
 def test_layers_device(stock, seen):
     """With `-dev` our device is that of the layers: weights lie where they lie without, as many
-    products with them are offloaded, and one warning names what it costs."""
+    matmuls with them are offloaded, and one warning names what it costs."""
     model, disabled = stock.quantised("tiny-1", "Q4_0"), "Flash Attention not supported"
     layers = "is the device of the model's layers"
 
     def run(*options: str) -> Output:
         words = [*completion(PROMPT, 4), "-v", *options]
-        # Without flash attention that is products too.
+        # Without flash attention that is matmuls too.
         how = dict(env={"GGML_ROCKET_ATTENTION": "0"}, whole=places)
         return stock.run("llama-completion", *words, model=model, **how)
 
@@ -75,11 +75,11 @@ def test_layers_device(stock, seen):
     for options, is_off in [([], True), (["-fa", "on"], False)]:
         chosen = run("-dev", stock.device_name, *options)
         assert places(chosen) == places(without)
-        assert chosen.stats.products == without.stats.offloaded()
+        assert chosen.stats.matmuls == without.stats.offloaded()
         [said] = chosen.lines("ROCKET: ", layers)
         assert (disabled in chosen.stderr) == is_off, "what the warning says of flash attention"
     # Not a word of it reaches the backend.
-    assert run("-dev", "none").stats.products == without.stats.products
+    assert run("-dev", "none").stats.matmuls == without.stats.matmuls
     seen(said)
 
 
@@ -96,17 +96,17 @@ def test_quantised_cache(stock, seen):
     run = lambda *options: stock.run("llama-completion", *words, *options, **how).stats
     plain, rotated = run(), run(*QUANTISED_CACHE)
     declined = [row for row in rotated if row.startswith("declined: weights are an input")]
-    assert rotated.products == plain.offloaded() and declined, rotated.text
-    seen(f"{plain.products} matmuls")
+    assert rotated.matmuls == plain.offloaded() and declined, rotated.text
+    seen(f"{plain.matmuls} matmuls")
 
 
-def products(text: str) -> dict[str, tuple[float, str]]:
-    """Of each line of ggml_weights.c: how far the products are from the CPU's, and whose they are."""
+def matmuls(text: str) -> dict[str, tuple[float, str]]:
+    """Of each line of ggml_weights.c: how far the matmuls are from the CPU's, and whose they are."""
     lines = re.findall(r"^(.+): (\S+) on (\S+)$", text, re.M)
     return {what: (float(error), backend) for what, error, backend in lines}
 
 
-# Where ggml's own tests draw the line for products.
+# Where ggml's own tests draw the line for matmuls.
 NEAR = 5e-4
 
 
@@ -116,7 +116,7 @@ def test_late_weights(stock, seen):
     program = [*stock.program(compile_c("ggml_weights")), stock.ggml]
     run = lambda **env: process.run(program, env=stock.environment(True, env))
     output = run()
-    late = products(output.text)
+    late = matmuls(output.text)
     for what in ["read late", "set late"]:
         error, backend = late[what]
         assert backend == stock.device_name and error <= NEAR, output.text
@@ -128,7 +128,7 @@ def test_late_weights(stock, seen):
     }.items():
         stats = run(**env).stats
         declined = [row for row in stats if row.startswith("declined: ") and "a matmul" not in row]
-        assert len(declined) == 1 and why in declined[0] and not stats.products, stats.text
+        assert len(declined) == 1 and why in declined[0] and not stats.matmuls, stats.text
 
 
 def test_changed_weights(stock, seen):
@@ -136,7 +136,7 @@ def test_changed_weights(stock, seen):
     seen, but by GGML_ROCKET_VERIFY."""
     program = [*stock.program(compile_c("ggml_weights")), stock.ggml]
     output = process.run(program, env=stock.environment(True, {"GGML_ROCKET_VERIFY": "1"}))
-    found = products(output.text)
+    found = matmuls(output.text)
     for what in ["before a graph", "before a hand"]:
         error, backend = found[what]
         assert backend == stock.device_name and error <= NEAR, output.text
@@ -144,7 +144,7 @@ def test_changed_weights(stock, seen):
     assert backend == "CPU" and error <= NEAR, output.text
     assert len(output.lines("stays on the CPU from now on: a graph writes it")) == 2
     assert "declined: weights that a graph writes" in output.stats, output.stats.text
-    # Of the last graph, both products.
+    # Of the last graph, both matmuls.
     errors = re.findall(r"verified \S+ .*: NMSE (\S+)", output.stderr)
     *others, first, second = map(float, errors)
     assert min(first, second) > 0.1 and max(others) <= NEAR, errors
@@ -173,10 +173,10 @@ def test_batched_bench(stock, seen):
         # Of prompts, the matmuls that see the last token of each sequence only.
         of_last_tokens = OF_A_STEP - OF_PROMPT
         generated = of_last_tokens + written * OF_A_STEP if sequences >= rows else 0
-        assert stats.products == alone + generated, f"with {sequences} sequences"
+        assert stats.matmuls == alone + generated, f"with {sequences} sequences"
         before, work = work, stats["multiply-adds (millions)"]
         assert work > before, f"{sequences} sequences took no more multiply-adds than fewer"
-        seen(f"{sequences} sequences: {stats.products} matmuls, {work:.0f} million")
+        seen(f"{sequences} sequences: {stats.matmuls} matmuls, {work:.0f} million")
 
 
 # Rows of the statistics that tell what was placed where.

@@ -78,19 +78,19 @@ ATTENTION_BAR = 1.05
 @pytest.mark.parametrize("name", KINDS)
 def test_model_types(name, stock, seen):
     """Models of each kind and of each type of weights run with us, and predict what they predict
-    on the CPU; the same products are offloaded, whatever the type."""
+    on the CPU; the same matmuls are offloaded, whatever the type."""
     bars = {"F16": NOISE, "BF16": BF16_NOISE, "Q8_0": SAME_FILE_BARS[name][0]}
-    products = set()
+    matmuls = set()
     for kind in FORMATS:
         file, batch = stock.quantised(name, kind), dict(context=64, chunks=1)
         cpu = logits.measure(stock, file, False, **batch).logits
         ours = logits.measure(stock, file, True, **batch)
-        products.add(ours.stats.offloaded())
+        matmuls.add(ours.stats.offloaded())
         apart = logits.divergence(cpu, ours.logits)
         assert apart < bars.get(kind, SAME_FILE_BARS[name][1]), f"{kind}: {apart}"
         seen(f"{kind} {apart:.6f}")
-    assert len(products) == 1, products
-    seen(f"{products} matmuls each")
+    assert len(matmuls) == 1, matmuls
+    seen(f"{matmuls} matmuls each")
 
 
 class Bars(list[str]):

@@ -59,8 +59,8 @@ def test_real_driver(stock, reference, seen):
     agreement = text.judge(outside.generated)
     inside = run_in_guest(stock, stock.full(SEED), completion(PROMPT, 16), rows)
     assert inside.generated == outside.generated
-    products = inside.stats.offloaded("fp16")
-    assert products == outside.stats.offloaded("fp16") and not inside.stats.is_model
+    matmuls = inside.stats.offloaded("fp16")
+    assert matmuls == outside.stats.offloaded("fp16") and not inside.stats.is_model
     nodes = inside.stats.attention
     assert nodes == outside.stats.attention > 0, inside.stats.text
-    seen(f"{products} matmuls and {nodes} nodes of attention on {inside.stats.device}: the model's text; the CPU's: {agreement}")
+    seen(f"{matmuls} matmuls and {nodes} nodes of attention on {inside.stats.device}: the model's text; the CPU's: {agreement}")

@@ -31,11 +31,11 @@ def through(*boards: Board) -> list[str]:
     return ["--rpc", ",".join(board.address for board in boards), "-ngl", "99"]
 
 
-def runs_of(products: int) -> int:
-    """How often a client ran whose servers computed so many products: again where it lost the end of
+def runs_of(matmuls: int) -> int:
+    """How often a client ran whose servers computed so many matmuls: again where it lost the end of
     its text (`Reference.run`)."""
-    runs, rest = divmod(products, OF_PROMPT)
-    assert runs and rest == 0, products
+    runs, rest = divmod(matmuls, OF_PROMPT)
+    assert runs and rest == 0, matmuls
     return runs
 
 
@@ -48,7 +48,7 @@ def write(network, text, *options, ours=False):
 
 @pytest.mark.on_request
 def test_rpc(network, reference, seen):
-    """One server: the CPU's text, with products and attention of the prompt on the server's NPU, and
+    """One server: the CPU's text, with matmuls and attention of the prompt on the server's NPU, and
     nothing of single tokens. Another client follows."""
     board = network.board()
     verdicts = []
@@ -57,8 +57,8 @@ def test_rpc(network, reference, seen):
         verdict, _ = write(network, reference(model, prompt, TOKENS), *through(board))
         verdicts.append(verdict)
         computed = board.computed - before
-        assert computed["attention"] == LAYERS * runs_of(computed["product"]), board.said
-        assert not computed["failed product"], board.said
+        assert computed["attention"] == LAYERS * runs_of(computed["matmul"]), board.said
+        assert not computed["failed matmul"], board.said
     assert board.process.poll() is None and board.weights[-1] == OF_PROMPT, board.said
     seen(", ".join(verdicts))
 
@@ -67,9 +67,9 @@ def test_rpc_two_boards(network, reference, seen):
     """Two servers share the layers. One finds the backend as the package installs it."""
     boards = [network.board(), network.board(is_packaged=True)]
     verdict, _ = write(network, reference(MODEL, PROMPT, TOKENS), *through(*boards))
-    products = [board.computed["product"] for board in boards]
-    assert runs_of(sum(products)) and all(products), (products, boards[0].said)
-    seen(f"{verdict}, matmuls: {products}")
+    matmuls = [board.computed["matmul"] for board in boards]
+    assert runs_of(sum(matmuls)) and all(matmuls), (matmuls, boards[0].said)
+    seen(f"{verdict}, matmuls: {matmuls}")
 
 
 @pytest.mark.on_request
@@ -78,7 +78,7 @@ def test_rpc_and_local(network, stock, reference, seen):
     board = network.board()
     options = ["--rpc", board.address, "-ngl", "2"]
     verdict, output = write(network, reference(MODEL, PROMPT, TOKENS), *options, ours=True)
-    here, there = output.stats.products, board.computed["product"]
+    here, there = output.stats.matmuls, board.computed["matmul"]
     runs, rest = divmod(there, OF_PROMPT - here)
     assert here and runs and rest == 0, (here, there)
     seen(f"{verdict}, matmuls here and there: {here}, {there // runs}")
@@ -97,9 +97,9 @@ def test_rpc_divergence(model, kind, network, stock, seen):
     cpu = logits.on_cpu(stock, file)
     lost, local = logits.divergence(cpu, far), logits.divergence(cpu, near.logits)
     computed = board.computed
-    assert computed["product"] and not computed["failed product"], board.said
+    assert computed["matmul"] and not computed["failed matmul"], board.said
     assert lost <= max(NEAR, 1.5 * local), (lost, local)
-    seen(f"mean KL divergence {lost:.6f}, {local:.6f} without a network; {computed['product']}")
+    seen(f"mean KL divergence {lost:.6f}, {local:.6f} without a network; {computed['matmul']}")
 
 
 def test_rpc_not_asked_for(network, seen):
@@ -124,7 +124,7 @@ def start(network, model, *boards):
     # Its debugger would write to its standard output.
     env = network.stock.environment(ours=False, added={"GGML_NO_BACKTRACE": "1"})
     client = subprocess.Popen(words, env=env, stderr=subprocess.DEVNULL, **how)
-    while not boards[0].computed["product"]:
+    while not boards[0].computed["matmul"]:
         assert client.poll() is None, "the client ended before its prompt"
         time.sleep(0.02)
     return client

@@ -41,7 +41,7 @@ def check_f16(stock, seen, count: int) -> None:
             agreements.add(judge(alone, text, TOKENS))
     # The prompts, which give each sequence its first token, are as many or more.
     assert stats.offloaded("fp16") >= TOKENS * OF_A_STEP, stats.text
-    seen(f"{count} sequences: {stats.products} matmuls, {', '.join(sorted(agreements))}")
+    seen(f"{count} sequences: {stats.matmuls} matmuls, {', '.join(sorted(agreements))}")
 
 
 @pytest.mark.parametrize("count", FEW)
@@ -70,7 +70,7 @@ def test_sequences_quantised(kind, stock, seen):
     with Server(stock, stock.quantised(MODEL, kind)) as cpu:
         other = [cpu.write(prompt, count=TOKENS)[0] for prompt in given]
     same = sum(text == of_cpu for text, of_cpu in zip(texts, other))
-    seen(f"{stats.products} matmuls, the same alone; {same} of {len(given)} are the CPU's")
+    seen(f"{stats.matmuls} matmuls, the same alone; {same} of {len(given)} are the CPU's")
 
 
 def test_every_token(reference, seen):
@@ -79,7 +79,7 @@ def test_every_token(reference, seen):
     output = text.run("--no-warmup", env={"GGML_ROCKET_MIN_M": "1"})
     agreement = text.judge(output.generated)
     assert output.stats.offloaded("fp16") == TOKENS * OF_A_STEP, output.stats.text
-    seen(f"{output.stats.products} matmuls, {agreement}")
+    seen(f"{output.stats.matmuls} matmuls, {agreement}")
 
 
 # Architectures that llama.cpp's own test compares, at least.

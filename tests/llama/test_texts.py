@@ -13,16 +13,16 @@ from stats import Stats
 
 
 def check_trace(events: list[dict], stats: Stats) -> None:
-    """The trace that the backend writes tells of as many products and jobs as its table, and of each
+    """The trace that the backend writes tells of as many matmuls and jobs as its table, and of each
     kind of work."""
     of = lambda kind, **having: [
         e for e in events if e.get("cat") == kind and having.items() <= e.items()
     ]
-    assert len(of("product")) == stats.products > 0
-    for product in of("product"):
-        sizes = [product["args"][size] for size in ("rows", "k", "n")]
-        assert min(sizes) > 0 and product["name"] and product["dur"] > 0, product
-        assert isinstance(product["args"]["precision"], str), product
+    assert len(of("matmul")) == stats.matmuls > 0
+    for matmul in of("matmul"):
+        sizes = [matmul["args"][size] for size in ("rows", "k", "n")]
+        assert min(sizes) > 0 and matmul["name"] and matmul["dur"] > 0, matmul
+        assert isinstance(matmul["args"]["precision"], str), matmul
     assert len(of("attention")) == stats.attention
     for node in of("attention"):
         assert min(node["args"][size] for size in ("rows", "keys", "heads")) > 0, node
@@ -48,8 +48,8 @@ def compare(reference: Reference) -> tuple[Output, str]:
     output.stats.check_times()
     check_trace(json.loads(path.read_bytes()), output.stats)
     gap = min(step[1].gap for step in reference.steps)
-    products = output.stats.offloaded("fp16")
-    return output, f"{agreement} ({products} matmuls in FP16, smallest top-2 gap {gap:.6f})"
+    matmuls = output.stats.offloaded("fp16")
+    return output, f"{agreement} ({matmuls} matmuls in FP16, smallest top-2 gap {gap:.6f})"
 
 
 @pytest.mark.parametrize("model", PROMPTS)
@@ -57,7 +57,7 @@ def test_f16_same_text(model, reference, seen):
     seen(compare(reference(model, PROMPTS[model], 64))[1])
 
 
-# Which layers of a model with three, by GGML_ROCKET_TENSORS, and the products of a prompt that are
+# Which layers of a model with three, by GGML_ROCKET_TENSORS, and the matmuls of a prompt that are
 # then offloaded: 7 a layer, but 4 of the last, whose feed-forward network sees the last token only,
 # as the output does. And the lists that these are computed in: query, key and value together, the
 # attention's output, gate and up together, the network's output.
@@ -78,18 +78,18 @@ def test_layers(tensors, stock, reference, seen):
     output = reference("tiny-3-layers", PROMPT, 24)
     traced = choice | {"GGML_ROCKET_TRACE": str(path)}
     agreement = output.judge((run := output.run(env=traced)).generated)
-    products, lists = LAYERS[tensors]
-    assert (run.stats.products, run.stats["lists of matmuls"]) == (products, lists)
+    matmuls, lists = LAYERS[tensors]
+    assert (run.stats.matmuls, run.stats["lists of matmuls"]) == (matmuls, lists)
     # Of each layer whose query and key are ours the rotations are computed for us, and of no other.
     ops = [e["args"]["nodes"] for e in json.loads(path.read_bytes()) if e.get("cat") == "cpu"]
-    assert sum(ops) == 2 * (products // 7 + (products % 7 > 0)), ops
+    assert sum(ops) == 2 * (matmuls // 7 + (matmuls % 7 > 0)), ops
     model, text = stock.full("tiny-3-layers"), dict(context=64, chunks=2)
     cpu = logits.measure(stock, model, False, **text)
     ours = logits.measure(stock, model, True, choice, **text)
-    assert (ours.stats.products > 0) == (products > 0)
+    assert (ours.stats.matmuls > 0) == (matmuls > 0)
     apart = logits.divergence(cpu.logits, ours.logits)
     assert abs(apart) <= 1e-5, f"a mean KL divergence of {apart} from the CPU"
-    seen(f"{products} matmuls in {lists} lists, {agreement}, KL divergence {apart:.7f}")
+    seen(f"{matmuls} matmuls in {lists} lists, {agreement}, KL divergence {apart:.7f}")
 
 
 def test_small_budget(reference, seen):
@@ -105,7 +105,7 @@ def test_small_budget(reference, seen):
     few, most = output.stats, everything.stats
     assert 0 < few[packed] < most[packed] and few[left] > 0, few.text
     assert few["KiB of weights on the NPU"] <= 4096
-    assert few.offloaded("fp16") < most.products
+    assert few.offloaded("fp16") < most.matmuls
     line = output.lines(told)[-1]
     assert line.startswith(f"{told}{few[packed]:.0f} tensors") and "left to the CPU: " in line
-    seen(f"{few.products} of {most.products} matmuls, {agreement}; {line}")
+    seen(f"{few.matmuls} of {most.matmuls} matmuls, {agreement}; {line}")

@@ -11,7 +11,7 @@ from test_placement import NEAR
 
 
 def test_vision(stock, seen):
-    """A model that is shown an image writes what it writes on the CPU; the encoder's products and
+    """A model that is shown an image writes what it writes on the CPU; the encoder's matmuls and
     attention are offloaded, and right, if the device is named."""
     encoder, image = WORK / "clip-f16.gguf", WORK / "image.ppm"
     gguf_clip.write(encoder)
@@ -29,7 +29,7 @@ def test_vision(stock, seen):
     both = run(MTMD_BACKEND_DEVICE=stock.device_name)
     assert cpu.text.strip() and cpu.text == language.text == both.text, both.text
     more = both.stats.offloaded() - language.stats.offloaded()
-    assert more == gguf_clip.PRODUCTS, both.stats.text
+    assert more == gguf_clip.MATMULS, both.stats.text
     attention = both.stats.attention - language.stats.attention
     assert attention == gguf_clip.ATTENTION, both.stats.text
     errors = [float(error) for error in re.findall(r"verified .*: NMSE (\S+)", both.stderr)]

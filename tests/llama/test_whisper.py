@@ -14,7 +14,7 @@ from stock import Stock
 from whisper import Whisper, WhisperServer
 
 # Normalised mean square error of the logits. Weights are F16, so that only sums differ: 9.4e-8 were
-# seen on x86-64, and 1.3e-6 on arm64. INT8 would lose some 1e-4 in each product
+# seen on x86-64, and 1.3e-6 on arm64. INT8 would lose some 1e-4 in each matmul
 # (docs/quantisation.md).
 NMSE = 1e-5
 # Of a quantised file the NPU may lose against F16 so many times what the CPU loses: 1.34 times was
@@ -22,12 +22,12 @@ NMSE = 1e-5
 LOSS = 2
 # In a layer of the encoder and of the decoder, with the keys and values of the sound between them;
 # and the output.
-PRODUCTS = (6 + 2 + 8) * ggml_whisper.LAYERS + 1
+MATMULS = (6 + 2 + 8) * ggml_whisper.LAYERS + 1
 # The encoder's, without a mask, and the decoder's, of its tokens and of the sound.
 ATTENTION = 3 * ggml_whisper.LAYERS
 
 # Of the trained model: the decoder writes token by token, on the CPU.
-SOUND_PRODUCTS = (6 + 2) * ggml_whisper_trained.LAYERS
+SOUND_MATMULS = (6 + 2) * ggml_whisper_trained.LAYERS
 SOUND_ATTENTION = ggml_whisper_trained.LAYERS
 STEPS = 16
 KINDS = ["f16", "q8_0", "q5_0", "q4_0"]
@@ -56,9 +56,9 @@ def test_whisper_random(whisper, seen):
     assert np.isfinite(cpu).all() and cpu.std() > 0.1
     error = error_of(ours, cpu)
     assert error < NMSE and ours.argmax() == cpu.argmax(), f"NMSE {error}"
-    assert output.stats.offloaded("fp16") == PRODUCTS
+    assert output.stats.offloaded("fp16") == MATMULS
     assert output.stats.attention == ATTENTION
-    seen(f"{PRODUCTS} matmuls, {output.stats.attention} nodes of attention, NMSE {error:.1e}")
+    seen(f"{MATMULS} matmuls, {output.stats.attention} nodes of attention, NMSE {error:.1e}")
 
 
 @pytest.mark.check("whisper")
@@ -80,8 +80,8 @@ def compare(whisper: Whisper, seen, kind: str, sound: str, flash: bool) -> None:
     cpu = whisper.cpu(kind, sound, flash, STEPS, tokens)
     ours, output = whisper.hear(kind, sound, flash, STEPS, tokens, ours=True)
     error, stats = error_of(ours, cpu), output.stats
-    assert stats.offloaded() == SOUND_PRODUCTS, stats.text
-    # Without flash attention both operands of its products are computed, and the CPU has them.
+    assert stats.offloaded() == SOUND_MATMULS, stats.text
+    # Without flash attention both operands of its matmuls are computed, and the CPU has them.
     assert stats.attention == (SOUND_ATTENTION if flash else 0), stats.text
     if kind == "f16":
         assert error < NMSE, f"NMSE {error}"
@@ -105,7 +105,7 @@ def test_whisper_cli(whisper, seen):
     path = whisper.sample(ENGLISH)
     (cpu, text, _), (ours, _, output) = (whisper.transcribe("f16", path, b) for b in [False, True])
     assert text and ours == cpu, f"the CPU hears: {text}"
-    windows = output.stats.offloaded() // SOUND_PRODUCTS
+    windows = output.stats.offloaded() // SOUND_MATMULS
     assert windows >= 2 and output.stats.attention >= windows * SOUND_ATTENTION, output.stats.text
     seen(f"{len(cpu)} tokens in {windows} windows: {text}")
 
@@ -124,5 +124,5 @@ def test_whisper_server(whisper, seen, kind):
             together = list(threads.map(server.hear, sounds))
         output = server.stop()
     assert together == alone, (together, alone)
-    assert output.stats.offloaded() >= len(sounds) * SOUND_PRODUCTS
+    assert output.stats.offloaded() >= len(sounds) * SOUND_MATMULS
     seen(f"{output.stats.offloaded()} matmuls, {together}")

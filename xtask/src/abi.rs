@@ -35,8 +35,8 @@ pub(crate) fn run() -> Result<()> {
         .arg("-o")
         .arg(&program)
         .arg(paths::root().join("crates/rocket-uapi/abi/print_abi.c"));
-    told(compiler)?;
-    let theirs = told(Command::new(program))?;
+    output(compiler)?;
+    let theirs = output(Command::new(program))?;
     let mut cargo = Command::new("cargo");
     cargo.args([
         "run",
@@ -47,7 +47,7 @@ pub(crate) fn run() -> Result<()> {
         "print_abi",
     ]);
     cargo.current_dir(paths::root());
-    let ours = told(cargo)?;
+    let ours = output(cargo)?;
     for (ours, theirs) in ours.lines().zip(theirs.lines()).filter(|(a, b)| a != b) {
         println!("ours: {ours}\n      kernel header: {theirs}");
     }
@@ -76,7 +76,7 @@ fn fetch(directory: &Path) -> Result<()> {
     Ok(())
 }
 
-fn told(command: Command) -> Result<String> {
+fn output(command: Command) -> Result<String> {
     let program = command.get_program().to_string_lossy().into_owned();
     Ok(process::run(&command, LIMIT)?.checked(&program)?.stdout)
 }

@@ -32,12 +32,12 @@ pub(crate) fn run() -> Result<()> {
             .arg(paths::root().join("docs")),
     )?;
     // mdBook treats all Markdown as pages of the book, but files outside docs/ are not in it.
-    let mut mend = Command::new("sh");
-    mend.args([
+    let mut fix_links = Command::new("sh");
+    fix_links.args([
         "-c",
         r#"sed -i -E 's|"(\.\./[^":]*)\.html|"\1.md|g' *.html"#,
     ]);
-    run_checked(mend.current_dir(paths::root().join("book")))?;
+    run_checked(fix_links.current_dir(paths::root().join("book")))?;
     println!("wrote {}", paths::root().join("book/index.html").display());
     Ok(())
 }

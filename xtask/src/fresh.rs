@@ -67,7 +67,7 @@ fn make(folder: &Path) -> Result<()> {
     fetch.args(["fetch", "--quiet", "--locked", "--target", &target]);
     run_checked(fetch.current_dir(paths::root()))?;
     // Programs built here run on this machine's release.
-    let release = told(". /etc/os-release; echo $VERSION_CODENAME")?;
+    let release = output(". /etc/os-release; echo $VERSION_CODENAME")?;
     clean::make((&release, Arch::native()), PACKAGES, &folder.join("root"))
 }
 
@@ -91,7 +91,7 @@ fn inside(folder: &Path, command: &str) -> Result<Command> {
         [&cargo, &cargo],
         [&rustup, &rustup],
     ];
-    let user = format!("--userspec={}", told("id -u; id -g")?.replace('\n', ":"));
+    let user = format!("--userspec={}", output("id -u; id -g")?.replace('\n', ":"));
     let root = folder.join("root");
     let mut inside = clean::enter((&root, Arch::native()), &mounts, &[], &[user]);
     let set = |name: &str, value: &Path| format!("{name}={}", value.display());
@@ -108,7 +108,7 @@ fn inside(folder: &Path, command: &str) -> Result<Command> {
 }
 
 /// The output of a shell script, without the last line end.
-fn told(script: &str) -> Result<String> {
+fn output(script: &str) -> Result<String> {
     let mut shell = Command::new("sh");
     shell.args(["-euc", script]);
     Ok(process::run(&shell, debian::LIMIT)?

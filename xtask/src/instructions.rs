@@ -56,7 +56,7 @@ pub(crate) fn run(args: &InstructionsArgs) -> Result<()> {
     }
     let program = build::kernel_runs(ARCH)?;
     let mut rows = Vec::new();
-    for kernel in told(emulated("\"$@\"", &program))?.lines() {
+    for kernel in output(emulated("\"$@\"", &program))?.lines() {
         // Elements, bytes and name.
         let mut words = kernel.splitn(3, ' ');
         let mut word = || words.next().context("a kernel has three words");
@@ -67,7 +67,7 @@ pub(crate) fn run(args: &InstructionsArgs) -> Result<()> {
         }
         let executed = |times| -> Result<f64> {
             let mut count = emulated(COUNT, &program);
-            Ok(told({
+            Ok(output({
                 count.args([name, times]);
                 count
             })?
@@ -88,7 +88,13 @@ pub(crate) fn run(args: &InstructionsArgs) -> Result<()> {
     let version = |program: &str| {
         let mut command = Command::new(program);
         command.arg("--version");
-        Ok::<_, anyhow::Error>(told(command)?.lines().next().unwrap_or_default().to_owned())
+        Ok::<_, anyhow::Error>(
+            output(command)?
+                .lines()
+                .next()
+                .unwrap_or_default()
+                .to_owned(),
+        )
     };
     let heads = "kernel | instructions per element | bytes read and written per element";
     let page = format!(
@@ -120,7 +126,7 @@ fn emulated(script: &str, program: &Path) -> Command {
     shell
 }
 
-fn told(command: Command) -> Result<String> {
+fn output(command: Command) -> Result<String> {
     Ok(process::run(&command, LIMIT)?.checked("counting")?.stdout)
 }
 

@@ -31,8 +31,8 @@ pub(crate) fn rules(megahertz: u64) -> OffloadRules {
 /// Prompt tokens per second, and their bottleneck.
 pub(crate) fn speed() -> Result<String> {
     let (format, rules) = (format(FORMAT)?, MEGAHERTZ.map(rules));
-    let mut products_only = self::rules(MEGAHERTZ[1]);
-    products_only.attention = AttentionChoice::Never;
+    let mut matmuls_only = self::rules(MEGAHERTZ[1]);
+    matmuls_only.attention = AttentionChoice::Never;
     let mut rows = Vec::new();
     for shape in ModelShape::ALL {
         let graphs = rules
@@ -44,7 +44,7 @@ pub(crate) fn speed() -> Result<String> {
             let (largest, what) = times[2].largest();
             let share = 100.0 * largest as f64 / times[2].total() as f64;
             let [slow, usual, fast] = times.map(|time| time.tokens_per_second(tokens));
-            let without = Graph::new(shape, format, &products_only).prompt(tokens);
+            let without = Graph::new(shape, format, &matmuls_only).prompt(tokens);
             let without = without.tokens_per_second(tokens);
             rows.push(format!(
                 "{} | {tokens} | {cpu:.0} | {slow:.0} | {usual:.0} | {without:.0} | {fast:.0} | {what}, {share:.0} %",

@@ -32,7 +32,7 @@ const CACHE_BYTES_MAX: f64 = 1.5;
 /// model others published times with resident weights (E-time-resident): their INT8 was slower than
 /// their FP16.
 #[rustfmt::skip]
-const PRODUCTS: [(&str, &str, usize, usize); 14] = [
+const MATMULS: [(&str, &str, usize, usize); 14] = [
     ("Gemma-3-1B", "query", 1152, 1024),
     ("Gemma-3-1B", "key, value", 1152, 256),
     ("Gemma-3-1B", "gate, up", 1152, 6912),
@@ -66,7 +66,7 @@ pub(crate) fn int8_against_fp16() -> Result<String> {
         }
         Ok(row)
     };
-    let rows = PRODUCTS.into_iter().map(row).collect::<Result<Vec<_>>>()?;
+    let rows = MATMULS.into_iter().map(row).collect::<Result<Vec<_>>>()?;
     let heads = CLOCKS.map(|mhz| {
         let of = |dtype| format!(" | {dtype}, {mhz} MHz | calibrated");
         of("INT8") + &of("FP16")
@@ -77,7 +77,7 @@ pub(crate) fn int8_against_fp16() -> Result<String> {
 /// The table of expected speeds in README and docs/speed.md.
 pub(crate) fn expected() -> Result<String> {
     let mut rows = Vec::new();
-    let told = PRODUCTS
+    let told = MATMULS
         .into_iter()
         .filter(|(model, what, ..)| EXPECTED.contains(&(model, what)));
     for (model, what, k, n) in told {

@@ -44,29 +44,29 @@ const HEADS: &str = "quantisation | products | bytes a weight | modelled NPU tim
 pub(crate) fn markdown() -> Result<String> {
     let data = [OperandMatrices::gaussian(), OperandMatrices::outliers()];
     let whole = fp16_cost()?;
-    let row = |name: &str, products: &str, cost: ProductCost, losses: [f64; 2]| {
+    let row = |name: &str, matmuls: &str, cost: MatmulCost, losses: [f64; 2]| {
         let weight_bytes = cost.weight_bytes;
         let time = cost.npu_ps as f64 / whole.npu_ps as f64;
         let results = 100.0 * cost.results_ps as f64 / whole.npu_ps as f64;
         let [gaussian, outliers] = losses;
         format!(
-            "{name} | {products} | {weight_bytes:.2} | {time:.2} | {results:.0} % | \
+            "{name} | {matmuls} | {weight_bytes:.2} | {time:.2} | {results:.0} % | \
              {gaussian:.1e} | {outliers:.1e}"
         )
     };
     let losses = [fp16_loss(&data[0])?, fp16_loss(&data[1])?];
     let mut rows = vec![row("FP16", "1 FP16", whole, losses)];
     for to in Quantisation::ALL {
-        let products = format!("{} {}", to.passes(), to.dtype().to_string().to_uppercase());
+        let matmuls = format!("{} {}", to.passes(), to.dtype().to_string().to_uppercase());
         let losses = [loss(to, &data[0])?, loss(to, &data[1])?];
-        rows.push(row(&format!("{to:?}"), &products, cost(to)?, losses));
+        rows.push(row(&format!("{to:?}"), &matmuls, cost(to)?, losses));
     }
     Ok(table(HEADS, rows))
 }
 
 /// Costs of one matmul on the NPU and the CPU.
 #[derive(Clone, Copy, Debug)]
-struct ProductCost {
+struct MatmulCost {
     /// Modelled time of the NPU, ps.
     npu_ps: u64,
     /// Modelled time of the CPU to read the results, add up K tiles and scale, ps.
@@ -76,17 +76,17 @@ struct ProductCost {
 }
 
 /// Cost of the matmul in FP16, the base of the table's other rows.
-fn fp16_cost() -> Result<ProductCost> {
+fn fp16_cost() -> Result<MatmulCost> {
     planned(Dtype::Fp16, COST[0], &conditions())
 }
 
 /// Cost of the matmul with this quantisation.
-fn cost(to: Quantisation) -> Result<ProductCost> {
+fn cost(to: Quantisation) -> Result<MatmulCost> {
     let [m, _, k] = COST;
     let plan = WeightFormat::Quantised(to).plan_options(&conditions());
     let cost = planned(to.dtype(), m * to.passes(), &plan)?;
     let scales = k.div_ceil(to.group(k)) * size_of::<f32>();
-    Ok(ProductCost {
+    Ok(MatmulCost {
         weight_bytes: cost.weight_bytes + scales as f64 / k as f64,
         ..cost
     })
@@ -97,11 +97,11 @@ fn conditions() -> PlanOptions {
     PlanOptions::uncalibrated(Machine::RK3588.clock_hz)
 }
 
-fn planned(dtype: Dtype, rows: usize, options: &PlanOptions) -> Result<ProductCost> {
+fn planned(dtype: Dtype, rows: usize, options: &PlanOptions) -> Result<MatmulCost> {
     let [_, n, k] = COST;
     let weights = WeightPlan::new(dtype, n, k, FDS, options)?;
     let plan = Plan::new(&weights, rows, options)?;
-    Ok(ProductCost {
+    Ok(MatmulCost {
         npu_ps: plan.predict(&options.profile.machine).npu_ps,
         results_ps: plan.call(options).unpack_ps,
         weight_bytes: weights.device_bytes() as f64 / (n * k) as f64,

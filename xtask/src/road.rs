@@ -42,7 +42,7 @@ fn follow(name: &str) -> (usize, usize) {
 }
 
 #[test]
-fn a_product_passes_few_files_to_submit() {
+fn a_matmul_passes_few_files_to_submit() {
     let (stations, files) = follow("road");
     assert_eq!(stations, files);
     assert!((15..=20).contains(&files), "{files} files");

@@ -50,7 +50,7 @@ const MODELS: [SpeechModel; 3] = [
 impl SpeechModel {
     /// Matmuls of all layers with stored weights: number, N and K. The last are the keys and values
     /// that the decoder reads.
-    fn products(&self) -> [(usize, [usize; 2]); 4] {
+    fn matmuls(&self) -> [(usize, [usize; 2]); 4] {
         let (layers, channels) = (self.layers, self.channels);
         [
             (4 * layers, [channels, channels]),
@@ -64,22 +64,22 @@ impl SpeechModel {
     fn convolutions(&self, rules: &OffloadRules) -> f64 {
         let first = STEPS * BANDS * KERNEL * self.channels;
         let second = POSITIONS * self.channels * KERNEL * self.channels;
-        (first + second) as f64 / rules.cpu.products.float as f64
+        (first + second) as f64 / rules.cpu.matmuls.float as f64
     }
 
     /// Seconds on the CPU alone.
     fn on_cpu(&self, format: NumberFormat, rules: &OffloadRules) -> f64 {
-        let product =
-            |(count, size)| count as f64 * seconds(rules.cpu.product_ps(format, size, POSITIONS));
-        let products: f64 = self.products().into_iter().map(product).sum();
+        let matmul =
+            |(count, size)| count as f64 * seconds(rules.cpu.matmul_ps(format, size, POSITIONS));
+        let matmuls: f64 = self.matmuls().into_iter().map(matmul).sum();
         let macs = 2 * self.layers * POSITIONS * KEYS * self.channels;
-        products + macs as f64 / rules.cpu.attention as f64 + self.convolutions(rules)
+        matmuls + macs as f64 / rules.cpu.attention as f64 + self.convolutions(rules)
     }
 
     /// Seconds with the NPU, which computes all matmuls and attention.
     fn on_npu(&self, format: NumberFormat, rules: &OffloadRules) -> Result<f64> {
         let mut sum = self.convolutions(rules);
-        for (count, size) in self.products() {
+        for (count, size) in self.matmuls() {
             let precision = rules.decide(format, size).precision;
             let cost = rules.target.cost(precision, size, POSITIONS);
             sum += count as f64 * seconds(cost.context("a product without a plan")?.call_ps);

@@ -253,7 +253,7 @@ fn bytes(plans: &[WeightPlan]) -> u64 {
 
 impl WeightDecision {
     /// Whether the tensor may be on the NPU.
-    pub(crate) fn is_yes(&self) -> bool {
+    pub(crate) fn is_accepted(&self) -> bool {
         self.outcome().is_ok()
     }
 
@@ -356,7 +356,7 @@ mod tests {
         let first = budget.decide(true, vec![plan()], 0);
         let second = budget.decide(true, vec![plan()], 0);
         let third = budget.decide(true, vec![plan()], 0);
-        assert!(first.is_yes() && second.is_yes() && !third.is_yes());
+        assert!(first.is_accepted() && second.is_accepted() && !third.is_accepted());
         let line = budget.report(false).unwrap();
         assert!(
             line.starts_with("weights for the NPU: 2 tensors ("),
@@ -369,7 +369,7 @@ mod tests {
         );
         assert_eq!(budget.report(false), None);
         drop(first);
-        assert!(budget.decide(true, vec![plan()], 0).is_yes());
+        assert!(budget.decide(true, vec![plan()], 0).is_accepted());
         drop((second, third));
         assert_eq!(tensors(&budget), (0, 0));
         assert_eq!(budget.most().cpu.tensors, 1);
@@ -379,16 +379,16 @@ mod tests {
     fn all_matrices_of_a_tensor_fit_or_none() {
         let budget = budget(2);
         let three = budget.decide(true, vec![plan(); 3], 0);
-        assert!(!three.is_yes());
+        assert!(!three.is_accepted());
         assert_eq!(tensors(&budget), (0, 1));
-        assert!(budget.decide(true, vec![plan(); 2], 0).is_yes());
+        assert!(budget.decide(true, vec![plan(); 2], 0).is_accepted());
     }
 
     #[test]
     fn what_the_user_excludes_takes_nothing_and_is_named() {
         let budget = budget(1);
         let excluded = budget.decide(false, vec![plan()], 0);
-        assert!(!excluded.is_yes());
+        assert!(!excluded.is_accepted());
         assert!(
             budget
                 .report(false)
@@ -404,9 +404,9 @@ mod tests {
         let decision = budget.decide(true, vec![plan()], 0);
         decision.revoke(LeftOnCpu::Failed);
         decision.revoke(LeftOnCpu::Failed);
-        assert!(!decision.is_yes());
+        assert!(!decision.is_accepted());
         assert_eq!(tensors(&budget), (0, 1));
-        assert!(budget.decide(true, vec![plan()], 0).is_yes());
+        assert!(budget.decide(true, vec![plan()], 0).is_accepted());
         drop(decision);
         assert_eq!(tensors(&budget), (0, 0));
     }

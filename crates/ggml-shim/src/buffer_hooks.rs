@@ -177,7 +177,7 @@ fn pack(runtime: &Runtime, entry: &WeightBuffer, tensor: HostTensor<'_>, bytes: 
     contain(|| {
         let weights = tensor.descriptor();
         let decision = entry.decision(&weights, tensor.address());
-        let Some(decision) = decision.filter(|decision| decision.is_yes()) else {
+        let Some(decision) = decision.filter(|decision| decision.is_accepted()) else {
             return;
         };
         let packed = load::pack_tensor(

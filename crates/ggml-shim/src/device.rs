@@ -174,10 +174,10 @@ unsafe extern "C" fn supports_op(_device: *mut Device, op: *const Tensor) -> boo
         leave_written(runtime, op);
         let answer = match tensor::classify(op) {
             GraphNode::NoWork => return true,
-            GraphNode::RowOp { node, product } => row_op(runtime, op, (node, &product)),
-            GraphNode::Other => Err(DeclineReason::NotAProduct),
+            GraphNode::RowOp { node, matmul } => row_op(runtime, op, (node, &matmul)),
+            GraphNode::Other => Err(DeclineReason::NotAMatmul),
             GraphNode::Attention(attention) => attends(runtime, &attention),
-            GraphNode::MulMat(product) => takes(runtime, op, &product),
+            GraphNode::MulMat(matmul) => takes(runtime, op, &matmul),
         };
         match answer {
             Ok(()) => true,
@@ -193,26 +193,26 @@ unsafe extern "C" fn supports_op(_device: *mut Device, op: *const Tensor) -> boo
 fn takes(
     runtime: &Runtime,
     node: HostTensor<'_>,
-    product: &MulMatQuery,
+    matmul: &MulMatQuery,
 ) -> Result<(), DeclineReason> {
-    if product.origin == WeightOrigin::Cache {
-        advise_flash_attention(runtime, product);
+    if matmul.origin == WeightOrigin::Cache {
+        advise_flash_attention(runtime, matmul);
     }
-    let offload = supports::decide(product, &runtime.rules)?;
+    let offload = supports::decide(matmul, &runtime.rules)?;
     if !runtime.trusts(offload.precision) {
         return Err(DeclineReason::Distrusted);
     }
     // Operands in a cache need no placement.
-    if product.origin == WeightOrigin::Cache {
+    if matmul.origin == WeightOrigin::Cache {
         return Ok(());
     }
-    placed(runtime, node, product)
+    placed(runtime, node, matmul)
 }
 
 /// Logs once that attention comes as separate matmuls, which the user can change.
-fn advise_flash_attention(runtime: &Runtime, product: &MulMatQuery) {
+fn advise_flash_attention(runtime: &Runtime, matmul: &MulMatQuery) {
     static SAID: Once = Once::new();
-    let is_token = product.activations.ne[1] == 1;
+    let is_token = matmul.activations.ne[1] == 1;
     if is_token || runtime.rules.attention == AttentionChoice::Never {
         return;
     }
@@ -242,12 +242,12 @@ fn attends(runtime: &Runtime, attention: &AttentionQuery) -> Result<(), DeclineR
 fn row_op(
     runtime: &Runtime,
     op: HostTensor<'_>,
-    (node, product): (HostTensor<'_>, &MulMatQuery),
+    (node, matmul): (HostTensor<'_>, &MulMatQuery),
 ) -> Result<(), DeclineReason> {
-    if runtime.cpu.computes(op) && takes(runtime, node, product).is_ok() {
+    if runtime.cpu.computes(op) && takes(runtime, node, matmul).is_ok() {
         return Ok(());
     }
-    Err(DeclineReason::NotAProduct)
+    Err(DeclineReason::NotAMatmul)
 }
 
 /// Leaves weights that `op` writes to the CPU: ggml asks about the operations of all graphs in
@@ -267,11 +267,11 @@ fn leave_written(runtime: &Runtime, op: HostTensor<'_>) {
 fn placed(
     runtime: &Runtime,
     op: HostTensor<'_>,
-    product: &MulMatQuery,
+    matmul: &MulMatQuery,
 ) -> Result<(), DeclineReason> {
-    let weights = op.operand(0).ok_or(DeclineReason::NotAProduct)?;
+    let weights = op.operand(0).ok_or(DeclineReason::NotAMatmul)?;
     let buffer = weights.buffer();
-    match product.place {
+    match matmul.place {
         WeightLocation::Unallocated => Ok(()),
         WeightLocation::Asked => Err(DeclineReason::Asked),
         WeightLocation::Elsewhere => Err(DeclineReason::Elsewhere),
@@ -281,7 +281,7 @@ fn placed(
                 &runtime.weight_context(),
                 buffer,
                 weights,
-                &product.weights,
+                &matmul.weights,
             )?;
             decision.refusal().map_or(Ok(()), |why| Err(why.into()))
         }
@@ -289,11 +289,11 @@ fn placed(
             let entry = runtime.weight_buffers.get(buffer);
             let entry = entry.ok_or(DeclineReason::Unseen)?;
             let address = weights.address();
-            let keys = product.weights.keys(address).ok_or(DeclineReason::Shape)?;
+            let keys = matmul.weights.keys(address).ok_or(DeclineReason::Shape)?;
             if keys.iter().all(|key| entry.residents.contains(key)) {
                 return Ok(());
             }
-            let decision = entry.decision(&product.weights, address);
+            let decision = entry.decision(&matmul.weights, address);
             let refusal = decision.and_then(|decision| decision.refusal());
             Err(refusal.map_or(DeclineReason::NotPacked, DeclineReason::from))
         }

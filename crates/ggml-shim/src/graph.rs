@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! for each node                                   (compute_nodes)
-//!     classify it, check that it is computable    (work_of, product, attention)
+//!     classify it, check that it is computable    (work_of, matmul, attention)
 //!     run the list, if a call needs its results   (needs)
 //!     put the node on the list
 //! run the list                                    (run)
@@ -79,7 +79,7 @@ const LISTED: usize = 64;
 struct NodeList<'a> {
     nodes: Vec<HostTensor<'a>>,
     footprints: Vec<Footprint>,
-    products: NamedCalls<MulMat<'a>>,
+    matmuls: NamedCalls<MulMat<'a>>,
     attention: NamedCalls<Attention<'a>>,
     steps: Vec<Step<'a>>,
 }
@@ -94,13 +94,13 @@ enum Step<'a> {
 
 /// Index of a call in a list.
 enum ListedCall {
-    Product(usize),
+    Matmul(usize),
     Attention(usize),
 }
 
 /// The work that a node asks for.
 enum Work {
-    Product(MulMatQuery),
+    Matmul(MulMatQuery),
     Attention(AttentionQuery),
     /// An operation of the CPU.
     OnCpu,
@@ -139,13 +139,12 @@ unsafe fn compute_nodes(
         let is_aside = list.footprints.iter().any(overwrites);
         let listed = match work {
             Work::OnCpu => None,
-            Work::Product(query) => {
+            Work::Matmul(query) => {
                 // SAFETY: the node is allocated, and nobody else accesses its data except to read
                 // operands, by the caller's promise; before the results are there, no node of the
                 // list reads or writes what calls of the list write at once.
-                let product =
-                    unsafe { product(runtime, node, &name, &query, &footprint, is_aside) }?;
-                Some(ListedCall::Product(list.products.push(name, product)))
+                let matmul = unsafe { matmul(runtime, node, &name, &query, &footprint, is_aside) }?;
+                Some(ListedCall::Matmul(list.matmuls.push(name, matmul)))
             }
             Work::Attention(query) => {
                 // SAFETY: as above.
@@ -180,7 +179,7 @@ fn work_of(
         GraphNode::MulMat(query) => {
             let offload = supports::computable(&query, &runtime.rules);
             let precision = offload.map(|offload| offload.precision).ok();
-            (precision, Work::Product(query))
+            (precision, Work::Matmul(query))
         }
         GraphNode::Attention(query) => (Some(ComputeType::Fp16), Work::Attention(query)),
         GraphNode::RowOp { .. } => (None, Work::OnCpu),
@@ -215,8 +214,8 @@ fn is_left_to_cpu(runtime: &Runtime, node: HostTensor<'_>, precision: Option<Com
 /// aside.
 ///
 /// # Safety
-/// As [`tensor::product_data`]; `query` is the result of [`tensor::classify`] for `node`.
-unsafe fn product<'a>(
+/// As [`tensor::matmul_data`]; `query` is the result of [`tensor::classify`] for `node`.
+unsafe fn matmul<'a>(
     runtime: &Runtime,
     node: HostTensor<'a>,
     name: &str,
@@ -228,12 +227,12 @@ unsafe fn product<'a>(
         .map_err(|reason| format!("cannot compute {name}: {}", reason.words()))?;
     let aside = aside(runtime, name, is_aside, offload.outputs())?;
     // SAFETY: the caller's promise is the callee's.
-    let product = unsafe { tensor::product_data(node, offload, footprint, aside) };
-    let mut product =
-        product.ok_or_else(|| format!("cannot compute {name}: its output overlaps an operand"))?;
-    product.kept = kept_weights(runtime, node, query);
-    product.errors = runtime.verify.next_product();
-    Ok(product)
+    let matmul = unsafe { tensor::matmul_data(node, offload, footprint, aside) };
+    let mut matmul =
+        matmul.ok_or_else(|| format!("cannot compute {name}: its output overlaps an operand"))?;
+    matmul.kept = kept_weights(runtime, node, query);
+    matmul.errors = runtime.verify.next_matmul();
+    Ok(matmul)
 }
 
 /// Returns attention of `node` with its data, and with separate memory for outputs that are set
@@ -258,7 +257,7 @@ unsafe fn attention<'a>(
     let attention = unsafe { tensor::attention::attention_data(node, numbers, footprint, aside) };
     let mut attention = attention
         .ok_or_else(|| format!("cannot compute {name}: its output overlaps an operand"))?;
-    attention.errors = runtime.verify.next_product();
+    attention.errors = runtime.verify.next_matmul();
     Ok(attention)
 }
 
@@ -287,16 +286,16 @@ fn aside(
 unsafe fn run(runtime: &Runtime, stream: &Stream, list: NodeList<'_>) -> Result<(), GraphFailure> {
     let NodeList {
         nodes,
-        products,
+        matmuls,
         attention,
         steps,
         ..
     } = list;
     let is_for_cpu = |node: &HostTensor<'_>| runtime.cpu.computes(*node);
-    let calls = products.len() + attention.len();
-    let computed = products.compute(runtime, stream);
+    let calls = matmuls.len() + attention.len();
+    let computed = matmuls.compute(runtime, stream);
     let computed = computed.and_then(|done| Ok((done, attention.compute(runtime, stream)?)));
-    let (products, attention) = match computed {
+    let (matmuls, attention) = match computed {
         Err(GraphFailure::Node {
             line, distrusted, ..
         }) if (distrusted || runtime.evidence.is_some()) && nodes.iter().all(is_for_cpu) => {
@@ -308,8 +307,8 @@ unsafe fn run(runtime: &Runtime, stream: &Stream, list: NodeList<'_>) -> Result<
         computed => computed?,
     };
     // No slice of the nodes' data is left, except of outputs that were set aside.
-    let products = products.into_iter().map(|product| product.out.aside());
-    let mut products: Vec<_> = products.collect();
+    let matmuls = matmuls.into_iter().map(|matmul| matmul.out.aside());
+    let mut matmuls: Vec<_> = matmuls.collect();
     let attention = attention.into_iter().map(|attention| attention.out.aside());
     let mut attention: Vec<_> = attention.collect();
     let mut cpu_ops = Vec::new();
@@ -319,7 +318,7 @@ unsafe fn run(runtime: &Runtime, stream: &Stream, list: NodeList<'_>) -> Result<
             Step::Place(listed, node) => {
                 compute_on_cpu(runtime, stream, &std::mem::take(&mut cpu_ops))?;
                 let values = match listed {
-                    ListedCall::Product(index) => products.get_mut(index),
+                    ListedCall::Matmul(index) => matmuls.get_mut(index),
                     ListedCall::Attention(index) => attention.get_mut(index),
                 };
                 let values = values.and_then(Option::take);
@@ -368,12 +367,12 @@ fn compute_on_cpu(
 fn kept_weights(
     runtime: &Runtime,
     node: HostTensor<'_>,
-    product: &MulMatQuery,
+    matmul: &MulMatQuery,
 ) -> Option<KeptWeights> {
     let weights = node.operand(0)?;
     let owner = weights.buffer();
     let is_weights = matches!(
-        product.place,
+        matmul.place,
         WeightLocation::Plain | WeightLocation::Rearranged
     );
     if weights.has_flag(abi::FLAG_PARAM) || !is_weights {
@@ -381,8 +380,8 @@ fn kept_weights(
     }
     let buffers = &runtime.weight_buffers;
     let decision =
-        buffers.decide_when_used(&runtime.weight_context(), owner, weights, &product.weights);
-    let decision = decision.ok().filter(|decision| decision.is_yes())?;
+        buffers.decide_when_used(&runtime.weight_context(), owner, weights, &matmul.weights);
+    let decision = decision.ok().filter(|decision| decision.is_accepted())?;
     Some(KeptWeights {
         residents: Arc::clone(&buffers.get(owner)?.residents),
         decision: Some(decision),

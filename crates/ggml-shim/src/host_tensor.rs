@@ -170,7 +170,7 @@ impl<'a> HostTensor<'a> {
     }
 
     /// Whether its data are weights by the evidence.
-    pub(crate) fn is_evident(self) -> bool {
+    pub(crate) fn is_evident_weight(self) -> bool {
         let seen = self.context.evidence.zip(self.range());
         seen.is_some_and(|(evidence, range)| evidence.are_weights(self.buffer(), &range))
     }

@@ -34,47 +34,47 @@ use crate::supports::Shape;
 pub(crate) fn compute(
     engine: &Engine,
     scratch: &RowScratch,
-    products: &mut [MulMat<'_>],
+    matmuls: &mut [MulMat<'_>],
 ) -> Result<(), ListError> {
-    compute_within(engine, scratch, products, batch::MOST)
+    compute_within(engine, scratch, matmuls, batch::MOST)
 }
 
 /// Does the same with these limits of a batch.
 fn compute_within(
     engine: &Engine,
     scratch: &RowScratch,
-    products: &mut [MulMat<'_>],
+    matmuls: &mut [MulMat<'_>],
     most: BatchLimits,
 ) -> Result<(), ListError> {
     let mut batch = Batch::new(engine, scratch, most);
-    for index in 0..products.len() {
-        let product = &products[index];
-        let parts = match product.offload.experts {
-            Some(experts) => by_expert::parts(product, index, experts),
-            None => Ok(parts(product, index)),
+    for index in 0..matmuls.len() {
+        let matmul = &matmuls[index];
+        let parts = match matmul.offload.experts {
+            Some(experts) => by_expert::parts(matmul, index, experts),
+            None => Ok(parts(matmul, index)),
         };
         for part in parts.map_err(ListError::of(index))? {
-            batch.push(products, part)?;
+            batch.push(matmuls, part)?;
         }
     }
-    batch.flush(products)
+    batch.flush(matmuls)
 }
 
 /// Returns each weight matrix with the activation rows that it multiplies, in the order of the
 /// outputs.
-fn parts(product: &MulMat<'_>, index: usize) -> Vec<Part> {
+fn parts(matmul: &MulMat<'_>, index: usize) -> Vec<Part> {
     let Shape {
         m,
         matrices,
         repeats,
         ..
-    } = product.offload.shape;
+    } = matmul.offload.shape;
     // Matrices next to each other in dimension 2 that the same weights multiply are one run of
     // rows, and so are their outputs.
     let rows = repeats[0] * m;
     let runs = matrices[0] * matrices[1] * repeats[1];
     let part = |run: usize| Part {
-        product: index,
+        matmul: index,
         matrix: [run % matrices[0], run / matrices[0] / repeats[1]],
         rows: PartRows::Run(run * rows..(run + 1) * rows),
     };

@@ -109,7 +109,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_product_adds_its_modelled_time() {
+    fn each_matmul_adds_its_modelled_time() {
         let options = PlanOptions::default();
         let weights = WeightPlan::new(Dtype::Int8, 64, 256, 3, &options).unwrap();
         let observer = EngineObserver::new(3, Machine::RK3588, None);

@@ -113,7 +113,7 @@ fn halves<'a>(engine: &Engine, matrix: &Matrix<'a>) -> Result<Halves<'a>, MulMat
     }
     let k = matrix.k;
     let mut halves = memory::zeroed::<f16>(matrix.rows.len() * k)?;
-    let mends: Vec<RowCorrection> = run_parallel(|| {
+    let corrections: Vec<RowCorrection> = run_parallel(|| {
         halves
             .par_chunks_exact_mut(k)
             .zip(&matrix.rows)
@@ -126,15 +126,20 @@ fn halves<'a>(engine: &Engine, matrix: &Matrix<'a>) -> Result<Halves<'a>, MulMat
             )
             .collect()
     });
-    if let Some(row) = mends
+    if let Some(row) = corrections
         .iter()
-        .position(|mend| *mend == RowCorrection::NotANumber)
+        .position(|correction| *correction == RowCorrection::NotANumber)
     {
         return Err(NotFinite { row }.into());
     }
-    let scaled = mends.iter().any(|mend| *mend != RowCorrection::Nothing);
+    let scaled = corrections
+        .iter()
+        .any(|correction| *correction != RowCorrection::Nothing);
     let factors = match scaled {
-        true => mends.iter().map(|mend| mend.factor()).collect(),
+        true => corrections
+            .iter()
+            .map(|correction| correction.factor())
+            .collect(),
         false => Vec::new(),
     };
     Ok((Cow::Owned(halves), factors))

@@ -204,10 +204,10 @@ mod tests {
             [f32::from_bits(1), 0.0],
         ] {
             let mut out = [f16::ZERO; 2];
-            let mend = round_to_f16(&row, &mut out);
-            assert!(matches!(mend, RowCorrection::Scale(_)), "{row:?}");
+            let correction = round_to_f16(&row, &mut out);
+            assert!(matches!(correction, RowCorrection::Scale(_)), "{row:?}");
             let mut back = out.map(f16::to_f32);
-            mend.apply(&[], &mut back);
+            correction.apply(&[], &mut back);
             let largest = row[0].abs();
             for (value, back) in row.iter().zip(back) {
                 // Half a unit of FP16's 11 bits, measured at the largest.
@@ -220,10 +220,10 @@ mod tests {
     fn rows_that_are_no_numbers_never_reach_the_npu() {
         for bad in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
             let mut out = [f16::ONE; 2];
-            let mend = round_to_f16(&[1.0, bad], &mut out);
+            let correction = round_to_f16(&[1.0, bad], &mut out);
             assert_eq!(out, [f16::ZERO; 2]);
             let mut outputs = [1.0, 2.0];
-            mend.apply(&[], &mut outputs);
+            correction.apply(&[], &mut outputs);
             assert!(outputs.iter().all(|output| output.is_nan()));
         }
     }
@@ -286,10 +286,10 @@ mod tests {
         fn rounding_keeps_eleven_bits_at_any_size(bits in proptest::collection::vec(any::<u32>(), 1..40)) {
             let row: Vec<f32> = bits.into_iter().map(f32::from_bits).filter(|value| value.abs() < 3.0e38).collect();
             let mut out = vec![f16::ZERO; row.len()];
-            let mend = round_to_f16(&row, &mut out);
+            let correction = round_to_f16(&row, &mut out);
             let largest = row.iter().fold(0.0_f32, |largest, value| largest.max(value.abs()));
             let mut back: Vec<f32> = out.iter().map(|value| value.to_f32()).collect();
-            mend.apply(&[], &mut back);
+            correction.apply(&[], &mut back);
             for (value, back) in row.iter().zip(back) {
                 prop_assert!((f64::from(*value) - f64::from(back)).abs() <= f64::from(largest) / 2048.0 + f64::from(f32::MIN_POSITIVE));
             }

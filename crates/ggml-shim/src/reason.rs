@@ -7,7 +7,7 @@ use crate::budget::LeftOnCpu;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum DeclineReason {
     /// Neither a matmul nor attention.
-    NotAProduct,
+    NotAMatmul,
     /// The weights are the result of another operation: attention.
     Computed,
     /// The weights are an input of the graph.
@@ -61,7 +61,7 @@ pub(crate) enum DeclineReason {
     /// The NPU is slower with this attention, whatever the batch.
     AttentionSlower,
     /// A matmul of attention without flash attention that the rules decline.
-    AttentionProducts,
+    AttentionMatmuls,
     /// Operands of attention of an unsupported type.
     AttentionType,
     /// Heads that are too long.
@@ -77,7 +77,7 @@ pub(crate) enum DeclineReason {
 impl DeclineReason {
     /// All reasons, in the order of the statistics.
     pub(crate) const ALL: [Self; 33] = [
-        Self::NotAProduct,
+        Self::NotAMatmul,
         Self::Computed,
         Self::Input,
         Self::Asked,
@@ -104,7 +104,7 @@ impl DeclineReason {
         Self::AttentionOff,
         Self::AttentionRows,
         Self::AttentionSlower,
-        Self::AttentionProducts,
+        Self::AttentionMatmuls,
         Self::AttentionType,
         Self::AttentionHead,
         Self::AttentionPlace,
@@ -115,7 +115,7 @@ impl DeclineReason {
     /// A few words for the statistics.
     pub(crate) fn words(self) -> &'static str {
         match self {
-            Self::NotAProduct => "neither a matmul nor attention",
+            Self::NotAMatmul => "neither a matmul nor attention",
             Self::Computed => "no stored weights (attention)",
             Self::Input => "weights are an input of the graph (rotations of a KV cache)",
             Self::Asked => "asked where weights shall lie: where the CPU wants them",
@@ -142,7 +142,7 @@ impl DeclineReason {
             Self::AttentionOff => "attention excluded by GGML_ROCKET_ATTENTION",
             Self::AttentionRows => "attention of few rows",
             Self::AttentionSlower => "attention with which the CPU is faster (modelled)",
-            Self::AttentionProducts => "attention without flash attention (-fa off)",
+            Self::AttentionMatmuls => "attention without flash attention (-fa off)",
             Self::AttentionType => "attention with operands of another type",
             Self::AttentionHead => "attention with heads of more than 576",
             Self::AttentionPlace => "attention with operands not in plain memory",

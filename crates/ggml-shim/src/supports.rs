@@ -149,34 +149,29 @@ impl Offload {
 ///
 /// # Errors
 /// The reason why it stays on the CPU.
-pub(crate) fn decide(
-    product: &MulMatQuery,
-    rules: &OffloadRules,
-) -> Result<Offload, DeclineReason> {
-    match product.origin {
+pub(crate) fn decide(matmul: &MulMatQuery, rules: &OffloadRules) -> Result<Offload, DeclineReason> {
+    match matmul.origin {
         WeightOrigin::Stored => {}
-        WeightOrigin::Cache => return decide_cached(product, rules),
+        WeightOrigin::Cache => return decide_cached(matmul, rules),
         WeightOrigin::Computed => return Err(DeclineReason::Computed),
         WeightOrigin::Input => return Err(DeclineReason::Input),
     }
-    match product.place {
+    match matmul.place {
         // The CPU's own places are better: its kernels want some weights in another order.
         WeightLocation::Asked => return Err(DeclineReason::Asked),
         WeightLocation::Elsewhere => return Err(DeclineReason::Elsewhere),
         WeightLocation::Unallocated | WeightLocation::Plain | WeightLocation::Rearranged => {}
     }
-    let offload = computable(product, rules)?;
+    let offload = computable(matmul, rules)?;
     let Shape { n, k, .. } = offload.shape;
-    let tokens = offload
-        .rows()
-        .min(product.viewed_rows.unwrap_or(usize::MAX));
+    let tokens = offload.rows().min(matmul.viewed_rows.unwrap_or(usize::MAX));
     if !rules.is_worth(
-        product.weights.format,
+        matmul.weights.format,
         [n, k],
         tokens,
         offload.rows_together(),
     ) {
-        return Err(worthless(&product.weights, [n, k], rules));
+        return Err(worthless(&matmul.weights, [n, k], rules));
     }
     if offload.precision.quantisation().is_some() && offload.outputs() < MIN_INT8_OUTPUTS {
         return Err(DeclineReason::FewOutputs);
@@ -186,11 +181,11 @@ pub(crate) fn decide(
 
 /// Decides about a matmul of attention without flash attention: keys times queries, or values times
 /// probabilities. The current data of the cache is packed for this matmul alone.
-fn decide_cached(product: &MulMatQuery, rules: &OffloadRules) -> Result<Offload, DeclineReason> {
-    if product.weights.format.id != type_id::F16 {
+fn decide_cached(matmul: &MulMatQuery, rules: &OffloadRules) -> Result<Offload, DeclineReason> {
+    if matmul.weights.format.id != type_id::F16 {
         return Err(DeclineReason::AttentionType);
     }
-    let offload = computable(product, rules)?;
+    let offload = computable(matmul, rules)?;
     let Shape { m, n, k, .. } = offload.shape;
     if rules.attention == AttentionChoice::Never {
         return Err(DeclineReason::AttentionOff);
@@ -200,10 +195,10 @@ fn decide_cached(product: &MulMatQuery, rules: &OffloadRules) -> Result<Offload,
     }
     // Attention is computed in FP16, whatever precision the user chose for weights.
     let is_exact = offload.precision == ComputeType::Fp16;
-    if is_exact && rules.is_worth_packing(product.weights.format, [n, k], m, offload.rows()) {
+    if is_exact && rules.is_worth_packing(matmul.weights.format, [n, k], m, offload.rows()) {
         return Ok(offload);
     }
-    Err(DeclineReason::AttentionProducts)
+    Err(DeclineReason::AttentionMatmuls)
 }
 
 /// Returns why matmuls with these weights of `n x k` do not gain: with so few rows, or with any.
@@ -219,25 +214,25 @@ fn worthless(weights: &TensorDescriptor, size: [usize; 2], rules: &OffloadRules)
 /// # Errors
 /// The reason why it cannot.
 pub(crate) fn computable(
-    product: &MulMatQuery,
+    matmul: &MulMatQuery,
     rules: &OffloadRules,
 ) -> Result<Offload, DeclineReason> {
-    let dimensions = readable(&product.weights)?;
-    if product.activations.format.id != type_id::F32 {
+    let dimensions = readable(&matmul.weights)?;
+    if matmul.activations.format.id != type_id::F32 {
         return Err(DeclineReason::ActivationType);
     }
-    let (shape, experts) = match &product.ids {
-        None => (shape(product)?, None),
+    let (shape, experts) = match &matmul.ids {
+        None => (shape(matmul)?, None),
         Some(ids) => {
-            let (shape, experts) = shape_by_expert(product, ids)?;
+            let (shape, experts) = shape_by_expert(matmul, ids)?;
             (shape, Some(experts))
         }
     };
-    if !product.activations.has_rows(shape.k) || !product.output.is_packed() {
+    if !matmul.activations.has_rows(shape.k) || !matmul.output.is_packed() {
         return Err(DeclineReason::NotContiguous);
     }
     Ok(Offload {
-        precision: precision(&product.weights, dimensions, rules)?,
+        precision: precision(&matmul.weights, dimensions, rules)?,
         shape,
         experts,
     })
@@ -287,10 +282,10 @@ fn precision(
     Ok(precision)
 }
 
-fn shape(product: &MulMatQuery) -> Result<Shape, DeclineReason> {
-    let [k, n, b2, b3] = product.weights.dimensions()?;
-    let [k1, m, a2, a3] = product.activations.dimensions()?;
-    let output = product.output.dimensions()?;
+fn shape(matmul: &MulMatQuery) -> Result<Shape, DeclineReason> {
+    let [k, n, b2, b3] = matmul.weights.dimensions()?;
+    let [k1, m, a2, a3] = matmul.activations.dimensions()?;
+    let output = matmul.output.dimensions()?;
     if k != k1 || output != [n, m, a2, a3] || a2 % b2 != 0 || a3 % b3 != 0 {
         return Err(DeclineReason::Shape);
     }
@@ -306,13 +301,13 @@ fn shape(product: &MulMatQuery) -> Result<Shape, DeclineReason> {
 
 /// Returns the shape of a matmul whose rows choose their weights by `ids`.
 fn shape_by_expert(
-    product: &MulMatQuery,
+    matmul: &MulMatQuery,
     ids: &TensorDescriptor,
 ) -> Result<(Shape, ExpertChoice), DeclineReason> {
-    let [k, n, count, b3] = product.weights.dimensions()?;
-    let [k1, given, m, a3] = product.activations.dimensions()?;
+    let [k, n, count, b3] = matmul.weights.dimensions()?;
+    let [k1, given, m, a3] = matmul.activations.dimensions()?;
     let [used, tokens, i2, i3] = ids.dimensions()?;
-    let output = product.output.dimensions()?;
+    let output = matmul.output.dimensions()?;
     let alike = k == k1 && m == tokens && output == [n, used, m, 1];
     if !alike || [b3, a3, i2, i3] != [1; 4] || used % given != 0 {
         return Err(DeclineReason::Shape);

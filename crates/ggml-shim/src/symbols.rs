@@ -29,20 +29,20 @@ pub(crate) use function;
 pub(crate) struct SymbolScope(*mut c_void);
 
 /// A function that every libggml-base exports.
-const TELLING: &CStr = c"ggml_backend_buffer_init";
+const MARKER: &CStr = c"ggml_backend_buffer_init";
 
 impl SymbolScope {
     /// Finds the ggml of this process; the first one, if it has several.
     pub(crate) fn find() -> Option<Self> {
         Self::candidates()
             .into_iter()
-            .find(|place| place.symbol(TELLING).is_some())
+            .find(|place| place.symbol(MARKER).is_some())
     }
 
     /// Number of copies of ggml in this process.
     pub(crate) fn copies() -> usize {
         let places = Self::candidates();
-        let mut found: Vec<_> = places.iter().filter_map(|p| p.symbol(TELLING)).collect();
+        let mut found: Vec<_> = places.iter().filter_map(|p| p.symbol(MARKER)).collect();
         found.sort_unstable();
         found.dedup();
         found.len()

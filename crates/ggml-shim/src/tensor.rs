@@ -24,7 +24,7 @@ pub(crate) enum GraphNode<'a> {
     /// tensors and inputs.
     RowOp {
         node: HostTensor<'a>,
-        product: MulMatQuery,
+        matmul: MulMatQuery,
     },
     Other,
 }
@@ -40,17 +40,17 @@ pub(crate) fn classify(node: HostTensor<'_>) -> GraphNode<'_> {
         return attention::query(node).map_or(GraphNode::Other, GraphNode::Attention);
     }
     if op != ops.mul_mat && op != ops.mul_mat_id {
-        let product = product_of_rows(node).map(|node| (node, product(node)));
-        return match product {
-            Some((node, Some(product))) => GraphNode::RowOp { node, product },
+        let matmul = matmul_of_rows(node).map(|node| (node, matmul(node)));
+        return match matmul {
+            Some((node, Some(matmul))) => GraphNode::RowOp { node, matmul },
             _ => GraphNode::Other,
         };
     }
-    product(node).map_or(GraphNode::Other, GraphNode::MulMat)
+    matmul(node).map_or(GraphNode::Other, GraphNode::MulMat)
 }
 
 /// Returns the query for the matmul `node`; `None` if an operand is missing.
-fn product(node: HostTensor<'_>) -> Option<MulMatQuery> {
+fn matmul(node: HostTensor<'_>) -> Option<MulMatQuery> {
     let ids = ids(node);
     if node.op() == node.host().ops().mul_mat_id && ids.is_none() {
         return None;
@@ -78,7 +78,7 @@ const ROW_OPS: usize = 8;
 
 /// Returns the matmul whose rows the operation `node` works on: by positions or biases, or on
 /// heads, which are parts of rows. Other norms do not occur between a query's matmul and a value's.
-fn product_of_rows(node: HostTensor<'_>) -> Option<HostTensor<'_>> {
+fn matmul_of_rows(node: HostTensor<'_>) -> Option<HostTensor<'_>> {
     let ops = node.host().ops();
     let mut normed = i64::MIN;
     let mut at = node;
@@ -178,7 +178,7 @@ fn place(weights: HostTensor<'_>) -> WeightLocation {
     match (usage, is_host) {
         (usage::WEIGHTS, true) => WeightLocation::Plain,
         (usage::WEIGHTS, false) => WeightLocation::Rearranged,
-        (_, true) if weights.is_evident() => WeightLocation::Plain,
+        (_, true) if weights.is_evident_weight() => WeightLocation::Plain,
         _ => WeightLocation::Elsewhere,
     }
 }
@@ -190,7 +190,7 @@ fn place(weights: HostTensor<'_>) -> WeightLocation {
 /// [`classify`] returned the matmul that `offload` was computed from, and [`Footprint::of`] this
 /// `footprint`; the node and its operands are allocated, and during `'a` nobody else writes to any
 /// of them, nor reads the output unless outputs are set aside.
-pub(crate) unsafe fn product_data<'a>(
+pub(crate) unsafe fn matmul_data<'a>(
     node: HostTensor<'a>,
     offload: Offload,
     footprint: &Footprint,

@@ -20,14 +20,14 @@ use crate::types::Decoder;
 #[derive(Debug, Default)]
 pub(crate) struct Verification {
     every: Option<NonZeroU64>,
-    products: AtomicU64,
+    matmuls: AtomicU64,
 }
 
 impl Verification {
     pub(crate) fn new(every: Option<NonZeroU64>) -> Self {
         Self {
             every,
-            products: AtomicU64::new(0),
+            matmuls: AtomicU64::new(0),
         }
     }
 
@@ -38,10 +38,10 @@ impl Verification {
 
     /// Counts a matmul or attention node. Returns the sum for its errors, if it is verified; the
     /// first one is.
-    pub(crate) fn next_product(&self) -> Option<OutputErrors> {
+    pub(crate) fn next_matmul(&self) -> Option<OutputErrors> {
         let every = self.every?;
         // A counter only: no other data is published through it.
-        let number = self.products.fetch_add(1, Ordering::Relaxed);
+        let number = self.matmuls.fetch_add(1, Ordering::Relaxed);
         number
             .is_multiple_of(every.get())
             .then(OutputErrors::default)
@@ -121,8 +121,8 @@ impl OutputErrors {
             decode_row(column, &mut row);
             let mut errors = Self::default();
             for (activations, out) in activations.chunks_exact(k).zip(out.chunks_exact(n)) {
-                let products = activations.iter().zip(&row);
-                let exact: f64 = products.map(|(a, b)| f64::from(*a) * f64::from(*b)).sum();
+                let matmuls = activations.iter().zip(&row);
+                let exact: f64 = matmuls.map(|(a, b)| f64::from(*a) * f64::from(*b)).sum();
                 errors.add_output(exact, out[column]);
             }
             errors
@@ -163,11 +163,11 @@ mod tests {
     }
 
     #[test]
-    fn every_nth_product_from_the_first_on() {
+    fn every_nth_matmul_from_the_first_on() {
         let due = |every, count| {
             let verify = Verification::new(NonZeroU64::new(every));
             assert_eq!(verify.is_on(), every > 0);
-            let checked = |_| verify.next_product().is_some();
+            let checked = |_| verify.next_matmul().is_some();
             (0..count).map(checked).collect::<Vec<_>>()
         };
         assert_eq!(due(0, 3), [false; 3]);

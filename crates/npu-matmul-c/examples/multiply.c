@@ -21,23 +21,23 @@ int main(void)
     int32_t c[M * N] = {0};
     rocket_npu_engine *engine;
     rocket_npu_weights *weights;
-    rocket_npu_product *product;
+    rocket_npu_matmul *matmul;
 
     check(rocket_npu_open(NULL, &engine));
     printf("on %s\n", rocket_npu_is_model(engine) ? "the software model" : "the NPU");
     /* The weights stay in the device's memory; the plan is for M rows. */
     check(rocket_npu_load_i8(engine, N, K, b, &weights));
-    check(rocket_npu_prepare(weights, M, &product));
-    check(rocket_npu_run_i8(product, a, c));
+    check(rocket_npu_prepare(weights, M, &matmul));
+    check(rocket_npu_run_i8(matmul, a, c));
     for (int m = 0; m < M; m++)
         printf("%d %d %d\n", (int)c[m * N], (int)c[m * N + 1], (int)c[m * N + 2]);
 
     /* What makes no sense is told. */
     float floats[M * K] = {0}, results[M * N];
-    if (rocket_npu_run_f32(product, floats, results) == ROCKET_NPU_STATUS_INVALID)
+    if (rocket_npu_run_f32(matmul, floats, results) == ROCKET_NPU_STATUS_INVALID)
         printf("refused: %s\n", rocket_npu_error());
 
-    rocket_npu_free_product(product);
+    rocket_npu_free_matmul(matmul);
     rocket_npu_free_weights(weights);
     rocket_npu_close(engine);
     return 0;

@@ -16,7 +16,7 @@ for name, arguments in {
 }.items():
     function = getattr(npu, f"rocket_npu_{name}")
     function.argtypes, function.restype = arguments, c_int
-for name in ["close", "free_weights", "free_product"]:
+for name in ["close", "free_weights", "free_matmul"]:
     function = getattr(npu, f"rocket_npu_{name}")
     function.argtypes, function.restype = [c_void_p], None
 
@@ -38,12 +38,12 @@ a, a_memory = matrix((i % 7 - 3) / 4 for i in range(M * K))
 b, b_memory = matrix((i % 5 - 2) / 8 for i in range(N * K))
 c, c_memory = matrix([0.0] * (M * N))
 
-engine, weights, product = c_void_p(), c_void_p(), c_void_p()
+engine, weights, matmul = c_void_p(), c_void_p(), c_void_p()
 call("open", None, byref(engine))
 call("load_w8a8", engine, N, K, b_memory, True, byref(weights))
-call("prepare", weights, M, byref(product))
-call("run_f32", product, a_memory, c_memory)
-npu.rocket_npu_free_product(product)
+call("prepare", weights, M, byref(matmul))
+call("run_f32", matmul, a_memory, c_memory)
+npu.rocket_npu_free_matmul(matmul)
 npu.rocket_npu_free_weights(weights)
 npu.rocket_npu_close(engine)
 

@@ -35,7 +35,7 @@ typedef enum {
 typedef struct rocket_npu_engine rocket_npu_engine;
 
 // A planned matmul: weights with a number of rows.
-typedef struct rocket_npu_product rocket_npu_product;
+typedef struct rocket_npu_matmul rocket_npu_matmul;
 
 // Weights in device memory.
 typedef struct rocket_npu_weights rocket_npu_weights;
@@ -170,40 +170,40 @@ void rocket_npu_free_weights(rocket_npu_weights *weights);
 // Plans a matmul of m rows of activations with these weights.
 //
 // # Safety
-// `weights` is null or not freed; `product` may be written.
+// `weights` is null or not freed; `matmul` may be written.
 rocket_npu_status rocket_npu_prepare(const rocket_npu_weights *weights,
                                      size_t m,
-                                     rocket_npu_product **product);
+                                     rocket_npu_matmul **matmul);
 
 // Multiplies 8-bit integers by weights of rocket_npu_load_i8(). `a` is m x k; `c`, m x n, gets the
 // exact sums.
 //
 // # Safety
-// `product` is null or not freed; `a` has m * k elements, `c` m * n. No other thread accesses `c`
+// `matmul` is null or not freed; `a` has m * k elements, `c` m * n. No other thread accesses `c`
 // or changes `a` during the call.
-rocket_npu_status rocket_npu_run_i8(const rocket_npu_product *product, const int8_t *a, int32_t *c);
+rocket_npu_status rocket_npu_run_i8(const rocket_npu_matmul *matmul, const int8_t *a, int32_t *c);
 
 // Multiplies binary16 numbers by weights of rocket_npu_load_f16(). `a` is m x k, `c` is m x n.
 //
 // # Safety
-// `product` is null or not freed; `a` has m * k elements, `c` m * n. No other thread accesses `c`
+// `matmul` is null or not freed; `a` has m * k elements, `c` m * n. No other thread accesses `c`
 // or changes `a` during the call.
-rocket_npu_status rocket_npu_run_f16(const rocket_npu_product *product,
+rocket_npu_status rocket_npu_run_f16(const rocket_npu_matmul *matmul,
                                      const uint16_t *a,
                                      float *c);
 
 // Multiplies floats by weights of rocket_npu_load_w8a8(). `a` is m x k, `c` is m x n.
 //
 // # Safety
-// `product` is null or not freed; `a` has m * k elements, `c` m * n. No other thread accesses `c`
+// `matmul` is null or not freed; `a` has m * k elements, `c` m * n. No other thread accesses `c`
 // or changes `a` during the call.
-rocket_npu_status rocket_npu_run_f32(const rocket_npu_product *product, const float *a, float *c);
+rocket_npu_status rocket_npu_run_f32(const rocket_npu_matmul *matmul, const float *a, float *c);
 
 // Frees a planned matmul; does nothing for null.
 //
 // # Safety
-// `product` is null, or a planned matmul that is not freed and that no other call uses.
-void rocket_npu_free_product(rocket_npu_product *product);
+// `matmul` is null, or a planned matmul that is not freed and that no other call uses.
+void rocket_npu_free_matmul(rocket_npu_matmul *matmul);
 
 // Computes attention. For head h and row r, q is the query; k and v are the keys and values of its
 // KV head:

@@ -35,7 +35,7 @@ pub struct RocketNpuWeights {
 
 /// A planned matmul: weights with a number of rows.
 #[derive(Debug)]
-pub struct RocketNpuProduct {
+pub struct RocketNpuMatmul {
     engine: Arc<Engine>,
     weights: Arc<PackedWeights>,
     m: usize,
@@ -207,16 +207,16 @@ pub unsafe extern "C" fn rocket_npu_free_weights(weights: *mut RocketNpuWeights)
 /// Plans a matmul of m rows of activations with these weights.
 ///
 /// # Safety
-/// `weights` is null or not freed; `product` may be written.
+/// `weights` is null or not freed; `matmul` may be written.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rocket_npu_prepare(
     weights: *const RocketNpuWeights,
     m: usize,
-    product: *mut *mut RocketNpuProduct,
+    matmul: *mut *mut RocketNpuMatmul,
 ) -> RocketNpuStatus {
     call(|| {
         // SAFETY: the caller's promise.
-        let product = unsafe { place(product, "product") }?;
+        let matmul = unsafe { place(matmul, "matmul") }?;
         // SAFETY: the caller's promise.
         let RocketNpuWeights { engine, weights } = unsafe { object(weights, "weights") }?;
         let output = match weights.format() {
@@ -224,13 +224,13 @@ pub unsafe extern "C" fn rocket_npu_prepare(
             WeightFormat::Fp16 | WeightFormat::Quantised(_) => Output::F32,
         };
         engine.prepare(weights, m, output)?;
-        let prepared = RocketNpuProduct {
+        let prepared = RocketNpuMatmul {
             engine: Arc::clone(engine),
             weights: Arc::clone(weights),
             m,
             output,
         };
-        *product = Box::into_raw(Box::new(prepared));
+        *matmul = Box::into_raw(Box::new(prepared));
         Ok(())
     })
 }
@@ -238,10 +238,10 @@ pub unsafe extern "C" fn rocket_npu_prepare(
 /// Runs a matmul. `a` has m x k elements, `c` has m x n.
 ///
 /// # Safety
-/// `product` is null or not freed; `a` and `c` have these elements. Nobody else changes `a` or
+/// `matmul` is null or not freed; `a` and `c` have these elements. Nobody else changes `a` or
 /// accesses `c`.
 unsafe fn run<A: 'static, C: 'static>(
-    product: *const RocketNpuProduct,
+    matmul: *const RocketNpuMatmul,
     a: *const A,
     c: *mut C,
 ) -> RocketNpuStatus
@@ -251,14 +251,14 @@ where
 {
     call(|| {
         // SAFETY: the caller's promise.
-        let product = unsafe { object(product, "product") }?;
-        let (weights, m) = (&product.weights, product.m);
+        let matmul = unsafe { object(matmul, "matmul") }?;
+        let (weights, m) = (&matmul.weights, matmul.m);
         // SAFETY: the caller's promise.
         let a = unsafe { matrix(a, m, weights.k(), "a") }?;
         // SAFETY: the caller's promise.
         let c = unsafe { matrix_mut(c, m, weights.n(), "c") }?;
         // Usually in the cache of plans.
-        let gemm = product.engine.prepare(weights, m, product.output)?;
+        let gemm = matmul.engine.prepare(weights, m, matmul.output)?;
         Ok(gemm.run(a, c)?)
     })
 }
@@ -267,56 +267,56 @@ where
 /// exact sums.
 ///
 /// # Safety
-/// `product` is null or not freed; `a` has m * k elements, `c` m * n. No other thread accesses `c`
+/// `matmul` is null or not freed; `a` has m * k elements, `c` m * n. No other thread accesses `c`
 /// or changes `a` during the call.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rocket_npu_run_i8(
-    product: *const RocketNpuProduct,
+    matmul: *const RocketNpuMatmul,
     a: *const i8,
     c: *mut i32,
 ) -> RocketNpuStatus {
     // SAFETY: the caller's promise.
-    unsafe { run(product, a, c) }
+    unsafe { run(matmul, a, c) }
 }
 
 /// Multiplies binary16 numbers by weights of rocket_npu_load_f16(). `a` is m x k, `c` is m x n.
 ///
 /// # Safety
-/// `product` is null or not freed; `a` has m * k elements, `c` m * n. No other thread accesses `c`
+/// `matmul` is null or not freed; `a` has m * k elements, `c` m * n. No other thread accesses `c`
 /// or changes `a` during the call.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rocket_npu_run_f16(
-    product: *const RocketNpuProduct,
+    matmul: *const RocketNpuMatmul,
     a: *const u16,
     c: *mut f32,
 ) -> RocketNpuStatus {
     // SAFETY: the caller's promise; a `f16` is a `u16` of any bits.
-    unsafe { run(product, a.cast::<f16>(), c) }
+    unsafe { run(matmul, a.cast::<f16>(), c) }
 }
 
 /// Multiplies floats by weights of rocket_npu_load_w8a8(). `a` is m x k, `c` is m x n.
 ///
 /// # Safety
-/// `product` is null or not freed; `a` has m * k elements, `c` m * n. No other thread accesses `c`
+/// `matmul` is null or not freed; `a` has m * k elements, `c` m * n. No other thread accesses `c`
 /// or changes `a` during the call.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rocket_npu_run_f32(
-    product: *const RocketNpuProduct,
+    matmul: *const RocketNpuMatmul,
     a: *const f32,
     c: *mut f32,
 ) -> RocketNpuStatus {
     // SAFETY: the caller's promise.
-    unsafe { run(product, a, c) }
+    unsafe { run(matmul, a, c) }
 }
 
 /// Frees a planned matmul; does nothing for null.
 ///
 /// # Safety
-/// `product` is null, or a planned matmul that is not freed and that no other call uses.
+/// `matmul` is null, or a planned matmul that is not freed and that no other call uses.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn rocket_npu_free_product(product: *mut RocketNpuProduct) {
+pub unsafe extern "C" fn rocket_npu_free_matmul(matmul: *mut RocketNpuMatmul) {
     // SAFETY: made by `rocket_npu_prepare`; the caller gives it up.
-    free((!product.is_null()).then(|| unsafe { Box::from_raw(product) }));
+    free((!matmul.is_null()).then(|| unsafe { Box::from_raw(matmul) }));
 }
 
 #[cfg(test)]

@@ -36,8 +36,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     engine.run(calls.map(|(gemm, c)| gemm.call(&x, c)))?;
     let counters = engine.counters();
     println!(
-        "{} products, {} jobs, {} SUBMITs",
-        counters.products, counters.jobs, counters.submits
+        "{} matmuls, {} jobs, {} SUBMITs",
+        counters.matmuls, counters.jobs, counters.submits
     );
     Ok(())
 }

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
     /// Matmuls: calls that returned a result.
-    pub products: u64,
+    pub matmuls: u64,
     /// Matmuls that were planned instead of taken from the cache.
     pub plans: u64,
     /// SUBMIT calls.
@@ -37,7 +37,7 @@ pub struct Counters {
 /// Counters that many threads add to.
 #[derive(Debug, Default)]
 pub(crate) struct AtomicCounters {
-    products: AtomicU64,
+    matmuls: AtomicU64,
     plans: AtomicU64,
     submits: AtomicU64,
     jobs: AtomicU64,
@@ -52,7 +52,7 @@ impl AtomicCounters {
     pub(crate) fn add(&self, more: &Counters) {
         // The totals need no order between them: relaxed is enough.
         for (total, more) in [
-            (&self.products, more.products),
+            (&self.matmuls, more.matmuls),
             (&self.plans, more.plans),
             (&self.submits, more.submits),
             (&self.jobs, more.jobs),
@@ -70,7 +70,7 @@ impl AtomicCounters {
     pub(crate) fn snapshot(&self) -> Counters {
         let get = |total: &AtomicU64| total.load(Ordering::Relaxed);
         Counters {
-            products: get(&self.products),
+            matmuls: get(&self.matmuls),
             plans: get(&self.plans),
             submits: get(&self.submits),
             jobs: get(&self.jobs),

@@ -41,11 +41,11 @@ pub fn program(
     before: Option<&TaskPlan>,
     options: &ProgramOptions,
 ) -> Result<Program, MatmulError> {
-    let task = product(ty, task);
+    let task = matmul(ty, task);
     let chip = &ChipProfile::RK3588;
     match before {
         None => task.program(options, chip),
-        Some(before) => task.program_after(&product(ty, before), options, chip),
+        Some(before) => task.program_after(&matmul(ty, before), options, chip),
     }
 }
 
@@ -57,13 +57,13 @@ pub fn reuse(
     before: &TaskPlan,
     options: &ProgramOptions,
 ) -> Reuse {
-    let [task, before] = [task, before].map(|task| product(ty, task));
+    let [task, before] = [task, before].map(|task| matmul(ty, task));
     task.reuse_after(&before, options, &ChipProfile::RK3588)
         .unwrap_or_default()
 }
 
-fn product(ty: MatmulType, task: &TaskPlan) -> LaidOutTask {
-    let product = MatmulTask {
+fn matmul(ty: MatmulType, task: &TaskPlan) -> LaidOutTask {
+    let matmul = MatmulTask {
         ty,
         m: task.m_padded,
         k: task.k_padded,
@@ -72,5 +72,5 @@ fn product(ty: MatmulType, task: &TaskPlan) -> LaidOutTask {
         b: WEIGHTS.at(task.b),
         c: OUTPUT.at(task.c),
     };
-    product.laid_out(Layouts::default())
+    matmul.laid_out(Layouts::default())
 }

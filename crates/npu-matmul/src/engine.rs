@@ -22,7 +22,7 @@ use crate::matrix::MatrixView;
 use crate::memory::MemoryPlan;
 use crate::observe::{Observer, Watched};
 use crate::plan::{JobLimits, PlanError, PlanOptions, WeightPlan};
-use crate::prepared::ProductCache;
+use crate::prepared::MatmulCache;
 use crate::scratch::QuantisedScratch;
 use crate::threads::{Threads, Workers};
 use crate::times::{Section, SectionTimes, Stopwatch, Times};
@@ -65,7 +65,7 @@ pub struct Engine {
     devices: Vec<Buffers>,
     options: PlanOptions,
     plans: LruMap<WeightPlanKey, Arc<WeightPlan>>,
-    products: ProductCache,
+    matmuls: MatmulCache,
     /// `Some` if first tasks are checked.
     first_runs: Option<FirstRuns>,
     watched: Watched,
@@ -124,7 +124,7 @@ impl Engine {
             devices,
             options,
             plans: LruMap::new(PLANS_KEPT),
-            products: ProductCache::empty(),
+            matmuls: MatmulCache::empty(),
             first_runs,
             watched: Watched::default(),
             counters: AtomicCounters::default(),
@@ -254,8 +254,8 @@ impl Engine {
         Ok(self.plans.get_or_make(key, make)?)
     }
 
-    pub(crate) const fn products(&self) -> &ProductCache {
-        &self.products
+    pub(crate) const fn matmuls(&self) -> &MatmulCache {
+        &self.matmuls
     }
 
     pub(crate) const fn id(&self) -> u64 {

@@ -11,11 +11,11 @@ use crate::counters::Counters;
 use crate::dtype::{Dtype, Output, Results};
 use crate::engine::{Engine, check_int4, matrix};
 use crate::error::{Error, GemmCallError};
-use crate::exec::{Epilogue, Operand, Product, ProductRun};
+use crate::exec::{Epilogue, Matmul, MatmulRun, Operand};
 use crate::operands::{Activations, OutputRows};
 use crate::packed::PackedWeights;
 use crate::plan::Plan;
-use crate::prepared::{Prepared, ProductKey};
+use crate::prepared::{MatmulKey, Prepared};
 use crate::weight_format::WeightFormat;
 
 /// A prepared matmul: C = A x B^T for given weights and a given number of rows, with its plan.
@@ -116,12 +116,12 @@ impl Engine {
             })
             .collect::<Result<_, _>>()?;
         let calls = calls.into_iter().zip(rows).enumerate();
-        let product = |(index, (call, rows)): (usize, (GemmCall<'a>, Option<usize>))| {
+        let matmul = |(index, (call, rows)): (usize, (GemmCall<'a>, Option<usize>))| {
             let rows = rows.and_then(|at| quantised.get(at));
-            call.product(rows).map_err(GemmCallError::of(index))
+            call.matmul(rows).map_err(GemmCallError::of(index))
         };
-        let products = calls.map(product).collect::<Result<Vec<_>, _>>()?;
-        ProductRun::new(self, products).finish()?;
+        let matmuls = calls.map(matmul).collect::<Result<Vec<_>, _>>()?;
+        MatmulRun::new(self, matmuls).finish()?;
         for rows in quantised {
             rows.recycle(self);
         }
@@ -144,7 +144,7 @@ impl Engine {
         if !self.is_usable(dtype) {
             return Err(Error::Distrusted { dtype });
         }
-        let key = ProductKey {
+        let key = MatmulKey {
             weights: Arc::clone(weights.shared_plan()),
             m,
             results,
@@ -159,7 +159,7 @@ impl Engine {
             });
             Ok(prepared)
         };
-        self.products().get_or_make(key, make)
+        self.matmuls().get_or_make(key, make)
     }
 
     /// The plan to run now: planned again if a wrong result has changed the options since.
@@ -298,7 +298,7 @@ impl<'a> GemmCall<'a> {
     }
 
     /// The matmul to run. The operands were checked before.
-    fn product<'p>(self, rows: Option<&'p QuantisedRows>) -> Result<Product<'p>, Error>
+    fn matmul<'p>(self, rows: Option<&'p QuantisedRows>) -> Result<Matmul<'p>, Error>
     where
         'a: 'p,
     {
@@ -356,8 +356,8 @@ impl<'a> GemmCall<'a> {
                 c,
             },
         };
-        tracing::trace!(plan = %prepared.plan, "product");
-        Ok(Product {
+        tracing::trace!(plan = %prepared.plan, "matmul");
+        Ok(Matmul {
             weights,
             prepared,
             a,

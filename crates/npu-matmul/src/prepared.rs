@@ -18,7 +18,7 @@ use crate::dtype::Results;
 use crate::plan::{JobPlan, Plan, Step, WeightPlan};
 
 /// Matmul plans to keep. A model's matrices have few shapes, but experts get any number of rows.
-const PRODUCTS_KEPT: NonZeroUsize = NonZeroUsize::new(512).unwrap();
+const PLANS_KEPT: NonZeroUsize = NonZeroUsize::new(512).unwrap();
 
 /// Bytes of programs to keep, on all devices together: those of a prompt in several batches, and of
 /// the last shorter batch, for all matrices of a model.
@@ -88,7 +88,7 @@ pub(crate) struct JobIndex {
 
 /// Everything that the plan of a matmul depends on, in one engine.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct ProductKey {
+pub(crate) struct MatmulKey {
     /// Weights with the same tiling share plans.
     pub(crate) weights: Arc<WeightPlan>,
     /// Rows of A.
@@ -100,12 +100,12 @@ pub(crate) struct ProductKey {
 }
 
 /// The latest matmul plans, for any weights.
-pub(crate) type ProductCache = LruMap<ProductKey, Arc<Prepared>>;
+pub(crate) type MatmulCache = LruMap<MatmulKey, Arc<Prepared>>;
 
-impl ProductCache {
+impl MatmulCache {
     /// An empty cache.
     pub(crate) fn empty() -> Self {
-        Self::new(PRODUCTS_KEPT)
+        Self::new(PLANS_KEPT)
     }
 }
 

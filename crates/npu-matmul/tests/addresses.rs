@@ -58,7 +58,7 @@ fn had_room<T>(result: Result<T, Error>) -> bool {
 }
 
 #[test]
-fn weights_and_products_without_addresses_are_errors() {
+fn weights_and_matmuls_without_addresses_are_errors() {
     let (pool, faults) = faulty_pool(2);
     let devices = pool.devices().to_vec();
     let engine = Engine::with_options(pool, small_jobs()).unwrap();

@@ -64,7 +64,7 @@ fn failures_are_errors_and_the_next_call_is_right() {
         assert!(is_typed, "{error:?}");
         fault(&faults).store(0, Ordering::Relaxed);
         run(&engine).unwrap();
-        assert_eq!(engine.counters().products, 1);
+        assert_eq!(engine.counters().matmuls, 1);
         drop(engine);
         assert_eq!(faults.live.load(Ordering::Relaxed), 0);
     }

@@ -97,9 +97,9 @@ impl Result {
 
 fn together(engine: &Engine, cases: &[Case]) -> Vec<Result> {
     let mut results: Vec<_> = cases.iter().map(Case::room).collect();
-    let products = cases.iter().zip(&mut results);
-    let products = products.map(|(case, out)| (&case.b, case.m, case.rows(), out.rows()));
-    multiply_all(engine, products.collect()).unwrap();
+    let matmuls = cases.iter().zip(&mut results);
+    let matmuls = matmuls.map(|(case, out)| (&case.b, case.m, case.rows(), out.rows()));
+    multiply_all(engine, matmuls.collect()).unwrap();
     results
 }
 
@@ -108,7 +108,7 @@ proptest! {
 
     /// Also if a wave has no room for two matmuls, or a matmul has many steps.
     #[test]
-    fn products_at_once_give_what_each_gives(seed in any::<u32>(), small in any::<bool>()) {
+    fn matmuls_at_once_give_what_each_gives(seed in any::<u32>(), small in any::<bool>()) {
         let mut options = PlanOptions::default();
         if small {
             options.limits = JobLimits { buffer_bytes: 4096, tasks: 2, ..options.limits };
@@ -132,7 +132,7 @@ fn counted(engine: &Engine, work: impl FnOnce()) -> Counters {
     work();
     let after = engine.counters();
     Counters {
-        products: after.products - before.products,
+        matmuls: after.matmuls - before.matmuls,
         submits: after.submits - before.submits,
         jobs: after.jobs - before.jobs,
         bytes_to_device: after.bytes_to_device - before.bytes_to_device,
@@ -160,16 +160,16 @@ fn shared_activations_are_packed_once_and_all_is_one_submit_a_device() {
     };
     let mut shared = vec![vec![0; m * n]; 3];
     let mut multiply_shared = || {
-        let products = weights.iter().zip(&mut shared);
-        let products = products.map(|(b, c)| (b, m, (&a).into(), c.into()));
-        multiply_all(&engine, products.collect()).unwrap();
+        let matmuls = weights.iter().zip(&mut shared);
+        let matmuls = matmuls.map(|(b, c)| (b, m, (&a).into(), c.into()));
+        multiply_all(&engine, matmuls.collect()).unwrap();
     };
     let [one_by_one, at_once] = [
         counted(&engine, &mut multiply_alone),
         counted(&engine, &mut multiply_shared),
     ];
     assert_eq!(one_by_one.jobs, at_once.jobs);
-    assert_eq!((one_by_one.products, at_once.products), (3, 3));
+    assert_eq!((one_by_one.matmuls, at_once.matmuls), (3, 3));
     assert_eq!(one_by_one.submits, one_by_one.jobs);
     assert_eq!(3 * at_once.submits, at_once.jobs);
     // Programs, made once for each set of addresses, come on top.
@@ -185,9 +185,9 @@ fn shared_activations_are_packed_once_and_all_is_one_submit_a_device() {
     // Equal values at another address count as other activations, with the same result.
     let copy = a.clone();
     let mut c = [vec![0; m * n], vec![0; m * n]];
-    let products = [&a, &copy].into_iter().zip(&mut c);
-    let products = products.map(|(a, c)| (&weights[0], m, a.into(), c.into()));
-    multiply_all(&engine, products.collect()).unwrap();
+    let matmuls = [&a, &copy].into_iter().zip(&mut c);
+    let matmuls = matmuls.map(|(a, c)| (&weights[0], m, a.into(), c.into()));
+    multiply_all(&engine, matmuls.collect()).unwrap();
     assert!(c.iter().all(|c| *c == shared[0]));
 }
 

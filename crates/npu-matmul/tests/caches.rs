@@ -87,7 +87,7 @@ const SHAPES: [Shape; 4] = [
 ];
 
 #[test]
-fn products_pass_what_their_plan_says() {
+fn matmuls_pass_what_their_plan_says() {
     let (engine, model) = slow_engine(PlanOptions::default());
     for shape in SHAPES {
         let (counters, [_, planned], steps) = counted(&engine, shape);
@@ -107,7 +107,7 @@ fn products_pass_what_their_plan_says() {
 /// The limit is half more than needed, as `cargo xtask docs` checks for the shapes of
 /// docs/matmul-figures.md.
 #[test]
-fn products_of_some_size_pass_little_more_than_they_need() {
+fn matmuls_of_some_size_pass_little_more_than_they_need() {
     let (engine, _) = slow_engine(PlanOptions::default());
     let (_, [needed, passed], _) = counted(&engine, SHAPES[1]);
     assert!(

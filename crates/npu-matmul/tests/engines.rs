@@ -57,7 +57,7 @@ fn compute(engine: &Engine, seed: u64) {
         let mut pairs = c.iter().zip(&expected);
         assert!(pairs.all(|(&got, want)| (f64::from(got) - want.value).abs() <= want.tolerance));
     }
-    assert_eq!(engine.counters().products, 3 * ROUNDS);
+    assert_eq!(engine.counters().matmuls, 3 * ROUNDS);
 }
 
 /// Each thread makes an engine on a pool; all compute at once.
@@ -99,12 +99,12 @@ fn weights_stay_with_their_engine() {
     let (m, a, b) = (3, random_i8(1, 3 * K), random_i8(2, N * K));
     let load = |engine: &Engine| engine.load(Weights::i8(N, K, &b)).unwrap();
     let weights = engines.each_ref().map(load);
-    let product = |engine: &Engine, weights: &PackedWeights| {
+    let matmul = |engine: &Engine, weights: &PackedWeights| {
         let mut c = vec![0; m * N];
         multiply(engine, weights, m, &a, &mut c)?;
         Ok::<_, Error>(c)
     };
-    let refused = product(&engines[1], &weights[0]).unwrap_err();
+    let refused = matmul(&engines[1], &weights[0]).unwrap_err();
     assert!(matches!(refused, Error::ForeignWeights), "{refused}");
     // An engine also rejects matmuls that another one has prepared.
     let gemm = engines[0].prepare(&weights[0], m, Output::I32).unwrap();
@@ -112,6 +112,6 @@ fn weights_stay_with_their_engine() {
     let refused = engines[1].run([gemm.call(&a, &mut c)]).unwrap_err();
     assert_eq!(refused.call, 0);
     assert!(matches!(refused.source, Error::ForeignWeights), "{refused}");
-    let [one, other] = [0, 1].map(|at| product(&engines[at], &weights[at]).unwrap());
+    let [one, other] = [0, 1].map(|at| matmul(&engines[at], &weights[at]).unwrap());
     assert!(one == other);
 }

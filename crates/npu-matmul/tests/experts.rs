@@ -122,8 +122,8 @@ impl Matrices {
         let mut out: Vec<_> = rows.iter().map(|rows| vec![0; rows * WIDTH]).collect();
         let used = self.experts.iter().zip(rows).zip(&mut out);
         let used = used.filter(|((_, rows), _)| **rows > 0);
-        let products = used.map(|((weights, &rows), c)| (weights, rows, a(rows).into(), c.into()));
-        multiply_all(engine, products.collect()).unwrap();
+        let matmuls = used.map(|((weights, &rows), c)| (weights, rows, a(rows).into(), c.into()));
+        multiply_all(engine, matmuls.collect()).unwrap();
         let (m, b) = (rows[checked], Self::b(self.seed, checked));
         let expected = reference::multiply_i32(m, WIDTH, WIDTH, a(m), &b);
         assert!(out[checked] == expected, "expert {checked}");

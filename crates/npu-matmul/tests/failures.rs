@@ -58,7 +58,7 @@ fn a_killed_job_is_found() {
         "{error:?}"
     );
     problem.run(&engine).unwrap();
-    assert_eq!(engine.counters().products, 1);
+    assert_eq!(engine.counters().matmuls, 1);
 }
 
 /// A busy machine that sees the end of jobs late does not run them twice. No matmul makes a

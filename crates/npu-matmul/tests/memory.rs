@@ -128,7 +128,7 @@ fn run(engine: &Engine, weights: &PackedWeights) {
 }
 
 #[test]
-fn weights_take_what_was_said_and_products_no_more() {
+fn weights_take_what_was_said_and_matmuls_no_more() {
     for format in formats() {
         let (engine, model, peak) = watched(None);
         let takes = memory(&engine, format);
@@ -167,7 +167,7 @@ fn weights_take_what_was_said_and_products_no_more() {
 }
 
 #[test]
-fn products_of_different_weights_at_once_take_no_more() {
+fn matmuls_of_different_weights_at_once_take_no_more() {
     let (engine, _, peak) = watched(None);
     let formats = [Quantisation::W8A8, Quantisation::W4A8Hadamard].map(WeightFormat::Quantised);
     let mut plan = engine.ram_plan(u64::MAX);
@@ -181,9 +181,9 @@ fn products_of_different_weights_at_once_take_no_more() {
     let per_device: Vec<u64> = plan.per_device().collect();
     let a = floats(2, M);
     let mut results = vec![vec![0.0; M * N]; weights.len()];
-    let products = weights.iter().zip(&mut results);
-    let products = products.map(|(weights, c)| (weights, M, (&a).into(), c.into()));
-    multiply_all(&engine, products.collect()).unwrap();
+    let matmuls = weights.iter().zip(&mut results);
+    let matmuls = matmuls.map(|(weights, c)| (weights, M, (&a).into(), c.into()));
+    multiply_all(&engine, matmuls.collect()).unwrap();
     for (device, &bytes) in peak.bytes.lock().unwrap().iter().enumerate() {
         assert!(bytes > per_device[device]);
         assert!(bytes <= plan.device_at_most(device) - IDLE);

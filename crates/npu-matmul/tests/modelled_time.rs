@@ -96,10 +96,10 @@ fn times(files: usize, seed: Option<u64>) -> BTreeMap<u64, Vec<JobTime>> {
         multiply(&engine, &weights, m, &a, &mut c).unwrap();
     }
     let mut results = vec![vec![0; m * n]; 3];
-    let products = results
+    let matmuls = results
         .iter_mut()
         .map(|c| (&weights, m, (&a).into(), c.into()));
-    multiply_all(&engine, products.collect()).unwrap();
+    multiply_all(&engine, matmuls.collect()).unwrap();
     let mut times: BTreeMap<u64, Vec<JobTime>> = BTreeMap::new();
     for (job, &time) in model.timeline().unwrap().jobs() {
         times.entry(job.file).or_default().push(time);
@@ -108,7 +108,7 @@ fn times(files: usize, seed: Option<u64>) -> BTreeMap<u64, Vec<JobTime>> {
 }
 
 #[test]
-fn the_same_products_take_the_same_modelled_time() {
+fn the_same_matmuls_take_the_same_modelled_time() {
     for files in [3, 4] {
         let usual = times(files, None);
         assert_eq!(usual.len(), files);

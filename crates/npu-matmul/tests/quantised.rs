@@ -190,7 +190,7 @@ fn nothing_is_submitted_that_silicon_would_punish() {
     }
     assert_eq!(model.events(), []);
     let counters = engine.counters();
-    assert_eq!(counters.products, Quantisation::ALL.len() as u64);
+    assert_eq!(counters.matmuls, Quantisation::ALL.len() as u64);
     assert_eq!(counters.macs, (Quantisation::ALL.len() * m * n * k) as u64);
 }
 

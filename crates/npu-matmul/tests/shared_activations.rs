@@ -46,7 +46,7 @@ fn quantised(log: &Log) -> usize {
 }
 
 #[test]
-fn they_give_what_each_product_alone_gives() {
+fn they_give_what_each_matmul_alone_gives() {
     let (engine, log) = engine();
     let a = floats(99, M * K);
     for to in Quantisation::ALL {
@@ -60,14 +60,14 @@ fn they_give_what_each_product_alone_gives() {
         let between = engine.counters();
         assert_eq!(quantised(&log), 3);
         let mut together = weights.each_ref().map(|w| vec![0.0; M * w.n()]);
-        let products = weights.iter().zip(&mut together);
-        let products = products.map(|(weights, c)| (weights, M, (&a).into(), c.into()));
-        multiply_all(&engine, products.collect()).unwrap();
+        let matmuls = weights.iter().zip(&mut together);
+        let matmuls = matmuls.map(|(weights, c)| (weights, M, (&a).into(), c.into()));
+        multiply_all(&engine, matmuls.collect()).unwrap();
         assert!(together == alone, "{to:?}");
         assert_eq!(quantised(&log), 1);
         let after = engine.counters();
         assert!(after.submits - between.submits < between.submits - before.submits);
-        assert_eq!(after.products - between.products, 3);
+        assert_eq!(after.matmuls - between.matmuls, 3);
     }
 }
 
@@ -90,9 +90,9 @@ fn those_of_other_weights_are_others() {
     log.take();
     let mut together = vec![vec![0.0; M * 5]; expected.len()];
     let operands = weights.iter().flat_map(|w| [(w, &a), (w, &other)]);
-    let products = operands.zip(&mut together);
-    let products = products.map(|((weights, a), c)| (weights, M, a.into(), c.into()));
-    multiply_all(&engine, products.collect()).unwrap();
+    let matmuls = operands.zip(&mut together);
+    let matmuls = matmuls.map(|((weights, a), c)| (weights, M, a.into(), c.into()));
+    multiply_all(&engine, matmuls.collect()).unwrap();
     assert!(together == expected);
     assert_eq!(quantised(&log), expected.len());
 }

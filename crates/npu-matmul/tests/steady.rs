@@ -54,7 +54,7 @@ impl Observer for Threads {
 }
 
 /// Weights of all kinds, and activations for them.
-struct Products {
+struct Matmuls {
     int8: PackedWeights,
     int4: PackedWeights,
     fp16: PackedWeights,
@@ -65,7 +65,7 @@ struct Products {
     floats: Vec<f32>,
 }
 
-impl Products {
+impl Matmuls {
     fn load(engine: &Engine) -> Self {
         let floats = |seed, len| -> Vec<f32> {
             let integers = random_i8(seed, len).into_iter();
@@ -104,12 +104,12 @@ impl Products {
             multiply(engine, weights, M, &self.floats, &mut c32).unwrap();
         }
         let mut others = vec![0; M * N];
-        let products = vec![
+        let matmuls = vec![
             (&self.int8, M, (&self.bytes).into(), (&mut c).into()),
             (&self.int4, M, (&self.nibbles).into(), (&mut others).into()),
             (&self.fp16, M, (&self.halves).into(), (&mut c16).into()),
         ];
-        multiply_all(engine, products).unwrap();
+        multiply_all(engine, matmuls).unwrap();
     }
 }
 
@@ -133,14 +133,14 @@ fn nothing_is_made_in_steady_state() {
         let (pool, faults) = faulty_pool_on(one_core, DEVICES);
         let engine = Engine::with_options(pool, options).unwrap();
         let engine = engine.observed_by(Arc::clone(&threads) as _);
-        let products = Products::load(&engine);
+        let matmuls = Matmuls::load(&engine);
         // First with new buffers, then with the kept ones, whose roles may differ.
         for _ in 0..2 {
-            products.run(&engine);
+            matmuls.run(&engine);
         }
         let (made, seen) = (faults.made.load(Ordering::Relaxed), threads.seen());
         for _ in 0..3 {
-            products.run(&engine);
+            matmuls.run(&engine);
         }
         assert_eq!(faults.made.load(Ordering::Relaxed), made);
         assert_eq!(threads.seen(), seen);

@@ -7,7 +7,7 @@ use crate::format::{FormatClass, NumberFormat};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CpuSpeed {
     /// Multiply-adds a second in matmuls of many rows, by the kind of the weights.
-    pub products: ProductSpeed,
+    pub matmuls: MatmulSpeed,
     /// Multiply-adds a second in attention.
     pub attention: u64,
     /// Bytes of weights a second in matmuls of one row.
@@ -18,7 +18,7 @@ pub struct CpuSpeed {
 
 /// Multiply-adds a second in matmuls of many rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ProductSpeed {
+pub struct MatmulSpeed {
     /// Weights in floating point.
     pub float: u64,
     /// Weights of eight bits.
@@ -39,7 +39,7 @@ impl CpuSpeed {
     /// * Token generation: 1.43 tokens/s in F16, 2.47 in Q8_0: at least 21 GB/s of weights.
     /// * All other operations at the memory's bandwidth, 17 GB/s (E-time-lpddr).
     pub const RK3588: Self = Self {
-        products: ProductSpeed {
+        matmuls: MatmulSpeed {
             float: 54_000_000_000,
             eight_bits: 52_000_000_000,
             fewer_bits: 49_000_000_000,
@@ -53,16 +53,16 @@ impl CpuSpeed {
     #[must_use]
     pub const fn macs(&self, weights: NumberFormat) -> u64 {
         match weights.class {
-            FormatClass::Float | FormatClass::Other => self.products.float,
-            FormatClass::Quantised if weights.is_within_bits(7) => self.products.fewer_bits,
-            FormatClass::Quantised => self.products.eight_bits,
+            FormatClass::Float | FormatClass::Other => self.matmuls.float,
+            FormatClass::Quantised if weights.is_within_bits(7) => self.matmuls.fewer_bits,
+            FormatClass::Quantised => self.matmuls.eight_bits,
         }
     }
 
     /// Time of `rows` rows times weights of `n x k`, picoseconds: the longer of computing and
     /// reading the weights.
     #[must_use]
-    pub fn product_ps(&self, weights: NumberFormat, [n, k]: [usize; 2], rows: usize) -> u64 {
+    pub fn matmul_ps(&self, weights: NumberFormat, [n, k]: [usize; 2], rows: usize) -> u64 {
         let elements = (n as u64).saturating_mul(k as u64);
         let macs = elements.saturating_mul(rows as u64);
         let read = weights.bytes(elements);

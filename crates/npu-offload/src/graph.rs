@@ -15,7 +15,7 @@ pub struct GraphTime {
     /// Matmuls on the NPU, with the CPU's share of them, which overlaps.
     pub offloaded: u64,
     /// Matmuls on the CPU.
-    pub products: u64,
+    pub matmuls: u64,
     /// Attention on the NPU, with the CPU's share of it, which overlaps.
     pub offloaded_attention: u64,
     /// Attention on the CPU.
@@ -28,11 +28,9 @@ impl GraphTime {
     /// Sum of all parts.
     #[must_use]
     pub const fn total(&self) -> u64 {
-        let products = self.offloaded.saturating_add(self.products);
+        let matmuls = self.offloaded.saturating_add(self.matmuls);
         let attention = self.offloaded_attention.saturating_add(self.attention);
-        products
-            .saturating_add(attention)
-            .saturating_add(self.other)
+        matmuls.saturating_add(attention).saturating_add(self.other)
     }
 
     /// Tokens per second, if `tokens` tokens take this time.
@@ -45,7 +43,7 @@ impl GraphTime {
     #[must_use]
     pub fn largest(&self) -> (u64, &'static str) {
         let parts = [
-            (self.products, "matmuls on the CPU"),
+            (self.matmuls, "matmuls on the CPU"),
             (self.other, "norms, positions and activations"),
             (self.attention, "attention on the CPU"),
             (self.offloaded_attention, "attention on the NPU"),
@@ -59,7 +57,7 @@ impl GraphTime {
 
     fn add(&mut self, other: Self) {
         self.offloaded = self.offloaded.saturating_add(other.offloaded);
-        self.products = self.products.saturating_add(other.products);
+        self.matmuls = self.matmuls.saturating_add(other.matmuls);
         self.offloaded_attention =
             (self.offloaded_attention).saturating_add(other.offloaded_attention);
         self.attention = self.attention.saturating_add(other.attention);
@@ -183,8 +181,8 @@ impl<'a> Graph<'a> {
                     time.offloaded = time.offloaded.saturating_add(all_ps);
                 }
                 None => {
-                    let one_ps = self.cpu.product_ps(weights.format, weights.size, rows);
-                    time.products = time.products.saturating_add(count.saturating_mul(one_ps));
+                    let one_ps = self.cpu.matmul_ps(weights.format, weights.size, rows);
+                    time.matmuls = time.matmuls.saturating_add(count.saturating_mul(one_ps));
                 }
             }
         }

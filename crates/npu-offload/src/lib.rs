@@ -42,7 +42,7 @@ mod rules;
 
 pub use attention::{AttentionChoice, AttentionSize};
 pub use cost::{OffloadCost, PlanTarget};
-pub use cpu::{CpuSpeed, ProductSpeed};
+pub use cpu::{CpuSpeed, MatmulSpeed};
 pub use format::{FORMATS, FormatClass, NumberFormat};
 pub use graph::{Graph, GraphTime};
 pub use memory::{AvailableMemory, parse_bytes};
@@ -50,4 +50,4 @@ pub use models::{ARCHITECTURES, ModelShape, WeightMatrix};
 pub use placement::{WeightRole, add_tensor};
 pub use precision::{ComputeType, PrecisionChoice};
 pub use rows::{FEWEST_ROWS, MOST_ROWS};
-pub use rules::{OffloadRules, ProductDecision};
+pub use rules::{MatmulDecision, OffloadRules};

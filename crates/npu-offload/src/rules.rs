@@ -36,17 +36,17 @@ pub struct OffloadRules {
     /// Whether the times of `target` were measured on this machine.
     pub is_calibrated: bool,
     /// Cached decisions: each one takes milliseconds of planning.
-    known: RwLock<HashMap<(NumberFormat, [usize; 2]), ProductDecision>>,
+    known: RwLock<HashMap<(NumberFormat, [usize; 2]), MatmulDecision>>,
     known_attention: RwLock<HashMap<AttentionSize, Option<usize>>>,
-    known_packing: RwLock<HashMap<PackedProduct, Option<u64>>>,
+    known_packing: RwLock<HashMap<PackedMatmul, Option<u64>>>,
 }
 
 /// Weights of `n x k` that are packed for one matmul, and the rows of that matmul.
-type PackedProduct = ([usize; 2], usize);
+type PackedMatmul = ([usize; 2], usize);
 
 /// A decision about all matmuls with the same weights.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ProductDecision {
+pub struct MatmulDecision {
     /// The precision that they are computed in.
     pub precision: ComputeType,
     /// Number of rows from which they are offloaded; `None` if never, because with the NPU even
@@ -75,10 +75,10 @@ impl OffloadRules {
 
     /// Returns the decision about matmuls with weights of `n x k`. It is cached.
     #[must_use]
-    pub fn decide(&self, weights: NumberFormat, size: [usize; 2]) -> ProductDecision {
+    pub fn decide(&self, weights: NumberFormat, size: [usize; 2]) -> MatmulDecision {
         remembered(&self.known, (weights, size), || {
             let precision = self.precision(weights, size);
-            ProductDecision {
+            MatmulDecision {
                 precision,
                 fewest_rows: self.fewest_rows(weights, precision, size),
                 call_ps: self.call_ps(precision, size, MOST_ROWS),
@@ -132,7 +132,7 @@ impl OffloadRules {
         size: [usize; 2],
     ) -> Option<usize> {
         let npu_ps = |rows| self.call_ps(precision, size, rows);
-        let cpu_ps = |rows| self.cpu.product_ps(weights, size, rows);
+        let cpu_ps = |rows| self.cpu.matmul_ps(weights, size, rows);
         self.min_rows.or_else(|| rows::fewest(npu_ps, cpu_ps))
     }
 
@@ -177,7 +177,7 @@ impl OffloadRules {
         };
         match self.wanted_attention_rows() {
             Some(fewest) => fewest.is_some_and(|fewest| tokens >= fewest),
-            None => npu_ps <= self.cpu.product_ps(weights, size, together),
+            None => npu_ps <= self.cpu.matmul_ps(weights, size, together),
         }
     }
 
@@ -330,7 +330,7 @@ mod tests {
         assert!(fast < slow && slow < MOST_ROWS, "{fast} and {slow}");
         for (speed, expected) in [(1, Some(FEWEST_ROWS)), (u64::MAX, None)] {
             let mut rules = rules(600);
-            rules.cpu.products.eight_bits = speed;
+            rules.cpu.matmuls.eight_bits = speed;
             rules.cpu.weight_bytes = speed;
             assert_eq!(rows(rules), expected);
         }
@@ -398,7 +398,7 @@ mod tests {
     }
 
     #[test]
-    fn weights_of_one_product_pay_where_dot_products_are_long() {
+    fn weights_of_one_matmul_pay_where_dot_products_are_long() {
         let f16 = format("F16");
         // The keys of 2048 tokens, which queries of so many heads share, and their values.
         let pays = |rules: &OffloadRules, head, heads| {

@@ -34,7 +34,7 @@ fn formats() -> impl Iterator<Item = NumberFormat> {
 fn times(rules: &OffloadRules, format: NumberFormat, size: [usize; 2], rows: usize) -> [u64; 2] {
     let precision = rules.decide(format, size).precision;
     let npu = rules.target.cost(precision, size, rows).unwrap().call_ps;
-    [npu, rules.cpu.product_ps(format, size, rows)]
+    [npu, rules.cpu.matmul_ps(format, size, rows)]
 }
 
 /// The threshold for few rows comes from the same comparison as any other: each matrix runs on the

@@ -22,16 +22,16 @@ pub trait Caller: UserMemory {
         Ok(Descriptor::Own(number))
     }
 
-    /// Gives the process a descriptor, and passes its number to `tell`. If `tell` fails,
+    /// Gives the process a descriptor, and passes its number to `announce`. If `announce` fails,
     /// this fails too, and the process has no descriptor.
     ///
     /// # Errors
-    /// `EMFILE` if it has too many descriptors; errors of `tell`.
+    /// `EMFILE` if it has too many descriptors; errors of `announce`.
     fn install(
         &self,
         file: OwnedFd,
         close_on_exec: bool,
-        tell: &mut dyn FnMut(RawFd) -> Result<(), Errno>,
+        announce: &mut dyn FnMut(RawFd) -> Result<(), Errno>,
     ) -> Result<(), Errno> {
         let flags = if close_on_exec {
             FdFlags::CLOEXEC
@@ -39,7 +39,7 @@ pub trait Caller: UserMemory {
             FdFlags::empty()
         };
         rustix::io::fcntl_setfd(&file, flags)?;
-        tell(file.as_raw_fd())?;
+        announce(file.as_raw_fd())?;
         let _ = file.into_raw_fd();
         Ok(())
     }

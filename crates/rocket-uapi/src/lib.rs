@@ -100,7 +100,7 @@ pub use mapped::MappedMemory;
 pub use node::{Node, SETTLE};
 pub use own_process::{OwnProcess, read_own_memory};
 pub use program_bo::ProgramBo;
-pub use raw_job::{ClientJob, NotRead, RawJob, RawTask};
+pub use raw_job::{ClientJob, RawJob, RawTask, ReadJobsError};
 pub use rknpu_regcmd::Iova;
 pub use rocket_file::{RawBo, RocketFile};
 pub use rustix::io::Errno;

@@ -38,7 +38,7 @@ pub const SETTLE: Duration = Duration::from_millis(50);
 /// one jiffy early, and earlier still if interrupts were off when it was set. Rounding
 /// makes it fire later (505 ms were seen). A fifth of the limit is a margin for all of
 /// that. Jobs that are planned for a fifth of the limit leave the same margin.
-const SURVIVES: Duration = Duration::from_millis(400);
+const NOT_KILLED_WITHIN: Duration = Duration::from_millis(400);
 
 /// An open device node of the kernel.
 #[derive(Debug)]
@@ -188,7 +188,7 @@ unsafe impl FileOperations for Node {
 
     fn was_killed(&self, _: u32, since: Instant) -> Option<bool> {
         // Both clocks stop while the machine sleeps.
-        (since.elapsed() < SURVIVES).then_some(false)
+        (since.elapsed() < NOT_KILLED_WITHIN).then_some(false)
     }
 }
 

@@ -104,9 +104,9 @@ pub struct ClientJob {
 
 /// Why the jobs of a SUBMIT cannot be read.
 #[derive(Clone, Copy, Debug)]
-pub enum NotRead {
+pub enum ReadJobsError {
     /// The driver reads no jobs because of the argument, which this holds.
-    Head(sys::Submit),
+    BadArgument(sys::Submit),
     /// The jobs exceed the limits of this module.
     TooMany,
     /// The client's memory cannot be read.
@@ -117,15 +117,15 @@ impl ClientJob {
     /// Reads the jobs of a SUBMIT with the argument `arg`.
     ///
     /// # Errors
-    /// Those of [`NotRead`].
-    pub fn read_all(arg: &[u8], caller: &dyn Caller) -> Result<Vec<Self>, NotRead> {
+    /// Those of [`ReadJobsError`].
+    pub fn read_all(arg: &[u8], caller: &dyn Caller) -> Result<Vec<Self>, ReadJobsError> {
         let submit: sys::Submit = sys::structure(arg);
         let stride = submit.job_struct_size as usize;
         if submit.job_count == 0 || submit.reserved != 0 || stride < size_of::<sys::Job>() {
-            return Err(NotRead::Head(submit));
+            return Err(ReadJobsError::BadArgument(submit));
         }
         if submit.job_count > COUNT_MAX {
-            return Err(NotRead::TooMany);
+            return Err(ReadJobsError::TooMany);
         }
         let bytes = stride.min(JOB_BYTES_MAX);
         let at = |index: u32| submit.jobs.wrapping_add(u64::from(index) * stride as u64);
@@ -134,29 +134,29 @@ impl ClientJob {
             let job = Self::read(at(index), bytes, caller)?;
             entries += job.tasks.len() + job.reads.len() + job.writes.len();
             if entries > ENTRIES_MAX {
-                return Err(NotRead::TooMany);
+                return Err(ReadJobsError::TooMany);
             }
             Ok(job)
         });
         jobs.collect()
     }
 
-    fn read(at: u64, bytes: usize, caller: &dyn Caller) -> Result<Self, NotRead> {
+    fn read(at: u64, bytes: usize, caller: &dyn Caller) -> Result<Self, ReadJobsError> {
         let mut structure = vec![0; bytes];
         if caller.read(at, &mut structure).is_err() {
             // Read again without the tail, which the driver may not know.
             structure.truncate(size_of::<sys::Job>());
             let read = caller.read(at, &mut structure);
-            read.map_err(|_| NotRead::Fault)?;
+            read.map_err(|_| ReadJobsError::Fault)?;
         }
-        let (job, _) = sys::Job::read_from_prefix(&structure).map_err(|_| NotRead::Fault)?;
+        let (job, _) = sys::Job::read_from_prefix(&structure).map_err(|_| ReadJobsError::Fault)?;
         let counts = [
             job.task_count,
             job.in_bo_handle_count,
             job.out_bo_handle_count,
         ];
         if counts.iter().any(|&count| count > COUNT_MAX) {
-            return Err(NotRead::TooMany);
+            return Err(ReadJobsError::TooMany);
         }
         // The driver drops a job whose arrays cannot be read. It also drops a job without
         // tasks, so return one without tasks.
@@ -168,7 +168,7 @@ impl ClientJob {
         };
         let read = read();
         if caller.is_gone() {
-            return Err(NotRead::Fault);
+            return Err(ReadJobsError::Fault);
         }
         let (tasks, reads, writes) = read.unwrap_or_default();
         Ok(Self {

@@ -75,15 +75,15 @@ fn link(a: &Bo, b: &Bo, c: &Bo) -> LinkedProgram {
 }
 
 #[test]
-fn a_product_of_ones_counts_channels() {
+fn a_matmul_of_ones_counts_channels() {
     let device = device();
     let c = bo(&device, task().c_bytes());
     let job = ones(&device, c);
     let pending = device.submit(vec![job]).unwrap().remove(0);
     let done = pending.wait(soon()).unwrap();
     let guard = done.writes[0].read(soon()).unwrap();
-    let products = &guard.as_slice_of::<i32>()[..4 * 32];
-    assert!(products.iter().all(|&sum| sum == 32), "{products:?}");
+    let sums = &guard.as_slice_of::<i32>()[..4 * 32];
+    assert!(sums.iter().all(|&sum| sum == 32), "{sums:?}");
 }
 
 /// The driver kills a job that exceeds its time limit; PREP_BO returns 0 nevertheless.
@@ -283,8 +283,8 @@ fn manual_caches_change_nothing() {
         let mut done = pending.wait(soon()).unwrap();
         c = done.writes.remove(0);
         let guard = c.read(soon()).unwrap();
-        let products = &guard.as_slice_of::<i32>()[..4 * 32];
-        assert!(products.iter().all(|&sum| sum == 32), "{products:?}");
+        let sums = &guard.as_slice_of::<i32>()[..4 * 32];
+        assert!(sums.iter().all(|&sum| sum == 32), "{sums:?}");
     }
     let events = model.take_events();
     let missed = |event: &&Event| matches!(event, Event::MissedCall { .. });

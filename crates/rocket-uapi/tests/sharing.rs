@@ -329,9 +329,9 @@ fn programs_reach_exported_buffers_of_their_file_and_no_others() {
     let pending = submit(job.writes_shared(&output).build().unwrap(), &device);
     let done = pending.wait(soon()).unwrap();
     assert!(done.writes.is_empty());
-    let mut product = [0xff; C_BYTES];
-    output.read_into(0, &mut product, soon()).unwrap();
-    assert!(product.iter().all(|&byte| byte == 0), "zeros times zeros");
+    let mut result = [0xff; C_BYTES];
+    output.read_into(0, &mut result, soon()).unwrap();
+    assert!(result.iter().all(|&byte| byte == 0), "zeros times zeros");
 }
 
 #[test]

@@ -18,7 +18,7 @@
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! # let folder = tempfile::tempdir()?;
-//! # let path = folder.path().join("product.rkcap");
+//! # let path = folder.path().join("matmul.rkcap");
 //! let device = npu_model::Model::new(npu_model::ModelOptions::default()).open_device();
 //! let recorder = Recorder::create(&path, RecorderOptions::default())?;
 //! let recorded = recorder.open(&device)?;

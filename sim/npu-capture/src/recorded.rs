@@ -10,7 +10,8 @@ use std::time::{Duration, Instant};
 use rocket_uapi::sys::HandleChange;
 use rocket_uapi::{
     Arena, Caller, ClientJob, Deadline, Device, Errno, Error, FenceStatus, FileLayer,
-    FileOperations, MapRequest, NotRead, PAGE_BYTES, SyncFile, ioctl, prep_bo, sys, write_fence,
+    FileOperations, MapRequest, PAGE_BYTES, ReadJobsError, SyncFile, ioctl, prep_bo, sys,
+    write_fence,
 };
 
 use crate::capture::JobOutcome;
@@ -30,7 +31,7 @@ const WAIT: Duration = Duration::from_secs(60);
 const SOON: Duration = Duration::from_millis(350);
 
 /// Requests that a recording does not need.
-const OF_NO_INTEREST: [u32; 5] = [
+const NOT_RECORDED: [u32; 5] = [
     sys::VERSION,
     sys::GET_CAP,
     sys::PREP_BO,
@@ -262,14 +263,14 @@ where
         caller: &dyn Caller,
     ) -> Result<i32, Errno> {
         let is = |&known: &u32| sys::is_call(request, known);
-        let mut is_known = OF_NO_INTEREST.iter().any(is);
+        let mut is_known = NOT_RECORDED.iter().any(is);
         if is(&sys::SUBMIT) {
             match ClientJob::read_all(arg, caller) {
                 // SAFETY: what the caller promises for all of them.
                 Ok(jobs) => return jobs.iter().try_fold(0, |_, job| unsafe { self.run(job) }),
                 // The driver refuses these too, with its errno.
-                Err(NotRead::Head(_) | NotRead::Fault) => is_known = true,
-                Err(NotRead::TooMany) => (),
+                Err(ReadJobsError::BadArgument(_) | ReadJobsError::Fault) => is_known = true,
+                Err(ReadJobsError::TooMany) => (),
             }
         }
         if !HandleChange::can_come_of(request) {

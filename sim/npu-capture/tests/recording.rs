@@ -5,7 +5,7 @@
 
 mod common;
 
-use common::{SIZES, multiply, recorded_model, recorded_products};
+use common::{SIZES, multiply, recorded_matmuls, recorded_model};
 use npu_capture::{
     Capture, CapturedProgram, Contents, JobOutcome, Moment, Programs, RecorderOptions, Role,
 };
@@ -43,7 +43,7 @@ fn programs<'a>(
 
 #[test]
 fn a_recording_has_programs_and_results() {
-    let capture = recorded_products(2, RecorderOptions::default());
+    let capture = recorded_matmuls(2, RecorderOptions::default());
     assert!(capture.device().info.is_model);
     assert_eq!(capture.device().chip, "rk3588");
     let mut contents = Contents::new(&capture);
@@ -72,8 +72,8 @@ fn without_data_programs_stay_whole() {
         zero_data: true,
         ..RecorderOptions::default()
     };
-    let bare = recorded_products(1, options);
-    let full = recorded_products(1, RecorderOptions::default());
+    let bare = recorded_matmuls(1, options);
+    let full = recorded_matmuls(1, RecorderOptions::default());
     let words = |capture: &Capture| {
         let mut contents = Contents::new(capture);
         contents.go(Moment::Before(0));

@@ -7,7 +7,7 @@ mod common;
 
 use std::time::Duration;
 
-use common::{SIZES, multiply, recorded_model, recorded_products};
+use common::{SIZES, multiply, recorded_matmuls, recorded_model};
 use npu_capture::format::SectionKind;
 use npu_capture::{
     BoView, Capture, CaptureDifference, CaptureWriter, Contents, JobOutcome, JobView, Moment,
@@ -94,7 +94,7 @@ fn views<'a>(capture: &Capture, bytes: &'a [(usize, Vec<u8>)]) -> Vec<BoView<'a>
 
 #[test]
 fn what_was_recorded_comes_out_again() {
-    let capture = recorded_products(3, RecorderOptions::default());
+    let capture = recorded_matmuls(3, RecorderOptions::default());
     let report = replay(&capture, &model(), &options()).unwrap();
     assert!(report.matches(), "{report:?}");
     assert_eq!(report.jobs.len(), capture.jobs().len());
@@ -134,7 +134,7 @@ fn addresses_are_had_again_whatever_else_was_there() {
 
 #[test]
 fn the_first_wrong_element_is_named() {
-    let capture = recorded_products(2, RecorderOptions::default());
+    let capture = recorded_matmuls(2, RecorderOptions::default());
     let last = capture.jobs().len() - 1;
     let out = capture.jobs()[last].uses.iter();
     let out = out.filter(|used| used.role == Role::Out);
@@ -183,9 +183,9 @@ fn the_first_wrong_element_is_named() {
 }
 
 #[test]
-fn element_coordinates_are_those_of_the_product() {
+fn element_coordinates_are_those_of_the_matmul() {
     let [m, k, n] = SIZES;
-    let capture = recorded_products(1, RecorderOptions::default());
+    let capture = recorded_matmuls(1, RecorderOptions::default());
     let expected = multiply(&model(), 1);
     assert_eq!(capture.jobs().len(), 1, "one tile");
     let job = &capture.jobs()[0];
@@ -282,7 +282,7 @@ fn jobs_that_did_not_run_do_not_run_again() {
 
 #[test]
 fn memory_is_limited() {
-    let capture = recorded_products(1, RecorderOptions::default());
+    let capture = recorded_matmuls(1, RecorderOptions::default());
     let options = ReplayOptions {
         bytes_max: 3 * 4096,
         ..options()
@@ -378,7 +378,7 @@ fn without_data_only_outcomes_are_compared() {
         zero_data: true,
         ..RecorderOptions::default()
     };
-    let report = replay(&recorded_products(2, bare), &model(), &options()).unwrap();
+    let report = replay(&recorded_matmuls(2, bare), &model(), &options()).unwrap();
     assert!(report.matches());
     assert!(report.jobs.iter().all(|job| job.comparison.is_none()));
 }
@@ -390,7 +390,7 @@ fn what_differs_is_told_by_name() {
         diff(first, second, &mut |change| changes.push(change)).unwrap();
         changes
     };
-    let capture = recorded_products(2, RecorderOptions::default());
+    let capture = recorded_matmuls(2, RecorderOptions::default());
     assert_eq!(changes(&capture, &capture), []);
     let words = capture.jobs()[0].tasks[0].regcmd;
     let (object, at) = capture
@@ -420,7 +420,7 @@ fn what_differs_is_told_by_name() {
         zero_data: true,
         ..RecorderOptions::default()
     };
-    let found = changes(&capture, &recorded_products(1, bare));
+    let found = changes(&capture, &recorded_matmuls(1, bare));
     let told = |part: &str| found.iter().any(|change| change.to_string().contains(part));
     assert!(
         told("without data: false | true") && told("jobs: "),
@@ -435,7 +435,7 @@ fn what_differs_is_told_by_name() {
 
 #[test]
 fn words_that_differ_are_told_by_register() {
-    let capture = recorded_products(1, RecorderOptions::default());
+    let capture = recorded_matmuls(1, RecorderOptions::default());
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("x");
     let (device, recorder) = recorded_model(&path, RecorderOptions::default());

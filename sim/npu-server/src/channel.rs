@@ -215,12 +215,12 @@ impl Caller for Channel {
         &self,
         file: OwnedFd,
         close_on_exec: bool,
-        tell: &mut dyn FnMut(RawFd) -> Result<(), Errno>,
+        announce: &mut dyn FnMut(RawFd) -> Result<(), Errno>,
     ) -> Result<(), Errno> {
         let frame = Frame::with_value(FrameKind::InstallFd, u64::from(close_on_exec));
         let answer = self.ask(frame, &[], &[file.as_fd()]).map_err(errno)?;
         let number = answer.frame.result()?;
-        tell(number).inspect_err(|_| {
+        announce(number).inspect_err(|_| {
             let close = Frame::with_value(FrameKind::CloseFd, i64::from(number).cast_unsigned());
             // A client that does not answer has no descriptors.
             let _ = self.ask(close, &[], &[]);

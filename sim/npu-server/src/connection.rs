@@ -9,7 +9,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock, RwLockRead
 use std::thread;
 use std::time::Duration;
 
-use npu_wire::{Ask, REQUEST_BYTES, Request, WireError, receive};
+use npu_wire::{REQUEST_BYTES, Request, RequestKind, WireError, receive};
 use rocket_uapi::{MapRequest, sys};
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags};
@@ -113,7 +113,7 @@ pub(crate) fn serve(socket: OwnedFd, served: Arc<Served>) {
 
 struct Call {
     request: Request,
-    ask: Ask,
+    ask: RequestKind,
     arg: Vec<u8>,
     channel: Channel,
     file: Option<OwnedFd>,
@@ -138,17 +138,17 @@ impl Connection {
     fn take(
         self: &Arc<Self>,
         request: Request,
-        ask: Ask,
+        ask: RequestKind,
         arg: &[u8],
         channel: Channel,
         file: Option<OwnedFd>,
     ) {
         self.process.store(request.process, Ordering::Relaxed);
-        if ask == Ask::Open {
+        if ask == RequestKind::Open {
             channel.done(self.open(), &[]);
             return;
         }
-        let closing = usize::from(ask == Ask::Close);
+        let closing = usize::from(ask == RequestKind::Close);
         let mut calls = self.wait_for_calls(CALLS - 1);
         calls.all += 1;
         calls.closing += closing;
@@ -188,8 +188,8 @@ impl Connection {
     fn answer(&self, mut call: Call, under_way: UnderWay<'_>) {
         let channel = &call.channel;
         match call.ask {
-            Ask::Open => (),
-            Ask::Ioctl => {
+            RequestKind::Open => (),
+            RequestKind::Ioctl => {
                 let result = self.ioctl(call.request.number, &mut call.arg, channel);
                 // An argument that is only read does not go back: it may lie in
                 // memory that cannot be written.
@@ -203,7 +203,7 @@ impl Connection {
                     self.gone_in_submit.store(true, Ordering::Relaxed);
                 }
             }
-            Ask::Mmap => {
+            RequestKind::Mmap => {
                 let map = self.mmap(&call.request);
                 drop(under_way);
                 match map {
@@ -213,7 +213,7 @@ impl Connection {
                     }
                 }
             }
-            Ask::FileIoctl => {
+            RequestKind::FileIoctl => {
                 let Request { number, arg, .. } = call.request;
                 let result = match &call.file {
                     Some(file) => {
@@ -224,20 +224,20 @@ impl Connection {
                 };
                 channel.done_file(result);
             }
-            Ask::FileMmap => {
+            RequestKind::FileMmap => {
                 let result = match &call.file {
                     Some(file) => self.file_mmap(&call.request, file),
                     None => Err(Errno::BADF),
                 };
                 channel.done_file(result.map(|ours| ours.map(|()| 0)));
             }
-            Ask::Close => self.close(call.channel),
-            Ask::Shadow => {
+            RequestKind::Close => self.close(call.channel),
+            RequestKind::Shadow => {
                 // Empty if the system itself shows the device.
                 let path = self.served.shadow.as_ref().map(Shadow::path);
                 channel.done(Ok(0), path.map_or(&[], |path| path.as_os_str().as_bytes()));
             }
-            Ask::SwSync => match self.served.service.open_sw_sync() {
+            RequestKind::SwSync => match self.served.service.open_sw_sync() {
                 Ok(file) => channel.give(file, 0),
                 Err(errno) => {
                     channel.done(Err(errno), &[]);

@@ -197,17 +197,17 @@ impl Server {
         *self.shared.served.counts()
     }
 
-    /// Waits until there has been no client for `so_long`, or until `ended`, which
+    /// Waits until there has been no client for `idle_time`, or until `ended`, which
     /// is called every second, returns true.
-    pub fn wait_until_idle(&self, so_long: Duration, ended: impl Fn() -> bool) {
+    pub fn wait_until_idle(&self, idle_time: Duration, ended: impl Fn() -> bool) {
         let mut clients = self.shared.lock();
         loop {
             let idle = clients.idle_since.elapsed();
-            if ended() || (clients.now == 0 && idle >= so_long) {
+            if ended() || (clients.now == 0 && idle >= idle_time) {
                 return;
             }
             let left = if clients.now == 0 {
-                COLLECT_EVERY.min(so_long - idle)
+                COLLECT_EVERY.min(idle_time - idle)
             } else {
                 // The last client notifies when it goes.
                 COLLECT_EVERY

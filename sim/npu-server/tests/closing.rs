@@ -13,7 +13,7 @@ use common::{assert_serves, begin, hang, model, next, open, request, serve, serv
 use npu_capture::{Recorder, RecorderOptions};
 use npu_model::driver::JobCounts;
 use npu_server::{ModelService, Server};
-use npu_wire::{Ask, Frame, FrameKind, Request, receive, send};
+use npu_wire::{Frame, FrameKind, Request, RequestKind, receive, send};
 use rocket_uapi::sys;
 use rustix::io::Errno;
 use rustix::mm::MapFlags;
@@ -49,7 +49,7 @@ fn closing_waits_for_the_queue() {
     for _ in 0..4 {
         hang(&client);
     }
-    ends(&close(client, &request(Ask::Close)));
+    ends(&close(client, &request(RequestKind::Close)));
     // All but the one in flight.
     let killed = model.jobs().killed;
     assert!(killed >= 3, "{killed}");
@@ -64,11 +64,14 @@ fn only_the_last_close_waits() {
     let copy = client.try_clone().unwrap();
     hang(&client);
     hang(&client);
-    ends(&close(copy, &request(Ask::Close)));
+    ends(&close(copy, &request(RequestKind::Close)));
     // The file is still there.
     hang(&client);
     // A connection without an open file has nothing to wait for.
-    ends(&close(common::connect(&server), &request(Ask::Close)));
+    ends(&close(
+        common::connect(&server),
+        &request(RequestKind::Close),
+    ));
 }
 
 #[test]
@@ -78,7 +81,7 @@ fn who_is_killed_in_close_leaves_no_queue() {
     let client = open(&server);
     hang(&client);
     hang(&client);
-    drop(close(client, &request(Ask::Close)));
+    drop(close(client, &request(RequestKind::Close)));
     wait_for_clients(&server);
     let jobs = model.jobs();
     assert_eq!((jobs.lost, jobs.unfinished), (1, 1), "{jobs:?}");
@@ -102,14 +105,14 @@ fn a_mapping_keeps_the_file() {
         len: 4096,
         offset: bo.offset,
         flags: MapFlags::SHARED.bits(),
-        ..of_process(Ask::Mmap)
+        ..of_process(RequestKind::Mmap)
     };
     let channel = begin(&client, map.as_bytes(), &[]);
     // A frame with the file comes before the result.
     let mut frame = [0; size_of::<Frame>()];
     let [mapped, _] = receive(&channel, &mut frame).unwrap().descriptors;
     assert_eq!(next(&channel).1, Some(FrameKind::Done));
-    ends(&close(client, &of_process(Ask::Close)));
+    ends(&close(client, &of_process(RequestKind::Close)));
     assert_serves(&server);
     assert!(mapped.is_some());
     drop(mapped);
@@ -148,7 +151,7 @@ fn who_dies_in_a_submit_has_made_no_mistake() {
         let request = Request {
             number: sys::SUBMIT,
             process: u32::MAX,
-            ..Request::new(Ask::Ioctl)
+            ..Request::new(RequestKind::Ioctl)
         };
         let channel = begin(&client, request.as_bytes(), submit.as_bytes());
         assert_eq!(next(&channel).1, Some(FrameKind::Read));
@@ -183,7 +186,7 @@ fn a_call_under_way_keeps_the_file() {
     };
     let number = common::ioctl(sys::PREP_BO);
     let waiting = begin(&client, number.as_bytes(), prep.as_bytes());
-    ends(&close(client, &request(Ask::Close)));
+    ends(&close(client, &request(RequestKind::Close)));
     // The call ends when it is interrupted.
     let interrupt = Frame::new(FrameKind::Interrupt);
     send(waiting.as_fd(), [interrupt.as_bytes(), &[]], &[]).unwrap();

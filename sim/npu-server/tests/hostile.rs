@@ -7,7 +7,7 @@ mod common;
 use std::os::fd::{AsFd, OwnedFd};
 
 use common::{assert_serves, begin, call, channel, connect, ioctl, next, open, server};
-use npu_wire::{Ask, DATA_BYTES, Frame, FrameKind, Request, send};
+use npu_wire::{DATA_BYTES, Frame, FrameKind, Request, RequestKind, send};
 use proptest::prelude::*;
 use rocket_uapi::sys;
 use rustix::io::Errno;
@@ -33,23 +33,26 @@ fn calls_in_the_wrong_order_have_an_errno() {
         Err(Errno::BADF)
     );
     assert_eq!(
-        call(&connection, &Request::new(Ask::Mmap), &[]),
+        call(&connection, &Request::new(RequestKind::Mmap), &[]),
         Err(Errno::BADF)
     );
     assert_eq!(
-        call(&connection, &Request::new(Ask::FileIoctl), &[]),
+        call(&connection, &Request::new(RequestKind::FileIoctl), &[]),
         Err(Errno::BADF)
     );
-    assert_eq!(call(&connection, &Request::new(Ask::Open), &[]), Ok(0));
     assert_eq!(
-        call(&connection, &Request::new(Ask::Open), &[]),
+        call(&connection, &Request::new(RequestKind::Open), &[]),
+        Ok(0)
+    );
+    assert_eq!(
+        call(&connection, &Request::new(RequestKind::Open), &[]),
         Err(Errno::BUSY)
     );
     let absurd = Request {
         len: u64::MAX,
         offset: u64::MAX,
         flags: u32::MAX,
-        ..Request::new(Ask::Mmap)
+        ..Request::new(RequestKind::Mmap)
     };
     assert_eq!(call(&connection, &absurd, &[]), Err(Errno::INVAL));
     // An argument that is shorter than the request's number says.
@@ -63,7 +66,7 @@ fn another_version_is_told_so() {
     let server = server();
     let other = Request {
         version: npu_wire::VERSION + 1,
-        ..Request::new(Ask::Open)
+        ..Request::new(RequestKind::Open)
     };
     assert_eq!(call(&connect(&server), &other, &[]), Err(Errno::PROTO));
 }
@@ -143,7 +146,7 @@ proptest! {
         let (own, theirs) = channel();
         for (mut bytes, descriptors) in messages {
             if begins_well {
-                let head = Request::new(Ask::Ioctl);
+                let head = Request::new(RequestKind::Ioctl);
                 let len = bytes.len().min(10);
                 bytes[..len].copy_from_slice(&head.as_bytes()[..len]);
             }

@@ -80,7 +80,7 @@ impl GuestNpu {
         let (qmp, qtest) = (wires.qmp, wires.qtest);
         let told = Arc::clone(&lines);
         thread::Builder::new()
-            .spawn(move || tell(serve(qmp, qtest, &lines, &clock)))
+            .spawn(move || report_error(serve(qmp, qtest, &lines, &clock)))
             .map_err(|error| {
                 // The cores' threads wait for it.
                 let _ = told.set(None);
@@ -149,13 +149,13 @@ fn pulse(lines: &Lines, interrupt: u32) -> Option<Pulse> {
     Some(Box::new(move || {
         if let Some(Some(interrupts)) = lines.get() {
             let mut interrupts = interrupts.lock().unwrap_or_else(PoisonError::into_inner);
-            tell(interrupts.pulse(interrupt));
+            report_error(interrupts.pulse(interrupt));
         }
     }))
 }
 
 /// Reports an error of a connection to QEMU, unless QEMU ended.
-fn tell(outcome: io::Result<()>) {
+fn report_error(outcome: io::Result<()>) {
     use io::ErrorKind::{BrokenPipe, ConnectionReset, UnexpectedEof};
     if let Err(error) = outcome
         && !matches!(error.kind(), BrokenPipe | ConnectionReset | UnexpectedEof)

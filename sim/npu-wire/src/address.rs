@@ -61,11 +61,11 @@ impl Address {
     }
 
     /// The common server of this user's programs that name no server and have the same
-    /// directory; see [`meeting_folder`].
+    /// directory; see [`shared_directory`].
     ///
     /// # Errors
     /// `ENOENT` or another error of stat(2) if the directory cannot be found.
-    pub fn meeting(folder: &[u8]) -> Result<Self, Errno> {
+    pub fn shared(folder: &[u8]) -> Result<Self, Errno> {
         let folder = rustix::fs::stat(folder)?;
         let user = rustix::process::geteuid().as_raw();
         Ok(Self::numbered(b"user-", &[u64::from(user), folder.st_ino]))
@@ -119,9 +119,9 @@ impl Address {
         SocketAddrUnix::new_abstract_name(self.name())
     }
 
-    /// Connects to the server. The connection becomes an open file by [`Ask::Open`].
+    /// Connects to the server. The connection becomes an open file by [`RequestKind::Open`].
     ///
-    /// [`Ask::Open`]: crate::Ask::Open
+    /// [`RequestKind::Open`]: crate::RequestKind::Open
     ///
     /// # Errors
     /// `ECONNREFUSED` if there is no server; `EACCES` if it belongs to another user, to
@@ -178,7 +178,7 @@ pub fn new_socket(flags: SocketFlags) -> Result<OwnedFd, Errno> {
 /// `XDG_RUNTIME_DIR` and `TMPDIR`, given here, else /tmp. `XDG_RUNTIME_DIR` often names a
 /// directory that is not mounted.
 #[must_use]
-pub fn meeting_folder<'a>(runtime: Option<&'a [u8]>, temporary: Option<&'a [u8]>) -> &'a [u8] {
+pub fn shared_directory<'a>(runtime: Option<&'a [u8]>, temporary: Option<&'a [u8]>) -> &'a [u8] {
     let set = |value: &Option<&'a [u8]>| {
         value.is_some_and(|path| {
             rustix::fs::stat(path).is_ok_and(|found| {
@@ -222,14 +222,14 @@ mod tests {
 
     #[test]
     fn names_are_what_they_were_made_of() {
-        let user = Address::meeting(meeting_folder(Some(b""), None)).unwrap();
+        let user = Address::shared(shared_directory(Some(b""), None)).unwrap();
         assert!(user.name().starts_with(b"rocket-npu/user-"));
         assert_eq!(Address::new(user.name()), Some(user));
-        assert_eq!(meeting_folder(Some(b"/proc"), Some(b"/dev")), b"/proc");
-        assert_eq!(meeting_folder(Some(b"/run/x"), Some(b"/dev")), b"/dev");
+        assert_eq!(shared_directory(Some(b"/proc"), Some(b"/dev")), b"/proc");
+        assert_eq!(shared_directory(Some(b"/run/x"), Some(b"/dev")), b"/dev");
         // A file is not a directory.
-        assert_eq!(meeting_folder(Some(b"/dev/null"), Some(b"/y")), b"/tmp");
-        assert!(Address::meeting(b"/no/such/folder").is_err());
+        assert_eq!(shared_directory(Some(b"/dev/null"), Some(b"/y")), b"/tmp");
+        assert!(Address::shared(b"/no/such/folder").is_err());
         let longest = Address::unique(u32::MAX, u64::MAX);
         assert_eq!(
             longest.name(),

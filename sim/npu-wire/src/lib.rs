@@ -23,10 +23,10 @@ pub mod path;
 mod request;
 
 pub use address::{
-    Address, C_ENVIRONMENT, CONNECT_TIMEOUT, ENVIRONMENT, is_device, meeting_folder, new_socket,
-    peer_uid,
+    Address, C_ENVIRONMENT, CONNECT_TIMEOUT, ENVIRONMENT, is_device, new_socket, peer_uid,
+    shared_directory,
 };
 pub use decimal::{DIGITS, decimal};
 pub use frame::{DATA_BYTES, Frame, FrameKind, status_of};
 pub use message::{Received, WireError, receive, receive_parts, send, send_parts};
-pub use request::{Ask, REQUEST_BYTES, Request, VERSION};
+pub use request::{REQUEST_BYTES, Request, RequestKind, VERSION};

@@ -14,7 +14,7 @@ const MAGIC: u32 = u32::from_le_bytes(*b"NPU\x1b");
 
 /// Kind of a call that a client makes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ask {
+pub enum RequestKind {
     /// Makes the connection an open file.
     Open,
     /// An ioctl of the device. The argument's bytes follow if they can be read.
@@ -36,7 +36,7 @@ pub enum Ask {
     FileMmap,
 }
 
-impl Ask {
+impl RequestKind {
     const ALL: [Self; 8] = [
         Self::Open,
         Self::Ioctl,
@@ -59,7 +59,7 @@ pub struct Request {
     pub magic: u32,
     /// [`VERSION`]
     pub version: u16,
-    /// An [`Ask`].
+    /// A [`RequestKind`].
     pub ask: u16,
     /// Request number of an ioctl.
     pub number: u32,
@@ -85,7 +85,7 @@ const _: () = assert!(REQUEST_BYTES == 48);
 impl Request {
     /// A request with only its kind.
     #[must_use]
-    pub fn new(ask: Ask) -> Self {
+    pub fn new(ask: RequestKind) -> Self {
         Self {
             magic: MAGIC,
             version: VERSION,
@@ -99,7 +99,7 @@ impl Request {
     /// # Errors
     /// [`WireError::Malformed`] for a message that is short, no request, of another version, of an
     /// unknown kind, or too long.
-    pub fn parse(message: &[u8]) -> Result<(Self, Ask, &[u8]), WireError> {
+    pub fn parse(message: &[u8]) -> Result<(Self, RequestKind, &[u8]), WireError> {
         let (request, rest) =
             Self::read_from_prefix(message).map_err(|_| WireError::Malformed("it is short"))?;
         if request.magic != MAGIC {
@@ -108,7 +108,7 @@ impl Request {
         if request.version != VERSION {
             return Err(WireError::Malformed("it is of another version"));
         }
-        let ask = Ask::ALL
+        let ask = RequestKind::ALL
             .into_iter()
             .find(|ask| *ask as u16 == request.ask)
             .ok_or(WireError::Malformed("it asks for nothing known"))?;
@@ -126,7 +126,7 @@ mod tests {
 
     #[test]
     fn a_request_comes_back() {
-        for ask in Ask::ALL {
+        for ask in RequestKind::ALL {
             let mut message = Request::new(ask).as_bytes().to_vec();
             message.extend([1, 2, 3]);
             let (request, back, rest) = Request::parse(&message).unwrap();

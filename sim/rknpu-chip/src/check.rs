@@ -109,7 +109,7 @@ pub(crate) fn stale(
     }
     let values = format!("{} registers are used and not written", found.len());
     found.truncate(SHOWN);
-    report.tell(&STALE_REGISTERS, &shown(&found, regs), &values)
+    report.record(&STALE_REGISTERS, &shown(&found, regs), &values)
 }
 
 /// Reports the first written value with bits beyond the fields of its register.
@@ -123,7 +123,7 @@ pub(crate) fn overflowing(
             continue;
         };
         if let Some(values) = info.overflow(value) {
-            return report.tell(&FIELD_OVERFLOW, &shown(&[info], regs), &values);
+            return report.record(&FIELD_OVERFLOW, &shown(&[info], regs), &values);
         }
     }
     Ok(())

@@ -45,37 +45,37 @@ const TILE_PIXELS: std::ops::RangeInclusive<usize> = 16..=256;
 
 /// Runs the task that `regs` describe.
 pub(crate) fn run(
-    machine: &mut CoreParts<'_>,
+    parts: &mut CoreParts<'_>,
     regs: &RegisterFile,
     enable: EnableMask,
     task: &task::ConvTask,
 ) -> Result<(), Stop> {
     let mut conv = ConvConfig::new(task, regs);
-    conv.window.low_pad &= machine.contested.depthwise_pad == DepthwisePad::LowByte;
+    conv.window.low_pad &= parts.contested.depthwise_pad == DepthwisePad::LowByte;
     let writer = OutputWriter::new(task.output, regs);
     let group = task.output.group;
     let reads = task.reads.as_ref();
     let all = task::Task::Conv(*task);
-    let broken = check::registers(machine.report, &all, regs, machine.contested)?;
-    if reads.is_none() && machine.contested.core_idle_mainline == CoreIdleMainline::Hangs {
+    let broken = check::registers(parts.report, &all, regs, parts.contested)?;
+    if reads.is_none() && parts.contested.core_idle_mainline == CoreIdleMainline::Hangs {
         let shown = [("enable", enable.bits())];
         let values = "DPU_RDMA is not started";
-        machine.report.tell(&CORE_IDLE, &shown, values)?;
+        parts.report.record(&CORE_IDLE, &shown, values)?;
     }
-    machine.clock.spend(regs, enable & BLOCKS)?;
+    parts.clock.spend(regs, enable & BLOCKS)?;
 
-    let mut dpu = Dpu::load(regs, reads, false, &machine.dma, machine.contested)?;
+    let mut dpu = Dpu::load(regs, reads, false, &parts.dma, parts.contested)?;
     if writer.transposed {
         dpu.out.precision = Precision::Int32;
     }
-    let mut cube = operands::features(machine, regs, &conv)?;
-    let source = operands::weights(machine, regs, &conv)?;
-    let spilled = operands::spill(machine, regs, &conv, &cube)?;
-    let nearest = machine.contested.tf32_operand == Tf32Operand::Nearest;
+    let mut cube = operands::features(parts, regs, &conv)?;
+    let source = operands::weights(parts, regs, &conv)?;
+    let spilled = operands::spill(parts, regs, &conv, &cube)?;
+    let nearest = parts.contested.tf32_operand == Tf32Operand::Nearest;
     let features = FeatureLines {
         conv: &conv,
-        dma: machine.dma,
-        cbuf: machine.cbuf,
+        dma: parts.dma,
+        cbuf: parts.cbuf,
         spilled,
         nearest,
     };
@@ -83,8 +83,8 @@ pub(crate) fn run(
     let weights = WeightStream {
         source,
         len: conv.stream_len()?,
-        dma: machine.dma,
-        cbuf: machine.cbuf,
+        dma: parts.dma,
+        cbuf: parts.cbuf,
         config: conv.task.cbuf,
         rounded: nearest && conv.weights.precision == Precision::Tf32,
     };
@@ -95,11 +95,11 @@ pub(crate) fn run(
         writer: &writer,
         features: &features,
         weights: &weights,
-        dma: machine.dma,
-        lut: machine.lut,
-        vectors: machine.dma.vectors(),
+        dma: parts.dma,
+        lut: parts.lut,
+        vectors: parts.dma.vectors(),
         broken: &broken,
-        tiles: TileReport::new(machine.report, regs),
+        tiles: TileReport::new(parts.report, regs),
     };
     let operands = (conv.window.precision, conv.weights.precision);
     let cube = if conv.task.precision.is_float() && operands == (Precision::Fp16, Precision::Fp16) {
@@ -109,8 +109,8 @@ pub(crate) fn run(
     } else {
         task.run(cube, mac::integers)?
     };
-    machine.cbuf.give_spare(cube.into_memory());
-    broken.finish(machine.report, regs)
+    parts.cbuf.give_spare(cube.into_memory());
+    broken.finish(parts.report, regs)
 }
 
 /// Operands of a tile. Tiles reuse their memory.

@@ -23,7 +23,7 @@ const TILE_PIXELS: usize = 4096;
 
 /// Runs the task that `regs` describe.
 pub(crate) fn run(
-    machine: &mut CoreParts<'_>,
+    parts: &mut CoreParts<'_>,
     regs: &RegisterFile,
     reads: &Reads,
     output: DpuOutput,
@@ -34,12 +34,12 @@ pub(crate) fn run(
         reads: *reads,
         output,
     };
-    let broken = check::registers(machine.report, &all, regs, machine.contested)?;
-    machine.clock.spend(regs, FLYING)?;
-    let dpu = Dpu::load(regs, Some(reads), true, &machine.dma, machine.contested)?;
+    let broken = check::registers(parts.report, &all, regs, parts.contested)?;
+    parts.clock.spend(regs, FLYING)?;
+    let dpu = Dpu::load(regs, Some(reads), true, &parts.dma, parts.contested)?;
     let dropped = broken.has(&FLYING_DUAL);
     let first_lane_only = broken.has(&ORIG_CHANNEL);
-    let tiles = TileReport::new(machine.report, regs);
+    let tiles = TileReport::new(parts.report, regs);
 
     let per_atom = dpu.out.precision.per_atom();
     let channels = output.group_atoms * per_atom;
@@ -55,12 +55,12 @@ pub(crate) fn run(
                 channels,
                 values: Values::default(),
             };
-            let mut tile = gather::main_input(&machine.dma, reads, dpu.float, tile)?;
+            let mut tile = gather::main_input(&parts.dma, reads, dpu.float, tile)?;
             if broken.has(&FLYING_WIDTH) {
                 spoil_line_ends(&mut tile, width, reads.precision.per_atom());
             }
             let mut bytes = Vec::new();
-            tiles.note(dpu.process(&machine.dma, machine.lut, tile, &mut bytes)?)?;
+            tiles.note(dpu.process(&parts.dma, parts.lut, tile, &mut bytes)?)?;
             if dropped {
                 bytes.fill(0);
             }
@@ -75,7 +75,7 @@ pub(crate) fn run(
                 pixels: count,
                 atoms: (writer.channels - channel).min(channels).div_ceil(per_atom),
             };
-            writer.store(&machine.dma, place, &bytes, output.group_atoms * ATOM)?;
+            writer.store(&parts.dma, place, &bytes, output.group_atoms * ATOM)?;
         }
     }
     Ok(())

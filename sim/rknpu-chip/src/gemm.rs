@@ -264,7 +264,7 @@ fn add_lanes<T: Copy, S: Copy + std::ops::AddAssign>(
 
 /// Calls `emit(row, first, totals)` for the first `rows` rows of `a`. `totals`
 /// are the inner products of row `row` with rows of `b`, from row `first` on.
-pub(crate) fn products<T: DotElement>(
+pub(crate) fn dot_products<T: DotElement>(
     vectors: Vectors,
     (a, rows): (&OperandRows<T>, usize),
     (b, columns): (&OperandRows<T>, usize),
@@ -283,7 +283,7 @@ pub(crate) fn products<T: DotElement>(
     }
     let tiles = rows.div_ceil(MR).min(TILES);
     let mut sums = dma::buffer::<[[T::Sums; BLOCK]; MR]>(tiles)?;
-    let work = Products {
+    let work = DotProducts {
         a,
         b,
         shape: (rows, columns),
@@ -294,8 +294,8 @@ pub(crate) fn products<T: DotElement>(
     Ok(())
 }
 
-/// The loop of [`products`].
-struct Products<'a, T: DotElement, F> {
+/// The loop of [`dot_products`].
+struct DotProducts<'a, T: DotElement, F> {
     a: &'a OperandRows<T>,
     b: &'a OperandRows<T>,
     shape: (usize, usize),
@@ -303,7 +303,7 @@ struct Products<'a, T: DotElement, F> {
     emit: F,
 }
 
-impl<T: DotElement, F: FnMut(usize, usize, &[T::Total])> Loop for Products<'_, T, F> {
+impl<T: DotElement, F: FnMut(usize, usize, &[T::Total])> Loop for DotProducts<'_, T, F> {
     #[inline(always)]
     fn run(mut self, vectors: Vectors) {
         let (a, b, (rows, columns)) = (self.a, self.b, self.shape);
@@ -374,7 +374,7 @@ mod tests {
         let len = super::super::mac_array::INT8_ROW_MAX;
         let a = rows(1, len, || -128i16);
         for vectors in [Vectors::Plain, Vectors::detect()] {
-            products(vectors, (&a, 1), (&a, 1), |_, _, total| {
+            dot_products(vectors, (&a, 1), (&a, 1), |_, _, total| {
                 assert_eq!(total, [len as i32 * 16384]);
             })
             .unwrap();
@@ -418,7 +418,7 @@ mod tests {
             let exact: i128 = pairs().map(|(&a, &b)| fixed(a, b)).sum();
             let magnitude: i128 = pairs().map(|(&a, &b)| fixed(a, b).abs()).sum();
             let scale = |value: i128| value as f64 * (-48f64).exp2();
-            products(Vectors::detect(), (&a, 1), (&b, 1), |_, _, sums| {
+            dot_products(Vectors::detect(), (&a, 1), (&b, 1), |_, _, sums| {
                 let got = f64::from(round_sum(sums[0]));
                 let bound = (scale(exact).abs() + 10.0 * scale(magnitude)) * (-24f64).exp2();
                 assert!((got - scale(exact)).abs() <= bound, "{got} against {}", scale(exact));
@@ -435,7 +435,7 @@ mod tests {
             let a = rows(1, len, &mut value);
             let b = rows(1, len, &mut value);
             let exact: f32 = a.row(0).iter().zip(b.row(0)).map(|(&a, &b)| a * b).sum();
-            products(Vectors::detect(), (&a, 1), (&b, 1), |_, _, sums| {
+            dot_products(Vectors::detect(), (&a, 1), (&b, 1), |_, _, sums| {
                 assert_eq!(round_sum(sums[0]), exact);
             }).unwrap();
         }
@@ -457,7 +457,7 @@ mod tests {
                     seen += 1;
                 }
             };
-            products(vectors, (&a, pixels), (&b, kernels), emit).unwrap();
+            dot_products(vectors, (&a, pixels), (&b, kernels), emit).unwrap();
             prop_assert_eq!(seen, pixels * kernels);
         }
         Ok(())

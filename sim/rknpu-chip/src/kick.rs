@@ -164,7 +164,7 @@ impl ChipTasks {
 fn explain(stop: &Stop, report: &mut DiagnosisReport, device_time: Duration, budget: Duration) {
     let noted = match stop {
         Stop::Hang => Ok(()),
-        Stop::Fault(fault) => report.tell(
+        Stop::Fault(fault) => report.record(
             &program::IOMMU_FAULT,
             &[("address", u32::try_from(fault.address).unwrap_or(u32::MAX))],
             &fault.to_string(),
@@ -172,11 +172,11 @@ fn explain(stop: &Stop, report: &mut DiagnosisReport, device_time: Duration, bud
         Stop::TooLong => {
             let values =
                 format!("{device_time:?} of modelled device time, where the limit is {budget:?}");
-            report.tell(&program::TOO_LONG, &[], &values)
+            report.record(&program::TOO_LONG, &[], &values)
         }
         Stop::HostMemory => {
             let rule = &program::HOST_MEMORY;
-            report.tell_with(rule, Effect::Hang, &[], "the host is out of memory")
+            report.record_with(rule, Effect::Hang, &[], "the host is out of memory")
         }
     };
     // The error means that the task hangs, which is known here.

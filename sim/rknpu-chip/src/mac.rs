@@ -94,7 +94,7 @@ fn direct_int(input: &MacInput<'_, i16>) -> Result<Values, Stop> {
     if input.conv.int_range() == IntRange::Byte && fast {
         let windows = (input.windows, input.pixels);
         let kernels = (input.kernels, channels);
-        gemm::products(input.vectors, windows, kernels, |pixel, first, totals| {
+        gemm::dot_products(input.vectors, windows, kernels, |pixel, first, totals| {
             for (n, &total) in (first..).zip(totals) {
                 put(pixel, n, total.into());
             }
@@ -138,7 +138,7 @@ fn direct_float<T: DotElement<Total = f64>>(input: &MacInput<'_, T>) -> Result<V
     let mut out = dma::buffer::<f32>(input.pixels * channels)?;
     let windows = (input.windows, input.pixels);
     let kernels = (input.kernels, channels);
-    gemm::products(input.vectors, windows, kernels, |pixel, first, totals| {
+    gemm::dot_products(input.vectors, windows, kernels, |pixel, first, totals| {
         let out = &mut out[pixel * channels + first..];
         for (out, &total) in out.iter_mut().zip(totals) {
             *out = round_sum(total);

@@ -69,7 +69,7 @@ impl KickRun<'_> {
     pub(crate) fn run(&mut self, first: Segment) -> Result<KickEnd, Stop> {
         if self.wedged {
             let values = "the core is wedged";
-            self.parts.report.tell(&program::WEDGED, &[], values)?;
+            self.parts.report.record(&program::WEDGED, &[], values)?;
         }
         self.registers.begin();
         let mut finished = KickEnd::default();
@@ -85,7 +85,7 @@ impl KickRun<'_> {
             let shown = [(pc::TaskCon::INFO.name, self.tasks)];
             self.parts
                 .report
-                .tell(&program::MISSING_LINK, &shown, &values)?;
+                .record(&program::MISSING_LINK, &shown, &values)?;
         }
         Ok(finished)
     }
@@ -110,7 +110,7 @@ impl KickRun<'_> {
         let values = format!("{} words are fetched", at.words());
         self.parts
             .report
-            .tell(&program::NO_ENABLE, &shown, &values)?;
+            .record(&program::NO_ENABLE, &shown, &values)?;
         Err(Stop::Hang)
     }
 
@@ -122,7 +122,7 @@ impl KickRun<'_> {
             let rule = &program::PROGRAM_AT_ZERO;
             self.parts
                 .report
-                .tell(rule, &shown, "the program is at 0")?;
+                .record(rule, &shown, "the program is at 0")?;
         }
         if at.stray_bits() == 0 {
             return Ok(());
@@ -131,7 +131,7 @@ impl KickRun<'_> {
         let values = format!("bits {:#x} of the address are set", at.stray_bits());
         self.parts
             .report
-            .tell(&program::PROGRAM_ADDRESS, &shown, &values)
+            .record(&program::PROGRAM_ADDRESS, &shown, &values)
     }
 
     fn fetch(&mut self, at: Segment) -> Result<Vec<Word>, Stop> {
@@ -161,7 +161,7 @@ impl KickRun<'_> {
                 ("offset", word.offset().into()),
             ];
             let rule = &program::UNKNOWN_WORD;
-            return self.parts.report.tell(rule, &shown, "a word is ignored");
+            return self.parts.report.record(rule, &shown, "a word is ignored");
         }
         match (block, word.offset()) {
             (Some(Block::Pc), pc::BaseAddress::OFFSET) => {
@@ -195,7 +195,7 @@ impl KickRun<'_> {
         let values = format!("{block} S_POINTER loses the number of core {number}");
         self.parts
             .report
-            .tell(&program::CORE_NUMBER, &shown, &values)
+            .record(&program::CORE_NUMBER, &shown, &values)
     }
 
     /// Runs a task at its enable word.
@@ -260,7 +260,9 @@ impl KickRun<'_> {
             }
             let values = format!("{block} S_POINTER is not written");
             let shown = [("enable", enable.bits())];
-            self.parts.report.tell_with(rule, effect, &shown, &values)?;
+            self.parts
+                .report
+                .record_with(rule, effect, &shown, &values)?;
         }
         Ok(())
     }

@@ -43,17 +43,17 @@ impl Pooling {
 
 /// Runs the task that `regs` describe.
 pub(crate) fn run(
-    machine: &mut CoreParts<'_>,
+    parts: &mut CoreParts<'_>,
     regs: &RegisterFile,
     task: &PoolTask,
 ) -> Result<(), Stop> {
-    let pooling = Pooling::new(task, regs, machine.contested);
+    let pooling = Pooling::new(task, regs, parts.contested);
     let all = Task::Pool(*task);
-    check::registers(machine.report, &all, regs, machine.contested)?;
+    check::registers(parts.report, &all, regs, parts.contested)?;
     if task.precision != Precision::Fp16 && pooling.element == Precision::Fp16 {
         let values = format!("{} with a width of {}", task.precision, task.read_size);
-        machine.report.broken(&POOLING_PRECISION, regs, &values)?;
+        parts.report.broken(&POOLING_PRECISION, regs, &values)?;
     }
-    machine.clock.spend(regs, POOLING)?;
-    pooling.run(&machine.dma)
+    parts.clock.spend(regs, POOLING)?;
+    pooling.run(&parts.dma)
 }

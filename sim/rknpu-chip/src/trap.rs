@@ -38,23 +38,23 @@ impl DiagnosisReport {
     /// effect. `registers` and `values` show how; they need not be a task's.
     ///
     /// # Errors
-    /// As [`Self::tell_with`].
-    pub(crate) fn tell(
+    /// As [`Self::record_with`].
+    pub(crate) fn record(
         &mut self,
         rule: &'static Rule,
         registers: &[(&'static str, u32)],
         values: &str,
     ) -> Result<(), Stop> {
         let effect = rule.effect.unwrap_or(Effect::Note);
-        self.tell_with(rule, effect, registers, values)
+        self.record_with(rule, effect, registers, values)
     }
 
-    /// [`Self::tell`], with an effect other than the rule's.
+    /// [`Self::record`], with an effect other than the rule's.
     ///
     /// # Errors
     /// [`Stop::Hang`] if the task ends here: always for [`Effect::Hang`], and
     /// at [`Level::Strict`] for every effect that makes a result wrong.
-    pub(crate) fn tell_with(
+    pub(crate) fn record_with(
         &mut self,
         rule: &'static Rule,
         effect: Effect,
@@ -83,7 +83,7 @@ impl DiagnosisReport {
     /// and registers. A rule without effect is ignored.
     ///
     /// # Errors
-    /// As [`Self::tell_with`].
+    /// As [`Self::record_with`].
     pub(crate) fn broken(
         &mut self,
         rule: &'static Rule,
@@ -104,7 +104,7 @@ impl DiagnosisReport {
         regs: &RegisterFile,
         values: &str,
     ) -> Result<(), Stop> {
-        self.tell_with(rule, effect, &shown(rule.shows, regs), values)
+        self.record_with(rule, effect, &shown(rule.shows, regs), values)
     }
 
     /// All faults, in order; none at [`Level::Silent`].

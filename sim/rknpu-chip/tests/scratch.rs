@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
 use families::conv::ConvProgram;
-use families::matmul::{FP16_FP32, INT8_INT32, ProductTypes};
+use families::matmul::{FP16_FP32, INT8_INT32, OperandTypes};
 use families::{CONV, DPU_DONE};
 use rknpu_chip::{Bus, ChipOptions, Core, Fault, Master, NpuCore};
 use rknpu_regcmd::Word;
@@ -23,7 +23,7 @@ const SCRATCH_MAX: usize = 16 << 20;
 /// Addresses of A, B and the result.
 const AT: (u32, u32, u32) = (1 << 16, 1 << 28, 1 << 29);
 /// Most bytes of a matmul whose tiles fill two thirds of CBUF.
-const PRODUCT_SCRATCH_MAX: usize = 4 << 20;
+const MATMUL_SCRATCH_MAX: usize = 4 << 20;
 
 /// Counts allocated bytes, and their peak.
 struct Counting;
@@ -89,7 +89,7 @@ fn scratch(words: &[Word]) -> (usize, bool) {
 }
 
 /// A 3x3 convolution of an image with any pitch.
-fn image(ty: ProductTypes, input: (u32, u32, u32), output: (u32, u32)) -> ConvProgram {
+fn image(ty: OperandTypes, input: (u32, u32, u32), output: (u32, u32)) -> ConvProgram {
     ConvProgram {
         pad: (1, 1),
         data_banks: 9,
@@ -110,7 +110,7 @@ fn a_task_takes_no_more_than_its_bound() {
         let (bytes, done) = scratch(&tile.task());
         let objects = (m * k + k * n) * element + m * n * ty.out_bytes();
         println!("{name} {m}x{k}x{n}: scratch of a core {bytes}, buffer objects {objects}");
-        assert!(done && bytes <= PRODUCT_SCRATCH_MAX, "{bytes}");
+        assert!(done && bytes <= MATMUL_SCRATCH_MAX, "{bytes}");
         // Three cores at once, of the same objects.
         assert!(objects + 3 * bytes <= objects * 6 / 5, "{bytes}");
     }
@@ -118,7 +118,7 @@ fn a_task_takes_no_more_than_its_bound() {
     let (bytes, done) = scratch(&conv.task());
     let objects = 56 * 56 * 64 * 5 + 9 * 64 * 64;
     println!("int8 conv 3x3 56x56x64: scratch of a core {bytes}, buffer objects {objects}");
-    assert!(done && bytes <= PRODUCT_SCRATCH_MAX, "{bytes}");
+    assert!(done && bytes <= MATMUL_SCRATCH_MAX, "{bytes}");
 
     // 512 MB of features, in the largest plane that the fields hold. Almost
     // none of them are used.

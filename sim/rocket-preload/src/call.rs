@@ -66,7 +66,7 @@ pub(crate) fn begin(
 /// Why a call has no result: the server is gone, or has no descriptors left.
 fn why_no_result(connection: BorrowedFd<'_>) -> Errno {
     let mut head = [0; size_of::<Frame>()];
-    match wire::look(connection, &mut head) {
+    match wire::try_peek(connection, &mut head) {
         // The connection has ended.
         Ok(0) => Errno::NODEV,
         // An error is the only message that a server sends on a connection.
@@ -152,7 +152,7 @@ fn converse(channel: BorrowedFd<'_>, named: &Named, out: Room<'_>) -> Result<Cal
                     Ok(_) | Err(Errno::FAULT) => Err(Errno::FAULT),
                     Err(errno) => return Err(errno),
                 };
-                tell(channel, result)?;
+                send_result(channel, result)?;
             }
             FrameKind::File => file = received?.descriptor,
             FrameKind::Read => {
@@ -174,7 +174,7 @@ fn converse(channel: BorrowedFd<'_>, named: &Named, out: Room<'_>) -> Result<Cal
                 let result = install(received?.descriptor, frame.value == 1);
                 let number = result.as_ref().map(AsRawFd::as_raw_fd).map_err(|&e| e);
                 installed = result.ok();
-                tell(channel, number)?;
+                send_result(channel, number)?;
             }
             FrameKind::CloseFd => {
                 received?;
@@ -183,7 +183,7 @@ fn converse(channel: BorrowedFd<'_>, named: &Named, out: Room<'_>) -> Result<Cal
                     return Err(refusal());
                 }
                 installed = None;
-                tell(channel, Ok(0))?;
+                send_result(channel, Ok(0))?;
             }
             FrameKind::Done | FrameKind::Answer | FrameKind::Interrupt => {
                 return Err(Errno::PROTO);
@@ -222,7 +222,7 @@ fn answer(channel: BorrowedFd<'_>, frame: Frame) -> Result<(), Errno> {
     npu_wire::send(channel, [frame.as_bytes(), &[]], &[]).map_err(errno)
 }
 
-fn tell(channel: BorrowedFd<'_>, result: Result<i32, Errno>) -> Result<(), Errno> {
+fn send_result(channel: BorrowedFd<'_>, result: Result<i32, Errno>) -> Result<(), Errno> {
     let status = npu_wire::status_of(result);
     answer(channel, Frame::with_status(FrameKind::Answer, status))
 }
@@ -230,7 +230,7 @@ fn tell(channel: BorrowedFd<'_>, result: Result<i32, Errno>) -> Result<(), Errno
 fn send_memory(channel: BorrowedFd<'_>, memory: ClientMemory) -> Result<(), Errno> {
     let frame = Frame::new(FrameKind::Answer);
     match wire::send(channel, frame.as_bytes(), memory, &[]) {
-        Err(Errno::FAULT) => tell(channel, Err(Errno::FAULT)),
+        Err(Errno::FAULT) => send_result(channel, Err(Errno::FAULT)),
         other => other,
     }
 }
@@ -241,14 +241,14 @@ fn send_descriptor(channel: BorrowedFd<'_>, named: &Named, asked: &Frame) -> Res
         return Err(refusal());
     }
     if number < 0 {
-        return tell(channel, Err(Errno::BADF));
+        return send_result(channel, Err(Errno::BADF));
     }
     // SAFETY: the program named this descriptor for this call, as checked above. If it is
     // not open, the kernel returns `EBADF`, with no other effect.
     let file = unsafe { BorrowedFd::borrow_raw(number) };
     let frame = Frame::new(FrameKind::Answer);
     match npu_wire::send(channel, [frame.as_bytes(), &[]], &[file]) {
-        Err(WireError::Os(Errno::BADF)) => tell(channel, Err(Errno::BADF)),
+        Err(WireError::Os(Errno::BADF)) => send_result(channel, Err(Errno::BADF)),
         other => other.map_err(errno),
     }
 }

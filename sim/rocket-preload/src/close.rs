@@ -5,7 +5,7 @@
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use libc::c_int;
-use npu_wire::{Ask, Frame, FrameKind};
+use npu_wire::{Frame, FrameKind, RequestKind};
 use rustix::io::Errno;
 use zerocopy::IntoBytes;
 
@@ -40,7 +40,7 @@ fn announce(fd: c_int) -> Option<OwnedFd> {
     let connection = unsafe { BorrowedFd::borrow_raw(fd) };
     begin(
         connection,
-        &device::request(Ask::Close),
+        &device::request(RequestKind::Close),
         ClientMemory::NONE,
         None,
     )

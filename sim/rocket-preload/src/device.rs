@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, BorrowedFd, IntoRawFd, OwnedFd};
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-use npu_wire::{Address, Ask, C_ENVIRONMENT, Request};
+use npu_wire::{Address, C_ENVIRONMENT, Request, RequestKind};
 use rustix::io::Errno;
 use rustix::net::SocketFlags;
 
@@ -25,14 +25,14 @@ fn address() -> Result<(Address, bool), Errno> {
     // time.
     let value = unsafe { libc::getenv(C_ENVIRONMENT.as_ptr()) };
     if value.is_null() {
-        return Ok((Address::meeting(start::folder())?, false));
+        return Ok((Address::shared(start::folder())?, false));
     }
     // SAFETY: the C library returned a C string.
     let name = unsafe { std::ffi::CStr::from_ptr(value) }.to_bytes();
     Ok((Address::new(name).ok_or(Errno::NODEV)?, true))
 }
 
-pub(crate) fn request(ask: Ask) -> Request {
+pub(crate) fn request(ask: RequestKind) -> Request {
     Request {
         process: rustix::process::getpid()
             .as_raw_nonzero()
@@ -117,18 +117,18 @@ pub(crate) fn open(flags: SocketFlags) -> Result<OwnedFd, Errno> {
 
 fn try_open(address: &Address, flags: SocketFlags) -> Result<OwnedFd, Errno> {
     let connection = Control::connect(address, flags)?;
-    ask(&connection, Ask::Open, Room::NONE)?.result?;
+    ask(&connection, RequestKind::Open, Room::NONE)?.result?;
     Ok(connection.into_file())
 }
 
 /// Opens sw_sync, for fences that the program signals itself.
 pub(crate) fn open_sw_sync() -> Result<OwnedFd, Errno> {
-    let outcome = ask(&control()?, Ask::SwSync, Room::NONE)?;
+    let outcome = ask(&control()?, RequestKind::SwSync, Room::NONE)?;
     outcome.result?;
     outcome.file.ok_or(Errno::PROTO)
 }
 
-fn ask(connection: &impl AsFd, ask: Ask, out: Room<'_>) -> Result<CallOutcome, Errno> {
+fn ask(connection: &impl AsFd, ask: RequestKind, out: Room<'_>) -> Result<CallOutcome, Errno> {
     call(
         connection.as_fd(),
         &request(ask),
@@ -166,7 +166,7 @@ pub(crate) fn shadow_root() -> Option<&'static [u8]> {
         other => other.ok()?,
     };
     let mut path = [0; ROOT_BYTES];
-    let outcome = ask(&connection, Ask::Shadow, Room::of(&mut path)).ok()?;
+    let outcome = ask(&connection, RequestKind::Shadow, Room::of(&mut path)).ok()?;
     let path = path.get(..outcome.data_len)?;
     // The path is empty if the system has the real device.
     if path.first().is_some_and(|&byte| byte != b'/') {
@@ -179,6 +179,6 @@ pub(crate) fn shadow_root() -> Option<&'static [u8]> {
 }
 
 /// Whether the system has the real device, and so shows it itself.
-pub(crate) fn is_shown_by_system() -> bool {
+pub(crate) fn has_real_device() -> bool {
     shadow_root().is_some_and(<[u8]>::is_empty)
 }

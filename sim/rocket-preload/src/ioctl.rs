@@ -4,7 +4,7 @@
 use std::os::fd::{AsFd, BorrowedFd};
 
 use libc::{c_int, c_ulong, c_void};
-use npu_wire::{Ask, Request};
+use npu_wire::{Request, RequestKind};
 use rocket_uapi::sys;
 use rustix::io::Errno;
 
@@ -92,7 +92,7 @@ unsafe fn of_device(fd: c_int, number: u32, arg: *mut c_void) -> Result<c_int, E
     let request = Request {
         number,
         arg,
-        ..device::request(Ask::Ioctl)
+        ..device::request(RequestKind::Ioctl)
     };
     call(connection, &request, &named, named.returned(), None)?.result
 }
@@ -113,7 +113,7 @@ unsafe fn shared(fd: c_int, number: u32, arg: *mut c_void) -> Option<c_int> {
         let request = Request {
             number,
             arg,
-            ..device::request(Ask::FileIoctl)
+            ..device::request(RequestKind::FileIoctl)
         };
         call(connection.as_fd(), &request, &named, Room::NONE, Some(file))
     };

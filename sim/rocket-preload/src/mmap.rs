@@ -5,7 +5,7 @@
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use libc::{c_int, c_void, off_t, size_t};
-use npu_wire::{Ask, Request};
+use npu_wire::{Request, RequestKind};
 use rustix::fs::SealFlags;
 use rustix::io::Errno;
 
@@ -76,7 +76,7 @@ fn offset_in_file(
         // SAFETY: a moment ago it was open. If another thread closes it now, the kernel
         // returns an error.
         let file = unsafe { BorrowedFd::borrow_raw(fd) };
-        let request = mapping(Ask::FileMmap, len, prot, flags, offset);
+        let request = mapping(RequestKind::FileMmap, len, prot, flags, offset);
         let connection = connection.as_fd();
         call(
             connection,
@@ -110,7 +110,7 @@ fn may_be_dma_buf(fd: c_int, flags: c_int) -> bool {
     rustix::fs::fcntl_get_seals(file).is_ok_and(|seals| seals == sealed)
 }
 
-fn mapping(ask: Ask, len: size_t, prot: c_int, flags: c_int, offset: off_t) -> Request {
+fn mapping(ask: RequestKind, len: size_t, prot: c_int, flags: c_int, offset: off_t) -> Request {
     Request {
         len: len as u64,
         offset: offset.cast_unsigned(),
@@ -133,7 +133,7 @@ pub(crate) fn file_to_map(
         // SAFETY: a moment ago it was the device. If another thread closes it now, the
         // kernel returns an error, as for mmap.
         let connection = unsafe { BorrowedFd::borrow_raw(fd) };
-        let request = mapping(Ask::Mmap, len, prot, flags, offset);
+        let request = mapping(RequestKind::Mmap, len, prot, flags, offset);
         let outcome = call(connection, &request, &Named::nothing(), Room::NONE, None)?;
         outcome.result?;
         // This process had no descriptor left for it.

@@ -17,7 +17,7 @@ const WRITABLE: i16 = libc::POLLOUT | libc::POLLWRNORM | libc::POLLWRBAND;
 ///
 /// # Safety
 /// poll has just filled `files`: `count` structures, valid for writes.
-unsafe fn take_away(files: *mut pollfd, count: nfds_t) -> Option<c_int> {
+unsafe fn clear_writable(files: *mut pollfd, count: nfds_t) -> Option<c_int> {
     let len = usize::try_from(count).ok()?;
     // SAFETY: see above; the count is not 0, since some file has an event.
     let files = unsafe { std::slice::from_raw_parts_mut(files, len) };
@@ -43,7 +43,7 @@ unsafe fn poll_by(files: *mut pollfd, count: nfds_t, next: impl Fn(*mut pollfd) 
         return result;
     }
     // SAFETY: poll has just filled it.
-    match unsafe { take_away(files, count) } {
+    match unsafe { clear_writable(files, count) } {
         None => result,
         Some(left @ 1..) => left,
         // The full timeout is left, because the device was ready at once.

@@ -57,7 +57,7 @@ fn variable(name: &CStr) -> Option<&'static [u8]> {
 
 /// The directory that this user's programs with the same server have in common.
 pub(crate) fn folder() -> &'static [u8] {
-    npu_wire::meeting_folder(variable(c"XDG_RUNTIME_DIR"), variable(c"TMPDIR"))
+    npu_wire::shared_directory(variable(c"XDG_RUNTIME_DIR"), variable(c"TMPDIR"))
 }
 
 /// Takes the lock for starting a server of this user.

@@ -41,7 +41,7 @@ impl Asked {
     fn by_path(directory: c_int, path: *const c_char) -> Self {
         match target(directory, path) {
             // A real node needs no replacement.
-            PathTarget::Node if look(false, device::is_shown_by_system) => Self::Other,
+            PathTarget::Node if look(false, device::has_real_device) => Self::Other,
             PathTarget::Node => Self::Node(look(None, node_shadow)),
             PathTarget::Shadow(shadow) => Self::Shadow(shadow),
             PathTarget::SwSync | PathTarget::Other => Self::Other,

@@ -117,7 +117,7 @@ pub(crate) fn peek(socket: BorrowedFd<'_>, head: &mut [u8]) -> Result<usize, Err
 ///
 /// # Errors
 /// `EAGAIN` if there is no message.
-pub(crate) fn look(socket: BorrowedFd<'_>, head: &mut [u8]) -> Result<usize, Errno> {
+pub(crate) fn try_peek(socket: BorrowedFd<'_>, head: &mut [u8]) -> Result<usize, Errno> {
     let flags = rustix::net::RecvFlags::PEEK | rustix::net::RecvFlags::DONTWAIT;
     loop {
         match rustix::net::recv(socket, &mut *head, flags) {
@@ -137,7 +137,7 @@ const RESET: Errno = Errno::CONNRESET;
 /// address beyond user space before it takes the message, and an unmapped page after it.
 /// The server sends no other message before it has an answer.
 fn discard(socket: BorrowedFd<'_>, head: &mut [u8]) {
-    if look(socket, head).is_ok_and(|len| len > 0) {
+    if try_peek(socket, head).is_ok_and(|len| len > 0) {
         // If this fails, the next call fails in the same way.
         let _ = receive_parts(socket, &mut [IoSliceMut::new(head)]);
     }

@@ -48,15 +48,15 @@ int main(void)
         close(told[1]);
         EXPECT(read(told[0], &byte, 1) == 1, "the child failed");
         close(told[0]);
-        product(&device, INT8, 10 + death);
+        matmul(&device, INT8, 10 + death);
         EXPECT(kill(child, SIGKILL) == 0, "kill");
-        product(&device, FP16, 20 + death);
+        matmul(&device, FP16, 20 + death);
         EXPECT(waitpid(child, &status, 0) == child && WIFSIGNALED(status) &&
                    WTERMSIG(status) == SIGKILL,
                "status 0x%x", status);
-        product(&device, CONV, 30 + death);
+        matmul(&device, CONV, 30 + death);
         struct device fresh = open_plain();
-        product(&fresh, INT4, 40 + death);
+        matmul(&fresh, INT4, 40 + death);
         EXPECT(close(fresh.fd) == 0, "close");
     }
     EXPECT(close(device.fd) == 0, "close");

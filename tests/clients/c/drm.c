@@ -106,7 +106,7 @@ int main(void)
     struct device device = open_drm();
     says_what_it_is(device.fd);
     for (enum kind kind = 0; kind < KINDS; kind++)
-        product(&device, kind, 100 + kind);
+        matmul(&device, kind, 100 + kind);
     shares_a_result(&device);
     EXPECT(drmClose(device.fd) == 0, "close");
     puts("ok");

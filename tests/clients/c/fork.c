@@ -27,13 +27,13 @@ int main(void)
         /* The parent's buffers, by the parent's handles and addresses. */
         work_submit(&work);
         work_check(&work);
-        product(&device, FP16, 6);
+        matmul(&device, FP16, 6);
         _exit(0);
     }
     wait_for(child);
     /* What the child had computed is there, and the file works as before. */
     work_check(&work);
-    product(&device, INT4, 7);
+    matmul(&device, INT4, 7);
 
     EXPECT(system("test \"$(echo from sh)\" = 'from sh' && nice true && test ! -e /dev/accel/accel1") == 0,
            "programs that are no clients");

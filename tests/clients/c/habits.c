@@ -342,7 +342,7 @@ static void makes_a_large_buffer(struct device *device)
 int main(void)
 {
     struct device device = uses_a_copy(scans_nodes());
-    product(&device, INT8, 1);
+    matmul(&device, INT8, 1);
     closes_what_is_mapped(&device);
     sends_larger_jobs(&device);
     passes_wild_pointers(&device);

@@ -53,7 +53,7 @@ int main(int count, char **arguments)
 {
     if (count > 1) {
         struct device device = {atoi(arguments[1]), call_plain};
-        product(&device, CONV, 1);
+        matmul(&device, CONV, 1);
         return 0;
     }
     /* Waits for a descriptor; started before there is one. */
@@ -64,7 +64,7 @@ int main(int count, char **arguments)
     if (receiver == 0) {
         close(sockets[0]);
         struct device device = {receive_fd(sockets[1]), call_plain};
-        product(&device, FP16, 2);
+        matmul(&device, FP16, 2);
         _exit(0);
     }
     close(sockets[1]);

@@ -14,8 +14,8 @@ enum { PROCESSES = 64 };
 static void one_of_them(unsigned number)
 {
     struct device device = open_plain();
-    product(&device, number % KINDS, number);
-    product(&device, INT8, number + PROCESSES);
+    matmul(&device, number % KINDS, number);
+    matmul(&device, INT8, number + PROCESSES);
     EXPECT(close(device.fd) == 0, "close");
 }
 

@@ -257,7 +257,7 @@ static int limit(enum kind kind)
     return kind == INT4 ? 8 : kind == FP16 ? 16 : kind == HALF ? 4 : 128;
 }
 
-/* C by the definition of a product, or of a convolution. */
+/* C by the definition of a matmul, or of a convolution. */
 static void expect(struct work *work, const int *a, const int *b)
 {
     const struct shape *s = &work->shape;
@@ -363,7 +363,7 @@ void work_free(struct work *work)
     free(work->expected);
 }
 
-void product(struct device *device, enum kind kind, unsigned seed)
+void matmul(struct device *device, enum kind kind, unsigned seed)
 {
     struct work work;
     work_new(&work, device, shape_of(kind), seed);

@@ -34,7 +34,7 @@ size_t c_bytes(const struct shape *shape);
 void program(const struct shape *shape, uint32_t a, uint32_t b, uint32_t c,
              uint32_t next, uint64_t *words);
 
-/* A product with buffers, random operands and what is to come out. */
+/* A matmul with buffers, random operands and what is to come out. */
 struct work {
     struct shape shape;
     struct device *device;
@@ -53,7 +53,7 @@ void work_submit(struct work *work);
 void work_check(struct work *work);
 void work_free(struct work *work);
 /* All of it. */
-void product(struct device *device, enum kind kind, unsigned seed);
+void matmul(struct device *device, enum kind kind, unsigned seed);
 
 /* Element of C, which are integers in all that is computed here. */
 int32_t c_element(const struct shape *shape, const uint8_t *c, unsigned m,

@@ -14,7 +14,7 @@ static void *on_one(void *number)
 {
     unsigned file = (unsigned)(uintptr_t)number;
     for (unsigned round = 0; round < ROUNDS; round++)
-        product(&devices[file], (file + round) % KINDS, 100 * file + round);
+        matmul(&devices[file], (file + round) % KINDS, 100 * file + round);
     return NULL;
 }
 

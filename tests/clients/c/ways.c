@@ -30,7 +30,7 @@ static void works(int fd, const char *way)
 {
     EXPECT(fd >= 0, "%s", way);
     struct device device = {fd, call_plain};
-    product(&device, INT8, 3);
+    matmul(&device, INT8, 3);
     EXPECT(close(fd) == 0, "%s", way);
 }
 
@@ -56,12 +56,12 @@ static void opens_in_every_way(void)
     FILE *stream = fopen(NODE, "r+");
     EXPECT(stream, "fopen");
     struct device device = {fileno(stream), call_plain};
-    product(&device, INT8, 4);
+    matmul(&device, INT8, 4);
     EXPECT(fclose(stream) == 0, "fclose");
 
     int fd = open(NODE, flags);
     struct device direct = {fd, by_syscall};
-    product(&direct, FP16, 5);
+    matmul(&direct, FP16, 5);
     EXPECT(close(fd) == 0, "close");
 }
 
@@ -84,7 +84,7 @@ static void errors_are_the_kernels(void)
     EXPECT(fcntl(fd, F_SETFL, O_NONBLOCK) == 0, "F_SETFL");
     EXPECT(read(fd, &byte, 1) == -1 && errno == EAGAIN, "read");
     struct device device = {fd, call_plain};
-    product(&device, INT8, 6);
+    matmul(&device, INT8, 6);
     EXPECT(close(fd) == 0, "close");
 }
 

@@ -18,8 +18,8 @@ fn compile(name: &str) -> Client {
 const ROUND_MACS: u64 = 4 * 64 * 64 * 64 + 9 * 16 * 12 * 64 * 64;
 
 #[test]
-fn products_by_plain_ioctls() {
-    let client = compile("products");
+fn matmuls_by_plain_ioctls() {
+    let client = compile("matmuls");
     let fast = ["--device", "model:clock=600"];
     let seen = report(&client, &fast);
     all_ran(&seen, 1, 10);

@@ -23,7 +23,7 @@ fn record(folder: &Path, name: &str, options: &[&str]) -> PathBuf {
 #[test]
 fn what_clients_do_is_recorded_and_comes_out_again() {
     let folder = tempfile::tempdir().unwrap();
-    for (name, jobs) in [("products", 10), ("threads", 36), ("fork", 4)] {
+    for (name, jobs) in [("matmuls", 10), ("threads", 36), ("fork", 4)] {
         let file = record(folder.path(), name, &[]);
         let replayed = replayed(&file);
         assert_eq!(replayed.len(), jobs, "{name}");
@@ -47,8 +47,8 @@ fn what_clients_do_is_recorded_and_comes_out_again() {
 #[test]
 fn without_data_there_are_the_same_programs() {
     let folder = tempfile::tempdir().unwrap();
-    let full = programs("4", &record(folder.path(), "products", &[]));
-    let file = record(folder.path(), "products", &["--zero-data"]);
+    let full = programs("4", &record(folder.path(), "matmuls", &[]));
+    let file = record(folder.path(), "matmuls", &["--zero-data"]);
     assert_eq!(programs("4", &file), full);
     assert!(full[0]["disassembly"].as_array().unwrap().len() > 100);
     let (code, seen) = json(&["replay"], &file);

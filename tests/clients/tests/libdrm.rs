@@ -12,7 +12,7 @@ use std::process::{Command, Stdio};
 use client_tests::{COMPILER, Client};
 use common::{SHARED, all_ran, report};
 
-const NAME: &str = "products_and_sharing_by_libdrm";
+const NAME: &str = "matmuls_and_sharing_by_libdrm";
 
 /// Flags of Debian's headers and library.
 const LIBDRM: [&str; 2] = ["-I/usr/include/libdrm", "-ldrm"];
@@ -30,7 +30,7 @@ fn has_libdrm() -> bool {
     compiled.unwrap().success()
 }
 
-fn products_and_sharing_by_libdrm() {
+fn matmuls_and_sharing_by_libdrm() {
     let client = Client::compile("drm", &[&SHARED[..], &LIBDRM].concat());
     all_ran(&report(&client, &[]), 2, 6);
 }
@@ -45,7 +45,7 @@ fn main() {
     } else if !chosen {
         println!("test {NAME} is not chosen");
     } else if has_libdrm() {
-        products_and_sharing_by_libdrm();
+        matmuls_and_sharing_by_libdrm();
         println!("test {NAME} ... ok");
     } else {
         println!("test {NAME} ... ignored, it needs libdrm and its headers (Debian: libdrm-dev)");

@@ -63,7 +63,7 @@ fn a_stranger_with_the_name_gets_nothing() {
     }
     let folder = tempfile::tempdir().unwrap();
     let name = folder.path().as_os_str().as_encoded_bytes();
-    let listener = listen_as_other(Address::meeting(name).unwrap());
+    let listener = listen_as_other(Address::shared(name).unwrap());
     let output = run(Client::compile("squatter", &[]).alone(folder.path()));
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{said}");

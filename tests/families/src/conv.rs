@@ -6,7 +6,7 @@
 use super::{A, B, C, CONV, CONV_RDMA, D, Sample, Words, stride28};
 use rknpu_regcmd::Word;
 
-/// A convolution or matrix product. Sizes are width, height and channels.
+/// A convolution or matmul. Sizes are width, height and channels.
 #[derive(Clone, Debug)]
 pub struct ConvProgram {
     /// Precision codes: MAC array, DPU, output.

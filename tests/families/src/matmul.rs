@@ -7,7 +7,7 @@ use super::{A, B, C, D, Sample};
 
 /// Types of a matmul: operands and results.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ProductTypes {
+pub struct OperandTypes {
     pub name: &'static str,
     /// Bits of an operand's element.
     pub bits: u32,
@@ -29,8 +29,8 @@ const fn types(
     qd: u32,
     size_e: u32,
     group: u32,
-) -> ProductTypes {
-    ProductTypes {
+) -> OperandTypes {
+    OperandTypes {
         name,
         bits,
         codes,
@@ -42,22 +42,22 @@ const fn types(
     }
 }
 
-pub const FP16_FP32: ProductTypes = types("fp16->fp32", 16, (2, 2, 5), 1, 3, 16);
-pub const FP16_FP16: ProductTypes = ProductTypes {
+pub const FP16_FP32: OperandTypes = types("fp16->fp32", 16, (2, 2, 5), 1, 3, 16);
+pub const FP16_FP16: OperandTypes = OperandTypes {
     narrow: 1,
     ..types("fp16->fp16", 16, (2, 2, 2), 1, 1, 16)
 };
-pub const INT8_INT32: ProductTypes = types("int8->int32", 8, (0, 0, 4), 0, 7, 32);
-pub const INT8_FP32: ProductTypes = types("int8->fp32", 8, (0, 0, 5), 0, 7, 32);
-pub const INT4_INT16: ProductTypes = types("int4->int16", 4, (6, 6, 1), 0, 7, 64);
-pub const BF16_FP32: ProductTypes = types("bf16->fp32", 16, (3, 3, 5), 1, 3, 16);
-pub const TF32_FP32: ProductTypes = ProductTypes {
+pub const INT8_INT32: OperandTypes = types("int8->int32", 8, (0, 0, 4), 0, 7, 32);
+pub const INT8_FP32: OperandTypes = types("int8->fp32", 8, (0, 0, 5), 0, 7, 32);
+pub const INT4_INT16: OperandTypes = types("int4->int16", 4, (6, 6, 1), 0, 7, 64);
+pub const BF16_FP32: OperandTypes = types("bf16->fp32", 16, (3, 3, 5), 1, 3, 16);
+pub const TF32_FP32: OperandTypes = OperandTypes {
     depth: 16,
     ..types("tf32->fp32", 32, (7, 5, 5), 1, 3, 16)
 };
-pub const INT16_INT32: ProductTypes = types("int16->int32", 16, (1, 1, 4), 1, 3, 16);
+pub const INT16_INT32: OperandTypes = types("int16->int32", 16, (1, 1, 4), 1, 3, 16);
 
-pub const ALL: [ProductTypes; 8] = [
+pub const ALL: [OperandTypes; 8] = [
     FP16_FP32,
     FP16_FP16,
     INT8_INT32,
@@ -68,7 +68,7 @@ pub const ALL: [ProductTypes; 8] = [
     INT16_INT32,
 ];
 
-impl ProductTypes {
+impl OperandTypes {
     /// Bytes of `elements` elements of an operand.
     #[must_use]
     pub const fn bytes(self, elements: usize) -> usize {
@@ -80,7 +80,7 @@ impl ProductTypes {
         if matches!(self.codes.2, 4 | 5) { 4 } else { 2 }
     }
 
-    /// [`product`] with A, B and the result at these addresses.
+    /// [`matmul`] with A, B and the result at these addresses.
     #[must_use]
     pub fn matmul(self, m: u32, k: u32, n: u32, at: (u32, u32, u32)) -> ConvProgram {
         self.conv((1, m, k), (1, m, n), (1, 1), at)
@@ -122,7 +122,7 @@ impl ProductTypes {
 
 /// The matmul of `m` rows: a 1x1 convolution.
 #[must_use]
-pub fn product(types: ProductTypes, m: u32, k: u32, n: u32) -> ConvProgram {
+pub fn matmul(types: OperandTypes, m: u32, k: u32, n: u32) -> ConvProgram {
     types.matmul(m, k, n, (A, B, C))
 }
 
@@ -137,10 +137,10 @@ pub(crate) fn all() -> Vec<Sample> {
             (1020, 32, 4),
         ] {
             let n = types.group * groups;
-            let product = product(types, m, k, n);
+            let matmul = matmul(types, m, k, n);
             for (form, with_rdma) in [("A", false), ("B", true)] {
                 let name = format!("form {form} {} {m}x{k}x{n}", types.name);
-                samples.push(Sample::new(name, product.program(with_rdma)));
+                samples.push(Sample::new(name, matmul.program(with_rdma)));
             }
         }
     }
@@ -156,10 +156,10 @@ pub(crate) fn all() -> Vec<Sample> {
         }
     }
     // Only tasks after the first may reuse the data in CBUF.
-    let mut reuse = product(FP16_FP16, 64, 64, 32).task();
+    let mut reuse = matmul(FP16_FP16, 64, 64, 32).task();
     let second = ConvProgram {
         data_reuse: true,
-        ..product(FP16_FP16, 64, 64, 32)
+        ..matmul(FP16_FP16, 64, 64, 32)
     };
     reuse.extend(second.task());
     let name = "form A fp16, second task reuses features";
@@ -173,6 +173,6 @@ pub fn accumulating(ew: u32, m: u32, k: u32, n: u32) -> ConvProgram {
     ConvProgram {
         ew_cfg: ew,
         rdma: Some(Rdma::operand(D, m, m.max(12))),
-        ..product(FP16_FP16, m, k, n)
+        ..matmul(FP16_FP16, m, k, n)
     }
 }

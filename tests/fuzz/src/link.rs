@@ -31,14 +31,14 @@ const LEFTOVERS_MAX: u8 = 16;
 pub fn link(data: &[u8]) {
     let mut u = Unstructured::new(data);
     if u.arbitrary().unwrap_or(true) {
-        let _ = product(&mut u);
+        let _ = matmul(&mut u);
     } else {
         let _ = replayed(&mut u);
     }
 }
 
 /// Checks a matmul: its own rules say whether it is legal and whether it links.
-fn product(u: &mut Unstructured<'_>) -> Result<()> {
+fn matmul(u: &mut Unstructured<'_>) -> Result<()> {
     let ids = [BufferId(0), BufferId(1), BufferId(u.int_in_range(0..=2)?)];
     let task = MatmulTask {
         ty: *u.choose(&MatmulType::ALL)?,

@@ -7,7 +7,7 @@ use rocket_uapi::{Deadline, PAGE_BYTES, SETTLE, sys};
 
 use crate::busy::PATIENCE;
 use crate::check::{Must, NotPassed, RowOutcome};
-use crate::program::ProductProgram;
+use crate::program::MatmulProgram;
 use crate::raw::{File, Map};
 use crate::submit::{IDLE_WORDS, JobArgs, SubmitArgs, Task};
 
@@ -55,8 +55,8 @@ impl RowBench {
     }
 
     /// A program that writes its result to the address `to`.
-    pub(crate) fn program(&mut self, value: u8, to: u32) -> Result<ProductProgram, NotPassed> {
-        let program = ProductProgram::writing(&self.file, value, to)?;
+    pub(crate) fn program(&mut self, value: u8, to: u32) -> Result<MatmulProgram, NotPassed> {
+        let program = MatmulProgram::writing(&self.file, value, to)?;
         self.keep(program.bo.handle);
         Ok(program)
     }

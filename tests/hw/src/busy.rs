@@ -43,7 +43,7 @@ pub(crate) const SHORT: Duration = Duration::from_millis(20);
 
 /// A job that is ready to start.
 pub(crate) struct Ready {
-    product: RepeatableProduct,
+    matmul: RepeatableMatmul,
     output: Bo,
     tasks: usize,
     hold: Option<Hold>,
@@ -66,12 +66,12 @@ pub(crate) fn quick(
     device: &Device,
     add: impl FnOnce(JobBuilder) -> JobBuilder,
 ) -> Result<PendingJob, NotPassed> {
-    let (product, output) = RepeatableProduct::new(device)?;
-    product.submit(output, 1, add)
+    let (matmul, output) = RepeatableMatmul::new(device)?;
+    matmul.submit(output, 1, add)
 }
 
 /// A matmul that can be computed repeatedly.
-pub(crate) struct RepeatableProduct {
+pub(crate) struct RepeatableMatmul {
     device: Device,
     programs: ProgramBo,
     input: FrozenBo,
@@ -82,14 +82,14 @@ impl Ready {
     /// Does everything that takes time, so that several jobs can be started right
     /// after each other.
     pub(crate) fn new(device: &Device) -> Result<Self, NotPassed> {
-        let (product, output) = RepeatableProduct::new(device)?;
+        let (matmul, output) = RepeatableMatmul::new(device)?;
         let hold = Hold::new(device)?;
         let (tasks, output) = match &hold {
             Some(_) => (1, output),
-            None => product.tasks_for(DURATION, output)?,
+            None => matmul.tasks_for(DURATION, output)?,
         };
         Ok(Self {
-            product,
+            matmul,
             output,
             tasks,
             hold,
@@ -102,17 +102,17 @@ impl Ready {
         add: impl FnOnce(JobBuilder) -> JobBuilder,
     ) -> Result<Busy, NotPassed> {
         let Self {
-            product,
+            matmul,
             output,
             tasks,
             hold,
         } = self;
-        let (handle, input) = (output.handle().get(), product.input.handle().get());
+        let (handle, input) = (output.handle().get(), matmul.input.handle().get());
         let gated = |builder: JobBuilder| match &hold {
             Some(hold) => builder.reads_shared(&hold.gate),
             None => builder,
         };
-        let pending = product.submit(output, tasks, |builder| gated(add(builder)))?;
+        let pending = matmul.submit(output, tasks, |builder| gated(add(builder)))?;
         Ok(Busy {
             hold,
             pending,
@@ -169,7 +169,7 @@ impl Busy {
     }
 }
 
-impl RepeatableProduct {
+impl RepeatableMatmul {
     /// The matmul, and its output.
     pub(crate) fn new(device: &Device) -> Result<(Self, Bo), NotPassed> {
         let [a, b, c] = [0, 1, 2].map(BufferId);
@@ -201,13 +201,13 @@ impl RepeatableProduct {
             .must("a register program")?
             .link(&[bind(a, &input), bind(b, &weights), bind(c, &output)])
             .must("linking")?;
-        let product = Self {
+        let matmul = Self {
             device: device.clone(),
             programs: ProgramBo::new(device, &[program])?,
             input: input.freeze(),
             weights: weights.freeze(),
         };
-        Ok((product, output))
+        Ok((matmul, output))
     }
 
     fn submit(

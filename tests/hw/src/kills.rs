@@ -14,13 +14,13 @@ use std::time::Duration;
 
 use rocket_uapi::{Deadline, Device};
 
-use crate::busy::RepeatableProduct;
+use crate::busy::RepeatableMatmul;
 use crate::check::{Must, NotPassed};
 use crate::hold::exported_page;
 use crate::kmsg::{Kmsg, is_complaint};
 
 /// A client is killed within so many microseconds after its first matmul.
-const MOMENTS: u64 = 40_000;
+const MAX_KILL_DELAY_US: u64 = 40_000;
 /// The driver drops a finished job's references within 20 ms (docs/driver.md).
 const SETTLED: Duration = Duration::from_millis(100);
 /// How long a client waits to be killed between two matmuls.
@@ -35,7 +35,7 @@ pub struct ClientOptions {
     /// The device node
     #[arg(long, default_value = "/dev/accel/accel0")]
     device: PathBuf,
-    /// Kill between two products, when the driver has dropped all of the last
+    /// Kill between two matmuls, when the driver has dropped all of the last
     /// job, instead of at any moment
     #[arg(long)]
     between: bool,
@@ -51,11 +51,11 @@ impl ClientOptions {
     /// When the device or its first job fails.
     pub fn run(&self) -> Result<Infallible, NotPassed> {
         let device = Device::open(&self.device)?;
-        let (product, mut output) = RepeatableProduct::new(&device)?;
+        let (matmul, mut output) = RepeatableMatmul::new(&device)?;
         let _exported = self.export.then(|| exported_page(&device)).transpose()?;
         let mut first = true;
         loop {
-            output = product.run(output, 1, Deadline::FOREVER)?;
+            output = matmul.run(output, 1, Deadline::FOREVER)?;
             if first {
                 println!("a product");
                 io::stdout().flush().must("standard output")?;
@@ -103,7 +103,7 @@ impl ClientOptions {
             thread::sleep(if self.between {
                 SETTLED
             } else {
-                Duration::from_micros(random.u64(..MOMENTS))
+                Duration::from_micros(random.u64(..MAX_KILL_DELAY_US))
             });
             client.kill().must("kill")?;
             client.wait().must("a client's end")?;

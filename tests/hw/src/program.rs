@@ -30,14 +30,14 @@ pub(crate) const RESULT: u32 = M * N * size_of::<i32>() as u32;
 
 /// A matmul of two matrices, one of a value, one of ones.
 #[derive(Debug)]
-pub(crate) struct ProductProgram {
+pub(crate) struct MatmulProgram {
     pub(crate) bo: sys::CreateBo,
     value: u8,
     map: Map,
     words: Vec<u64>,
 }
 
-impl ProductProgram {
+impl MatmulProgram {
     /// The matmul of `value`, which writes into its own object.
     pub(crate) fn new(file: &File, value: u8) -> Result<Self, NotPassed> {
         let bo = file.create(BYTES).must("CREATE_BO")?;
@@ -52,7 +52,7 @@ impl ProductProgram {
 
     fn place(file: &File, bo: sys::CreateBo, value: u8, to: u32) -> Result<Self, NotPassed> {
         let map = file.map_shared(bo.offset, BYTES as usize);
-        let [factors, product] = [0, 1].map(BufferId);
+        let [factors, result] = [0, 1].map(BufferId);
         let task = MatmulTask {
             ty: MatmulType::Int8ToInt32,
             m: M,
@@ -60,7 +60,7 @@ impl ProductProgram {
             n: N,
             a: factors.at(A),
             b: factors.at(B),
-            c: product.at(0),
+            c: result.at(0),
         };
         let bind = |id, iova, len| Binding {
             id,
@@ -69,7 +69,7 @@ impl ProductProgram {
         };
         let bindings = [
             bind(factors, bo.dma_address as u32, C),
-            bind(product, to, RESULT),
+            bind(result, to, RESULT),
         ];
         let program = task.program(&ChipProfile::RK3588).must("a program")?;
         let linked = program.link(&bindings).must("linking")?;

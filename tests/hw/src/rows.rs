@@ -6,7 +6,7 @@
 //! driver and on a slow board, and measures no time.
 //!
 //! - `Busy` is a job that runs for as long as the row needs.
-//! - `RowBench` makes raw jobs that hang, and `ProductProgram`s. The value and place
+//! - `RowBench` makes raw jobs that hang, and `MatmulProgram`s. The value and place
 //!   of their results show which ran, and which ran last. A job's fence names its
 //!   core.
 //! - A row that needs another process is `with_processes`, and left out on the model.

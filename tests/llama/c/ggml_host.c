@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //
 // A host of ggml backends, the way node-llama-cpp is one: loads ggml with
-// RTLD_LOCAL, lets it load its backends, and computes products of weights of
+// RTLD_LOCAL, lets it load its backends, and computes matmuls of weights of
 // several types on our device and on the CPU.
 //
 //     ggml_host LIMIT LIBGGML [DIRECTORY]
 //
-// LIMIT is how far products may be from the CPU's: mean square of the difference,
+// LIMIT is how far matmuls may be from the CPU's: mean square of the difference,
 // in units of the mean square of the CPU's. LIBGGML is libggml.so or what it is
 // called there; DIRECTORY is where its CPU backends are, else ggml searches by
 // itself. Prints one line a fact, the
@@ -55,7 +55,7 @@ static void compare(const char *name, int type, bool lent, void *rocket, void *c
     struct net net = lent ? lend_net(cpu, type, FIRST_SEED)
                           : new_net(choose_buffer_type(cpu, type), type, FIRST_SEED);
     const char *place = ggml_backend_buft_name(ggml_backend_buffer_get_type(net.weights));
-    printf("product %s %s in %s:", name, lent ? "lent" : "own", place);
+    printf("matmul %s %s in %s:", name, lent ? "lent" : "own", place);
 
     bool good = true;
     void *scheduler = new_scheduler(both, 2);
@@ -82,7 +82,7 @@ static void compare(const char *name, int type, bool lent, void *rocket, void *c
     ggml_backend_free(both[1]);
 }
 
-// Attention of queries that a product makes, in heads that share half as many of keys and values.
+// Attention of queries that a matmul makes, in heads that share half as many of keys and values.
 enum { HEAD = 64, HEADS = K / HEAD, KV_HEADS = HEADS / 2, KEYS = 256, QUERIES = 64 };
 
 // Keys and values in memory that holds no weights, as a KV cache.
@@ -110,7 +110,7 @@ static struct cache new_cache(void *cpu) {
     return cache;
 }
 
-// Runs attention between two products; returns its MIDDLE x QUERIES results, and in `on` whose
+// Runs attention between two matmuls; returns its MIDDLE x QUERIES results, and in `on` whose
 // backend computed it.
 static float *run_attention(struct net *net, struct cache *cache, void *scheduler, char *on,
                             size_t on_size) {
@@ -248,7 +248,7 @@ static void extras(void *rocket, void *cpu) {
         free(run(&net, scheduler, on, sizeof on));
         see_threads(threads);
     }
-    // Two products: the first is asked about once, and is over when the second
+    // Two matmuls: the first is asked about once, and is over when the second
     // is.
     struct questions questions = {0, 2};
     set_abort_callback(both[0], ask, &questions);

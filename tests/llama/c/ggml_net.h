@@ -107,7 +107,7 @@ typedef const struct feature *(*get_features_t)(void *);
 #define DECLARE(result, name, arguments) static result(*name) arguments;
 FUNCTIONS(DECLARE)
 
-// Where the tests of ggml itself draw the line for products.
+// Where the tests of ggml itself draw the line for matmuls.
 #define LIMIT 5e-4
 
 enum { K = 256, MIDDLE = 192, ROWS = 40 };
@@ -177,7 +177,7 @@ static void *new_scheduler(void **backends, int count) {
     return scheduler;
 }
 
-// A layer and another, with a sum between that is not a product:
+// A layer and another, with a sum between that is not a matmul:
 // second * (first * x + x), as far as the shapes go.
 struct net {
     int type;
@@ -192,13 +192,13 @@ static void *offered(void *device, const char *name) {
     return ggml_backend_reg_get_proc_address(ggml_backend_dev_backend_reg(device), name);
 }
 
-// Whether `device` computes products of weights in buffers of that type.
+// Whether `device` computes matmuls of weights in buffers of that type.
 static bool takes(void *device, void *buffer_type, int type) {
     void *context = new_context();
     struct tensor *weights = ggml_new_tensor_2d(context, type, K, K);
-    void *product = ggml_mul_mat(context, weights, ggml_new_tensor_2d(context, TYPE_F32, K, 512));
+    void *matmul = ggml_mul_mat(context, weights, ggml_new_tensor_2d(context, TYPE_F32, K, 512));
     weights->buffer = ggml_backend_buft_alloc_buffer(buffer_type, 0);
-    bool answer = ggml_backend_dev_supports_op(device, product);
+    bool answer = ggml_backend_dev_supports_op(device, matmul);
     ggml_backend_buffer_free(weights->buffer);
     ggml_free(context);
     return answer;
@@ -284,7 +284,7 @@ static void free_net(struct net *net) {
 }
 
 // Runs the graph; returns its MIDDLE x ROWS results, and in `on` whose backend
-// computed the first product. NULL if it was aborted.
+// computed the first matmul. NULL if it was aborted.
 static float *run(struct net *net, void *scheduler, char *on, size_t on_size) {
     void *context = new_context();
     void *x = ggml_new_tensor_2d(context, TYPE_F32, K, ROWS);

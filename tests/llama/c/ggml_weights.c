@@ -4,7 +4,7 @@
 //
 //     ggml_weights LIBGGML
 //
-// Prints one line for each: how far the products are from the CPU's with the same weights, and which
+// Prints one line for each: how far the matmuls are from the CPU's with the same weights, and which
 // backend computes them. The status is 0 unless something that every ggml can do fails.
 
 #include "ggml_net.h"

@@ -42,7 +42,7 @@ pub(crate) fn hex(bytes: &[u8]) -> String {
 
 /// The operands of a matmul.
 #[derive(Clone, Debug)]
-pub(crate) enum ProductOperands {
+pub(crate) enum MatmulOperands {
     /// INT8 or INT4 operands, one byte each.
     Integers { a: Vec<i8>, b: Vec<i8> },
     /// FP16 operands.
@@ -58,7 +58,7 @@ const FRACTION_BITS: i32 = 10;
 /// Bits of a random float as an integer, including its sign.
 const FLOAT_BITS: u32 = 12;
 
-impl ProductOperands {
+impl MatmulOperands {
     /// Random A, then B: row by row, one number per element. INT8: -128 to 127; INT4: -8 to
     /// 7; FP16 and W8A8: -2 to 2 in steps of 1/1024.
     pub(crate) fn random(kind: OperandDtypes, a_len: usize, b_len: usize, seed: u64) -> Self {
@@ -93,7 +93,7 @@ const MAGNITUDES_MAX: usize = i16::MAX as usize / INT4_MAGNITUDE_MAX;
 /// Largest magnitude of four signed bits.
 const INT4_MAGNITUDE_MAX: usize = 8;
 
-impl ProductOperands {
+impl MatmulOperands {
     /// Changes INT4 weights with rows of `k` so that
     /// [`int4_depth`](npu_matmul::plan::int4_depth) is `depth`: the first row is as large as
     /// that allows, and no other row is larger.
@@ -162,8 +162,8 @@ mod tests {
         for k in [1, 64, 481, 500, 511, 512, 600, 1152, 4096, 14336] {
             for channels in [1, 480, 512, 576, 600, 832, 2016, 4096, 9000] {
                 let depth = int4_depth_within(k, channels);
-                let any = ProductOperands::random(OperandDtypes::Int4, 1, 3 * k, 1);
-                let ProductOperands::Integers { b, .. } = any.allowing(k, depth) else {
+                let any = MatmulOperands::random(OperandDtypes::Int4, 1, 3 * k, 1);
+                let MatmulOperands::Integers { b, .. } = any.allowing(k, depth) else {
                     panic!("int4 is an integer");
                 };
                 assert_eq!(int4_depth(k, &b), depth, "{k}, {channels}");
@@ -182,12 +182,12 @@ mod tests {
 
     #[test]
     fn every_value_appears_and_none_beyond() {
-        let random = |kind| ProductOperands::random(kind, 9000, 9000, 3);
+        let random = |kind| MatmulOperands::random(kind, 9000, 9000, 3);
         for (kind, values) in [
             (OperandDtypes::Int4, -8..=7),
             (OperandDtypes::Int8, -128..=127),
         ] {
-            let ProductOperands::Integers { a, b } = random(kind) else {
+            let MatmulOperands::Integers { a, b } = random(kind) else {
                 panic!("{kind:?} is an integer");
             };
             for value in values.clone() {
@@ -201,7 +201,7 @@ mod tests {
             assert!(values.iter().any(|x| *x > 1.9), "{kind:?}");
         };
         let fp16 = OperandDtypes::Fp16;
-        let ProductOperands::Floats { a, b } = random(fp16) else {
+        let MatmulOperands::Floats { a, b } = random(fp16) else {
             panic!("fp16 is a float");
         };
         for halves in [a, b] {
@@ -209,7 +209,7 @@ mod tests {
             wide(fp16, &floats);
         }
         let w8a8 = OperandDtypes::W8a8;
-        let ProductOperands::Quantised { a, b } = random(w8a8) else {
+        let MatmulOperands::Quantised { a, b } = random(w8a8) else {
             panic!("w8a8 is quantised");
         };
         wide(w8a8, &a);

@@ -40,27 +40,27 @@ impl Verdict {
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Failure {
     /// The command line or an input is wrong: 2.
-    #[error("{}", told(.0))]
+    #[error("{}", summary(.0))]
     Usage(anyhow::Error),
     /// The requested device is not usable: 3.
-    #[error("{}", told(.0))]
+    #[error("{}", summary(.0))]
     NoDevice(anyhow::Error),
     /// The device or its driver failed: 4.
-    #[error("{}", told(.0))]
+    #[error("{}", summary(.0))]
     Device(anyhow::Error),
     /// Output could not be written: 5.
-    #[error("{}", told(.0))]
+    #[error("{}", summary(.0))]
     Output(anyhow::Error),
     /// `run` cannot execute its program: 126, like in shells.
-    #[error("{}", told(.0))]
+    #[error("{}", summary(.0))]
     NotExecutable(anyhow::Error),
     /// `run` does not find its program: 127, like in shells.
-    #[error("{}", told(.0))]
+    #[error("{}", summary(.0))]
     NoProgram(anyhow::Error),
 }
 
 /// An error and its causes, each once: some errors already contain their cause or file.
-fn told(error: &anyhow::Error) -> String {
+fn summary(error: &anyhow::Error) -> String {
     let mut text = String::new();
     for cause in error.chain().map(ToString::to_string) {
         if cause.contains(&text) {

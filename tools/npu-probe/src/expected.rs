@@ -10,9 +10,9 @@ use npu_matmul::quantise::quantise_rows;
 use npu_matmul::reference::{self, Expected};
 use serde::{Deserialize, Serialize};
 
-use crate::data::ProductOperands;
-use crate::product::ProductResult;
-use crate::shape::ProductShape;
+use crate::data::MatmulOperands;
+use crate::matmul::MatmulResult;
+use crate::shape::MatmulShape;
 
 /// Most differing elements that a report shows.
 const SHOWN: usize = 8;
@@ -51,8 +51,8 @@ pub(crate) struct ResultComparison {
 impl CpuResult {
     /// Multiplies on the CPU with the reference code, one band of rows per thread. `k_tiles`:
     /// number of K tiles of the NPU's plan.
-    pub(crate) fn compute(shape: ProductShape, operands: &ProductOperands, k_tiles: usize) -> Self {
-        let ProductShape { m, k, n } = shape;
+    pub(crate) fn compute(shape: MatmulShape, operands: &MatmulOperands, k_tiles: usize) -> Self {
+        let MatmulShape { m, k, n } = shape;
         let bands = by_bands(m, |from, to| {
             vec![Self::of_rows(from..to, n, k, operands, k_tiles)]
         });
@@ -67,18 +67,18 @@ impl CpuResult {
         rows: Range<usize>,
         n: usize,
         k: usize,
-        operands: &ProductOperands,
+        operands: &MatmulOperands,
         k_tiles: usize,
     ) -> Self {
         let (m, of_a) = (rows.len(), rows.start * k..rows.end * k);
         match operands {
-            ProductOperands::Integers { a, b } => {
+            MatmulOperands::Integers { a, b } => {
                 Self::Integers(reference::multiply_i32(m, n, k, &a[of_a], b))
             }
-            ProductOperands::Floats { a, b } => {
+            MatmulOperands::Floats { a, b } => {
                 Self::Floats(reference::multiply_f64(m, n, k, &a[of_a], b, k_tiles))
             }
-            ProductOperands::Quantised { a, b } => Self::Floats(quantised(m, n, k, &a[of_a], b)),
+            MatmulOperands::Quantised { a, b } => Self::Floats(quantised(m, n, k, &a[of_a], b)),
         }
     }
 
@@ -94,37 +94,37 @@ impl CpuResult {
 
     /// The first of the given rows that differs from the CPU's.
     pub(crate) fn wrong_row(
-        product: &ProductResult,
-        ProductShape { k, n, .. }: ProductShape,
-        operands: &ProductOperands,
+        matmul: &MatmulResult,
+        MatmulShape { k, n, .. }: MatmulShape,
+        operands: &MatmulOperands,
         k_tiles: usize,
         rows: impl IntoIterator<Item = usize>,
     ) -> Option<usize> {
         rows.into_iter().find(|&row| {
             let part = row..row + 1;
             let want = Self::of_rows(part.clone(), n, k, operands, k_tiles);
-            want.compare(&product.rows(part, n), n).different > 0
+            want.compare(&matmul.rows(part, n), n).different > 0
         })
     }
 
     /// Compares a result of `n` columns with the expected one.
-    pub(crate) fn compare(&self, product: &ProductResult, n: usize) -> ResultComparison {
-        match (self, product) {
-            (Self::Integers(want), ProductResult::Integers(got)) => exact(n, want, got, |sum| sum),
-            (Self::Integers(want), ProductResult::Floats(got)) => {
+    pub(crate) fn compare(&self, matmul: &MatmulResult, n: usize) -> ResultComparison {
+        match (self, matmul) {
+            (Self::Integers(want), MatmulResult::Integers(got)) => exact(n, want, got, |sum| sum),
+            (Self::Integers(want), MatmulResult::Floats(got)) => {
                 exact(n, want, got, |sum| sum as f32)
             }
-            (Self::Integers(want), ProductResult::Halves(got)) => {
+            (Self::Integers(want), MatmulResult::Halves(got)) => {
                 exact(n, want, got, |sum| f16::from_f32(sum as f32))
             }
-            (Self::Floats(want), ProductResult::Floats(got)) => {
+            (Self::Floats(want), MatmulResult::Floats(got)) => {
                 compare(n, want, got, |want, got| {
                     // Not "greater than": a NaN must not pass.
                     let close = (f64::from(*got) - want.value).abs() <= want.tolerance;
                     (!close).then(|| texts(want, got))
                 })
             }
-            (Self::Floats(want), ProductResult::Halves(got)) => {
+            (Self::Floats(want), MatmulResult::Halves(got)) => {
                 compare(n, want, got, |want, got| {
                     (!want.allows_half(*got)).then(|| texts(want, got))
                 })
@@ -248,13 +248,13 @@ mod tests {
         let want = CpuResult::Integers((0..12).collect());
         let mut got: Vec<i32> = (0..12).collect();
         assert_eq!(
-            want.compare(&ProductResult::Integers(got.clone()), 4)
+            want.compare(&MatmulResult::Integers(got.clone()), 4)
                 .different,
             0
         );
         got[6] = -1;
         got[11] = -2;
-        let found = want.compare(&ProductResult::Integers(got), 4);
+        let found = want.compare(&MatmulResult::Integers(got), 4);
         assert_eq!(found.different, 2);
         assert_eq!((found.first[0].row, found.first[0].column), (1, 2));
         assert_eq!(
@@ -264,22 +264,22 @@ mod tests {
             ),
             ("-2", "11")
         );
-        let all_wrong = want.compare(&ProductResult::Integers(vec![-5; 12]), 4);
+        let all_wrong = want.compare(&MatmulResult::Integers(vec![-5; 12]), 4);
         assert_eq!((all_wrong.different, all_wrong.first.len()), (12, SHOWN));
     }
 
     #[test]
     fn sums_of_whole_numbers_are_exact_in_every_type() {
-        let wrong = |want: &[i32], product| {
+        let wrong = |want: &[i32], matmul| {
             CpuResult::Integers(want.to_vec())
-                .compare(&product, 3)
+                .compare(&matmul, 3)
                 .different
         };
-        let product = ProductResult::Floats(vec![3.0, f32::NAN, 5.5]);
-        assert_eq!(wrong(&[3, 4, 5], product), 2);
+        let matmul = MatmulResult::Floats(vec![3.0, f32::NAN, 5.5]);
+        assert_eq!(wrong(&[3, 4, 5], matmul), 2);
         // 2049 rounds to its even neighbour.
-        let product = ProductResult::Halves([2048.0, 2.0].map(f16::from_f32).to_vec());
-        assert_eq!(wrong(&[2049, 3], product), 1);
+        let matmul = MatmulResult::Halves([2048.0, 2.0].map(f16::from_f32).to_vec());
+        assert_eq!(wrong(&[2049, 3], matmul), 1);
     }
 
     #[test]
@@ -289,7 +289,7 @@ mod tests {
             tolerance: 0.25,
         };
         let want = CpuResult::Floats(vec![expected; 4]);
-        let got = ProductResult::Floats(vec![0.75, 1.25, 1.5, f32::NAN]);
+        let got = MatmulResult::Floats(vec![0.75, 1.25, 1.5, f32::NAN]);
         let found = want.compare(&got, 4);
         assert_eq!(found.different, 2);
         assert_eq!(found.first[1].got, "NaN");
@@ -305,20 +305,20 @@ mod tests {
         };
         let want = CpuResult::Floats(vec![expected; 4]);
         // Numbers of binary16 are 2 apart there.
-        let got = ProductResult::Halves(halves(&[2048.0, 2050.0, 2052.0, f32::NAN]));
+        let got = MatmulResult::Halves(halves(&[2048.0, 2050.0, 2052.0, f32::NAN]));
         assert_eq!(want.compare(&got, 4).different, 2);
     }
 
     #[test]
-    fn quantised_products_are_integers_with_scales() {
+    fn quantised_matmuls_are_integers_with_scales() {
         // Scales of 1 and 2, from largest magnitudes of 127 and 254.
-        let operands = ProductOperands::Quantised {
+        let operands = MatmulOperands::Quantised {
             a: vec![127.0, 3.0],
             b: vec![254.0, 2.0, -254.0, 0.0],
         };
         let want = CpuResult::of_rows(0..1, 2, 2, &operands, 1);
         let exact = vec![127.0 * 254.0 + 6.0, -127.0 * 254.0];
-        let compare = |got: Vec<f32>| want.compare(&ProductResult::Floats(got), 2).different;
+        let compare = |got: Vec<f32>| want.compare(&MatmulResult::Floats(got), 2).different;
         assert_eq!(compare(exact.clone()), 0);
         assert_eq!(compare(vec![exact[0] + 2.0, exact[1]]), 1);
     }

@@ -20,7 +20,7 @@ pub(crate) struct HostMachine {
 }
 
 impl HostMachine {
-    pub(crate) fn look() -> Self {
+    pub(crate) fn read() -> Self {
         let root = SystemRoot::new(Path::new("/"), false);
         Self {
             kernel: root.line("proc/sys/kernel/osrelease"),
@@ -53,6 +53,6 @@ mod tests {
         assert_eq!(host.text(), "kernel     unknown on , Some Board\n");
         let bare = HostMachine::default();
         assert_eq!(bare.text(), "kernel     unknown on \n");
-        assert!(HostMachine::look().text().contains(std::env::consts::ARCH));
+        assert!(HostMachine::read().text().contains(std::env::consts::ARCH));
     }
 }

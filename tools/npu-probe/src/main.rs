@@ -25,8 +25,8 @@ mod host;
 mod html_report;
 #[cfg(feature = "manual")]
 mod manual;
+mod matmul;
 mod output;
-mod product;
 mod program;
 mod progress;
 mod report;

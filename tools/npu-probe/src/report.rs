@@ -15,7 +15,7 @@ use crate::exit::Verdict;
 use crate::expected::{ResultComparison, WrongElement};
 use crate::flags::SelfTestFlags;
 use crate::host::HostMachine;
-use crate::shape::ProductShape;
+use crate::shape::MatmulShape;
 use crate::table::table;
 
 /// A device in a report.
@@ -47,7 +47,7 @@ impl DeviceReport {
             description: info.description,
             cores: info.cores,
             why,
-            host: HostMachine::look(),
+            host: HostMachine::read(),
         }
     }
 
@@ -71,7 +71,7 @@ impl DeviceReport {
 pub(crate) struct ProblemReport {
     pub(crate) dtype: String,
     #[serde(flatten)]
-    pub(crate) shape: ProductShape,
+    pub(crate) shape: MatmulShape,
     pub(crate) seed: u64,
     pub(crate) fds: usize,
     /// The tiling, as text.
@@ -91,7 +91,7 @@ impl ProblemReport {
 
     pub(crate) fn text(&self) -> String {
         let Self { dtype, seed, .. } = self;
-        let ProductShape { m, k, n } = self.shape;
+        let MatmulShape { m, k, n } = self.shape;
         format!("problem    C[{m},{n}] = A[{m},{k}] x B[{n},{k}]^T, {dtype}, seed {seed}\n")
     }
 }
@@ -110,11 +110,11 @@ pub(crate) struct ProgramReport {
 pub(crate) struct ProgramCounter(Mutex<ProgramReport>);
 
 impl ProgramCounter {
-    /// The counts per matmul, after `products` equal matmuls.
-    pub(crate) fn of_one(&self, products: usize) -> ProgramReport {
+    /// The counts per matmul, after `matmuls` equal matmuls.
+    pub(crate) fn of_one(&self, matmuls: usize) -> ProgramReport {
         let all = *self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let [jobs, tasks, words] =
-            [all.jobs, all.tasks, all.words].map(|count| count / products.max(1));
+            [all.jobs, all.tasks, all.words].map(|count| count / matmuls.max(1));
         ProgramReport { jobs, tasks, words }
     }
 }

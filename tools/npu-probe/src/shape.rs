@@ -18,7 +18,7 @@ pub(crate) const HELP: &str =
 
 /// Sizes of the matmul C\[M,N\] = A\[M,K\] x B\[N,K\]^T.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
-pub(crate) struct ProductShape {
+pub(crate) struct MatmulShape {
     pub(crate) m: usize,
     pub(crate) k: usize,
     pub(crate) n: usize,
@@ -32,7 +32,7 @@ const ELEMENTS_MAX: usize = 1 << 31;
 /// optimisation.
 const MACS_MAX: u128 = 1 << 45;
 
-impl ProductShape {
+impl MatmulShape {
     /// Elements of A, B and C.
     pub(crate) fn lengths(self) -> Result<[usize; 3], Failure> {
         let Self { m, k, n } = self;
@@ -63,7 +63,7 @@ impl ProductShape {
     }
 }
 
-impl FromStr for ProductShape {
+impl FromStr for MatmulShape {
     type Err = &'static str;
 
     fn from_str(text: &str) -> Result<Self, &'static str> {
@@ -75,7 +75,7 @@ impl FromStr for ProductShape {
     }
 }
 
-impl fmt::Display for ProductShape {
+impl fmt::Display for MatmulShape {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { m, k, n } = self;
         write!(f, "{m}x{k}x{n}")

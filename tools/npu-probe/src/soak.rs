@@ -9,12 +9,12 @@ use rocket_uapi::Device;
 use serde::{Deserialize, Serialize};
 
 use crate::cmd::measuring;
-use crate::data::{ProductOperands, SplitMix64};
+use crate::data::{MatmulOperands, SplitMix64};
 use crate::exit::Failure;
 use crate::expected::{CpuResult, ResultComparison};
 use crate::flags::OperandDtypes;
-use crate::product::ProductResult;
-use crate::shape::ProductShape;
+use crate::matmul::MatmulResult;
+use crate::shape::MatmulShape;
 
 /// Types of the operands and of the results.
 const KINDS: [(OperandDtypes, Results); 4] = [
@@ -41,10 +41,10 @@ const FILES: u64 = 3;
 
 /// One random matmul, repeated a few times.
 #[derive(Clone, Debug)]
-pub(crate) struct SoakProduct {
+pub(crate) struct SoakMatmul {
     kind: OperandDtypes,
     results: Results,
-    shape: ProductShape,
+    shape: MatmulShape,
     files: usize,
     turns: u64,
     seed: u64,
@@ -52,20 +52,20 @@ pub(crate) struct SoakProduct {
 
 /// The outcome of a matmul: a line of JSON that a process of the soak prints.
 #[derive(Clone, Debug, Deserialize, Serialize)]
-pub(crate) struct CheckedProduct {
+pub(crate) struct CheckedMatmul {
     pub(crate) kind: String,
     /// Compared elements; 0 if the matmul was lost because the driver killed its job.
     pub(crate) words: u64,
     pub(crate) wrong: u64,
 }
 
-impl SoakProduct {
+impl SoakMatmul {
     pub(crate) fn random(random: &mut SplitMix64) -> Self {
         let (kind, results) = KINDS[random.below(KINDS.len() as u64) as usize];
         let shape = loop {
             let [m, k, n] = [M_BITS, K_BITS, N_BITS].map(|bits| size(random, bits));
             if m * k * n <= WORK_MAX {
-                break ProductShape { m, k, n };
+                break MatmulShape { m, k, n };
             }
         };
         Self {
@@ -85,9 +85,9 @@ impl SoakProduct {
     pub(crate) fn run(
         &self,
         device: &Device,
-        mut tell: impl FnMut(&CheckedProduct) -> Result<(), Failure>,
+        mut tell: impl FnMut(&CheckedMatmul) -> Result<(), Failure>,
     ) -> Result<(), Failure> {
-        let ProductShape { m, k, n } = self.shape;
+        let MatmulShape { m, k, n } = self.shape;
         let mut random = SplitMix64::new(self.seed);
         let b = self.integers(&mut random, n * k);
         let sides = [(); 2].map(|()| {
@@ -98,16 +98,16 @@ impl SoakProduct {
         let engine = measuring::engine_of_board(device, self.files)?;
         let weights = sides[0].0.load(&engine, self.kind.dtype(), n, k)?;
         for (operands, want) in sides.iter().cycle().take(self.turns as usize) {
-            let mut product = ProductResult::unwritten(operands, self.results, m * n);
-            let multiplied = product.multiply(&engine, &weights, m, operands);
+            let mut matmul = MatmulResult::unwritten(operands, self.results, m * n);
+            let multiplied = matmul.multiply(&engine, &weights, m, operands);
             let compared = match is_killed(&multiplied) {
                 true => ResultComparison::default(),
                 false => {
                     multiplied?;
-                    want.compare(&product, n)
+                    want.compare(&matmul, n)
                 }
             };
-            tell(&CheckedProduct {
+            tell(&CheckedMatmul {
                 kind: self.kind.to_string(),
                 words: compared.elements as u64,
                 wrong: compared.different as u64,
@@ -125,13 +125,13 @@ impl SoakProduct {
         (0..len).map(|_| random.signed(bits) as i8).collect()
     }
 
-    fn operands(&self, a: Vec<i8>, b: Vec<i8>) -> ProductOperands {
+    fn operands(&self, a: Vec<i8>, b: Vec<i8>) -> MatmulOperands {
         let halves = |x: Vec<i8>| x.into_iter().map(f16::from).collect();
         match self.kind {
             OperandDtypes::Int8 | OperandDtypes::Int4 | OperandDtypes::W8a8 => {
-                ProductOperands::Integers { a, b }
+                MatmulOperands::Integers { a, b }
             }
-            OperandDtypes::Fp16 => ProductOperands::Floats {
+            OperandDtypes::Fp16 => MatmulOperands::Floats {
                 a: halves(a),
                 b: halves(b),
             },
@@ -154,7 +154,7 @@ fn size(random: &mut SplitMix64, bits: u64) -> usize {
     1 + random.below((1 << bits) - 1) as usize
 }
 
-impl fmt::Display for SoakProduct {
+impl fmt::Display for SoakMatmul {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self {
             kind,
@@ -180,18 +180,16 @@ mod tests {
     #[test]
     fn cases_are_of_all_kinds_and_sizes() {
         let mut random = SplitMix64::new(1);
-        let cases: Vec<SoakProduct> = (0..2000)
-            .map(|_| SoakProduct::random(&mut random))
-            .collect();
+        let cases: Vec<SoakMatmul> = (0..2000).map(|_| SoakMatmul::random(&mut random)).collect();
         let kinds: BTreeSet<String> = cases
             .iter()
             .map(|case| format!("{} {:?} {}", case.kind, case.results, case.files))
             .collect();
         assert_eq!(kinds.len(), 3 * KINDS.len());
         for of in [
-            |s: ProductShape| s.m,
-            |s: ProductShape| s.k,
-            |s: ProductShape| s.n,
+            |s: MatmulShape| s.m,
+            |s: MatmulShape| s.k,
+            |s: MatmulShape| s.n,
         ] {
             let sizes = || cases.iter().map(|case| of(case.shape));
             assert_eq!(sizes().min(), Some(1));

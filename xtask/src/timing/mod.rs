@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The tables of docs/timing-figures.md: the timing model compared with published measurements.
 
-mod product;
+mod matmul;
 mod rows;
 mod tiles;
 

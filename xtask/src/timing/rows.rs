@@ -5,7 +5,7 @@ use anyhow::{Context, Result, ensure};
 use rknpu_regcmd::MatmulType::{Fp16ToFp16, Int4ToInt16, Int8ToInt32};
 use rknpu_regcmd::timing::{DriverCosts, Machine, seconds};
 
-use super::product::{CutProduct, PACK_PS, READ_PS};
+use super::matmul::{PACK_PS, READ_PS, TiledMatmul};
 use super::tiles::{TILE, TileJobs, TimedTile, latency};
 use super::{FigureRow, FigureTable};
 
@@ -56,7 +56,7 @@ const MS: f64 = 1e3;
 
 pub(super) fn all() -> Result<Vec<FigureTable>> {
     let models: [fn() -> Result<Vec<f64>>; 7] =
-        [tiles, submits, clock, cores, client, products, levers];
+        [tiles, submits, clock, cores, client, matmuls, levers];
     let tables: Vec<_> = FIGURES.split("\n## ").skip(1).collect();
     ensure!(tables.len() == models.len(), "a table without a model");
     let both = tables.into_iter().zip(models);
@@ -159,8 +159,8 @@ fn cores() -> Result<Vec<f64>> {
 }
 
 /// An FP16 matmul with sums on the NPU and five files.
-fn fp16(size: (u32, u32, u32)) -> CutProduct {
-    CutProduct {
+fn fp16(size: (u32, u32, u32)) -> TiledMatmul {
+    TiledMatmul {
         ty: Fp16ToFp16,
         size,
         tile: (256, 384, 256),
@@ -172,8 +172,8 @@ fn fp16(size: (u32, u32, u32)) -> CutProduct {
 }
 
 /// The FP16 matmul with output buffers of the needed size.
-fn right_sized() -> CutProduct {
-    CutProduct {
+fn right_sized() -> TiledMatmul {
+    TiledMatmul {
         right_sized: true,
         ..fp16(SIZE)
     }
@@ -192,10 +192,10 @@ fn client() -> Result<Vec<f64>> {
     ])
 }
 
-fn products() -> Result<Vec<f64>> {
+fn matmuls() -> Result<Vec<f64>> {
     let down = fp16((512, 15360, 3840));
     let of = fp16(SIZE);
-    let products = [
+    let matmuls = [
         of,
         of.as_integers(Int8ToInt32, 640),
         of.as_integers(Int4ToInt16, 1280),
@@ -204,7 +204,7 @@ fn products() -> Result<Vec<f64>> {
         down.as_integers(Int4ToInt16, 1408),
         right_sized(),
     ];
-    products.iter().map(|product| product.gops(&FAST)).collect()
+    matmuls.iter().map(|matmul| matmul.gops(&FAST)).collect()
 }
 
 /// Matmuls that were also measured with tiles of half the width, 256x512x128 instead of
@@ -236,7 +236,7 @@ fn levers() -> Result<Vec<f64>> {
     let gain = |size| {
         // As in the library's one-shot call.
         let time = |tile| {
-            let call = CutProduct {
+            let call = TiledMatmul {
                 tile,
                 files: 1,
                 right_sized: true,

@@ -15,7 +15,7 @@ const TAIL: usize = 25;
 /// Lines for people about the complaints: each with its count, whatever its time and process, and
 /// the known bug that causes it. Also returns whether all have a known bug. `patches` are applied
 /// to the kernel; each has the name of the bug that it fixes.
-pub(super) fn told(console: &str, patches: &[PathBuf]) -> (Vec<String>, bool) {
+pub(super) fn summary(console: &str, patches: &[PathBuf]) -> (Vec<String>, bool) {
     let mut found: Vec<(&str, usize)> = Vec::new();
     for line in console.lines() {
         // Removes `[ 1.234567] ` and anything that a program has left before it on the line.
@@ -31,18 +31,18 @@ pub(super) fn told(console: &str, patches: &[PathBuf]) -> (Vec<String>, bool) {
             }
         }
     }
-    let mended = |bug: &str| {
+    let is_fixed = |bug: &str| {
         let mut names = patches.iter().filter_map(|patch| patch.file_stem());
         names.any(|name| name == bug)
     };
     let mut all_known = true;
-    let tell = |(line, times)| {
-        let known = expected(line).filter(|bug| !mended(bug));
+    let text = |(line, times)| {
+        let known = expected(line).filter(|bug| !is_fixed(bug));
         all_known &= known.is_some();
         let because = known.map_or(String::new(), |bug| format!(", which is {bug}"));
         format!("guest kernel: {line} ({times} times{because})")
     };
-    let lines = found.into_iter().map(tell).collect();
+    let lines = found.into_iter().map(text).collect();
     (lines, all_known)
 }
 
@@ -78,16 +78,16 @@ mod tests {
                      [3] WARNING: a.c:1 at rocket_job_irq_handler+0x1/0x3, CPU#1: x/2\r\n[4] fine\n";
         let line = "guest kernel: WARNING: a.c:1 at rocket_job_irq_handler (2 times, which is \
                     dma-warning)";
-        assert_eq!(told(known, &[]), (vec![line.to_owned()], true));
+        assert_eq!(summary(known, &[]), (vec![line.to_owned()], true));
         let news = format!("{known}[5] BUG: KASAN: use-after-free in rocket_job_irq_handler\n");
-        assert!(!told(&news, &[]).1);
+        assert!(!summary(&news, &[]).1);
         assert!(tail(known).ends_with("fine"));
     }
 
     #[test]
     fn a_bug_is_not_expected_of_a_kernel_with_its_patch() {
         let console = "[1] WARNING: a.c:1 at drm_mm_takedown+0x2/0x3\n";
-        assert!(told(console, &["bugs/huge-bo.patch".into()]).1);
-        assert!(!told(console, &["bugs/use-after-close.patch".into()]).1);
+        assert!(summary(console, &["bugs/huge-bo.patch".into()]).1);
+        assert!(!summary(console, &["bugs/use-after-close.patch".into()]).1);
     }
 }

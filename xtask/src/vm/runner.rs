@@ -102,7 +102,7 @@ impl GuestRunner {
                 .and_then(|mut file| file.write_all(left.console.as_bytes()))
                 .context("writing what the kernel said")?;
         }
-        let (complaints, all_known) = console::told(&left.console, &guest.kernel.patches);
+        let (complaints, all_known) = console::summary(&left.console, &guest.kernel.patches);
         Ok(FinishedGuest {
             left,
             complaints,

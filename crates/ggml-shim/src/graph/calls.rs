@@ -167,7 +167,7 @@ impl<T: EngineCall> NamedCalls<T> {
 }
 
 impl EngineCall for MulMat<'_> {
-    const CATEGORIES: [&'static str; 2] = ["product", "failed product"];
+    const CATEGORIES: [&'static str; 2] = ["matmul", "failed matmul"];
 
     fn compute(engine: &Engine, scratch: &RowScratch, calls: &mut [Self]) -> Result<(), ListError> {
         mul_mat::compute(engine, scratch, calls)

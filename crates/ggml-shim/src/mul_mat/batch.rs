@@ -79,7 +79,7 @@ impl PartRows {
 #[derive(Debug)]
 pub(super) struct Part {
     /// Index of the matmul that it is a part of.
-    pub(super) product: usize,
+    pub(super) matmul: usize,
     /// Which of its weight matrices.
     pub(super) matrix: [usize; 2],
     pub(super) rows: PartRows,
@@ -113,26 +113,22 @@ impl<'e, 'a> Batch<'e, 'a> {
     }
 
     /// Adds a part. First computes the present parts, if both together would exceed the limits.
-    pub(super) fn push(
-        &mut self,
-        products: &mut [MulMat<'a>],
-        part: Part,
-    ) -> Result<(), ListError> {
-        let key = RowsKey::of(&products[part.product], &part);
+    pub(super) fn push(&mut self, matmuls: &mut [MulMat<'a>], part: Part) -> Result<(), ListError> {
+        let key = RowsKey::of(&matmuls[part.matmul], &part);
         let mut rows = self.rows.iter().position(|(other, _)| *other == key);
-        let mut more = self.held_by(&products[part.product], &part, rows.is_some());
+        let mut more = self.held_by(&matmuls[part.matmul], &part, rows.is_some());
         if !self.parts.is_empty() && !self.held.fits(more, self.most) {
-            self.flush(products)?;
+            self.flush(matmuls)?;
             rows = None;
-            more = self.held_by(&products[part.product], &part, false);
+            more = self.held_by(&matmuls[part.matmul], &part, false);
         }
-        let product = &products[part.product];
-        let failed = ListError::of(part.product);
-        let packed = self.weights(product, &part).map_err(&failed)?;
+        let matmul = &matmuls[part.matmul];
+        let failed = ListError::of(part.matmul);
+        let packed = self.weights(matmul, &part).map_err(&failed)?;
         let rows = match rows {
             Some(rows) => rows,
             None => {
-                let rows = self.prepare(product, &part).map_err(&failed)?;
+                let rows = self.prepare(matmul, &part).map_err(&failed)?;
                 self.rows.push((key, rows));
                 self.rows.len() - 1
             }
@@ -143,10 +139,10 @@ impl<'e, 'a> Batch<'e, 'a> {
     }
 
     /// What the batch would hold in addition for this part, whose rows it has if `has_rows`.
-    fn held_by(&self, product: &MulMat<'_>, part: &Part, has_rows: bool) -> BatchLimits {
-        let Shape { n, k, .. } = product.offload.shape;
+    fn held_by(&self, matmul: &MulMat<'_>, part: &Part, has_rows: bool) -> BatchLimits {
+        let Shape { n, k, .. } = matmul.offload.shape;
         let is_held =
-            product.kept.is_some() || self.loaded.contains_key(&(part.product, part.matrix));
+            matmul.kept.is_some() || self.loaded.contains_key(&(part.matmul, part.matrix));
         let outputs = match &part.rows {
             PartRows::Run(_) => 0,
             PartRows::Scattered(rows) => rows.len() * n,
@@ -159,10 +155,10 @@ impl<'e, 'a> Batch<'e, 'a> {
     }
 
     /// Prepares the rows that a part reads.
-    fn prepare(&self, product: &MulMat<'a>, part: &Part) -> Result<PreparedRows<'a>, MulMatError> {
-        let k = product.offload.shape.k;
+    fn prepare(&self, matmul: &MulMat<'a>, part: &Part) -> Result<PreparedRows<'a>, MulMatError> {
+        let k = matmul.offload.shape.k;
         let rows = match &part.rows {
-            PartRows::Run(rows) => product.activation_run(rows),
+            PartRows::Run(rows) => matmul.activation_run(rows),
             PartRows::Scattered(_) => None,
         };
         let rows = match rows {
@@ -170,17 +166,17 @@ impl<'e, 'a> Batch<'e, 'a> {
             None => {
                 let mut gathered = self.scratch.floats.take(part.rows.len() * k)?;
                 for (row, to) in part.rows.iter().zip(gathered.chunks_exact_mut(k)) {
-                    let row = product.activation_row(row);
+                    let row = matmul.activation_row(row);
                     to.copy_from_slice(row.ok_or(MulMatError::Data("activations"))?);
                 }
                 Cow::Owned(gathered)
             }
         };
-        let precision = product.offload.precision;
+        let precision = matmul.offload.precision;
         PreparedRows::new(self.engine, self.scratch, precision, k, rows)
     }
 
-    pub(super) fn flush(&mut self, products: &mut [MulMat<'a>]) -> Result<(), ListError> {
+    pub(super) fn flush(&mut self, matmuls: &mut [MulMat<'a>]) -> Result<(), ListError> {
         let parts = std::mem::take(&mut self.parts);
         let rows = std::mem::take(&mut self.rows);
         self.loaded.clear();
@@ -188,39 +184,39 @@ impl<'e, 'a> Batch<'e, 'a> {
         if parts.is_empty() {
             return Ok(());
         }
-        let mut outputs = self.outputs(products, &parts)?;
+        let mut outputs = self.outputs(matmuls, &parts)?;
         let mut gemms = Vec::with_capacity(parts.len());
         for (part, packed, _) in &parts {
             let gemm = (self.engine).prepare(&packed.weights, part.rows.len(), Output::F32);
-            gemms.push(gemm.map_err(|error| ListError::of(part.product)(error.into()))?);
+            gemms.push(gemm.map_err(|error| ListError::of(part.matmul)(error.into()))?);
         }
         let calls = gemms.iter().zip(&parts).zip(&mut outputs);
         let calls = calls.map(|((gemm, (_, _, at)), out)| {
             gemm.call(rows[*at].1.activations(), out.values_mut())
         });
         self.engine.run(calls).map_err(|error| {
-            let product = parts[error.call].0.product;
-            ListError::of(product)(error.source.into())
+            let matmul = parts[error.call].0.matmul;
+            ListError::of(matmul)(error.source.into())
         })?;
         drop(gemms);
         let mut scattered = Vec::new();
         for ((part, packed, at), mut out) in parts.iter().zip(outputs) {
             rows[*at]
                 .1
-                .mend(&packed.factors, packed.weights.n(), out.values_mut());
+                .correct(&packed.factors, packed.weights.n(), out.values_mut());
             if let NodeOutput::Aside(values) = out {
                 scattered.push((part, values));
             }
         }
         for (part, values) in scattered {
-            let product = &mut products[part.product];
-            let copied = self.scatter(product, part, values);
-            copied.map_err(ListError::of(part.product))?;
+            let matmul = &mut matmuls[part.matmul];
+            let copied = self.scatter(matmul, part, values);
+            copied.map_err(ListError::of(part.matmul))?;
         }
         for (part, packed, _) in &parts {
-            let product = &mut products[part.product];
-            let verified = verify(product, part, packed);
-            verified.map_err(ListError::of(part.product))?;
+            let matmul = &mut matmuls[part.matmul];
+            let verified = verify(matmul, part, packed);
+            verified.map_err(ListError::of(part.matmul))?;
         }
         for (_, rows) in rows {
             rows.recycle(self.scratch);
@@ -232,14 +228,12 @@ impl<'e, 'a> Batch<'e, 'a> {
     /// runs of one matmul come in order.
     fn outputs<'p>(
         &self,
-        products: &'p mut [MulMat<'a>],
+        matmuls: &'p mut [MulMat<'a>],
         parts: &[(Part, Arc<PackedMatrix>, usize)],
     ) -> Result<Vec<NodeOutput<'p>>, ListError> {
         // The rest of each matmul's output, and the index of its first element.
-        let outputs = products.iter_mut();
-        let mut left: Vec<_> = outputs
-            .map(|product| (0, product.out.values_mut()))
-            .collect();
+        let outputs = matmuls.iter_mut();
+        let mut left: Vec<_> = outputs.map(|matmul| (0, matmul.out.values_mut())).collect();
         let mut of_part = |part: &Part, n: usize| {
             let rows = match &part.rows {
                 PartRows::Run(rows) => rows,
@@ -248,17 +242,17 @@ impl<'e, 'a> Batch<'e, 'a> {
                     return Ok(NodeOutput::Aside(values?));
                 }
             };
-            let (start, out) = std::mem::take(&mut left[part.product]);
+            let (start, out) = std::mem::take(&mut left[part.matmul]);
             let skipped = (rows.start * n).checked_sub(start);
             let behind = skipped.and_then(|skipped| out.get_mut(skipped..));
             let split = behind.and_then(|behind| behind.split_at_mut_checked(rows.len() * n));
             let (values, behind) = split.ok_or(MulMatError::Data("outputs"))?;
-            left[part.product] = (rows.end * n, behind);
+            left[part.matmul] = (rows.end * n, behind);
             Ok(NodeOutput::InPlace(values))
         };
         let each = parts.iter().map(|(part, packed, _)| {
             let output = of_part(part, packed.weights.n());
-            output.map_err(ListError::of(part.product))
+            output.map_err(ListError::of(part.matmul))
         });
         each.collect()
     }
@@ -266,13 +260,13 @@ impl<'e, 'a> Batch<'e, 'a> {
     /// Copies outputs to their rows of the node's output.
     fn scatter(
         &self,
-        product: &mut MulMat<'_>,
+        matmul: &mut MulMat<'_>,
         part: &Part,
         values: Vec<f32>,
     ) -> Result<(), MulMatError> {
-        let n = product.offload.shape.n;
+        let n = matmul.offload.shape.n;
         for (row, values) in part.rows.iter().zip(values.chunks_exact(n)) {
-            let row = product.out.values_mut().get_mut(row * n..(row + 1) * n);
+            let row = matmul.out.values_mut().get_mut(row * n..(row + 1) * n);
             row.ok_or(MulMatError::Data("outputs"))?
                 .copy_from_slice(values);
         }
@@ -282,24 +276,24 @@ impl<'e, 'a> Batch<'e, 'a> {
 
     fn weights(
         &mut self,
-        product: &MulMat<'_>,
+        matmul: &MulMat<'_>,
         part: &Part,
     ) -> Result<Arc<PackedMatrix>, MulMatError> {
-        if let Some(found) = self.loaded.get(&(part.product, part.matrix)) {
+        if let Some(found) = self.loaded.get(&(part.matmul, part.matrix)) {
             return Ok(Arc::clone(found));
         }
-        let Shape { n, k, .. } = product.offload.shape;
+        let Shape { n, k, .. } = matmul.offload.shape;
         let load = || {
-            if product.weights.bytes.is_empty() {
+            if matmul.weights.bytes.is_empty() {
                 return Err(MulMatError::NotPacked);
             }
-            let matrix = Matrix::new(product.decoder, &product.weights, [n, k], part.matrix)
+            let matrix = Matrix::new(matmul.decoder, &matmul.weights, [n, k], part.matrix)
                 .ok_or(MulMatError::Data("weights"))?;
             // The original is not kept, as it can be read again in place.
-            pack::load_matrix(self.engine, product.offload.precision, &matrix, false)
+            pack::load_matrix(self.engine, matmul.offload.precision, &matrix, false)
         };
-        let StoredWeights { operand, address } = product.stored;
-        let packed = match (&product.kept, operand.key(address, part.matrix)) {
+        let StoredWeights { operand, address } = matmul.stored;
+        let packed = match (&matmul.kept, operand.key(address, part.matrix)) {
             (
                 Some(KeptWeights {
                     residents,
@@ -314,20 +308,20 @@ impl<'e, 'a> Batch<'e, 'a> {
             _ => Arc::new(load()?),
         };
         self.loaded
-            .insert((part.product, part.matrix), Arc::clone(&packed));
+            .insert((part.matmul, part.matrix), Arc::clone(&packed));
         Ok(packed)
     }
 }
 
 impl RowsKey {
-    fn of(product: &MulMat<'_>, part: &Part) -> Self {
-        let Shape { m, k, repeats, .. } = product.offload.shape;
-        let TensorBytes { bytes, nb, .. } = product.activations;
-        let ids = product.ids.as_ref();
+    fn of(matmul: &MulMat<'_>, part: &Part) -> Self {
+        let Shape { m, k, repeats, .. } = matmul.offload.shape;
+        let TensorBytes { bytes, nb, .. } = matmul.activations;
+        let ids = matmul.ids.as_ref();
         Self {
             tensor: (bytes.as_ptr().addr(), nb),
             size: [k, m, repeats[0]],
-            is_rounded: product.offload.precision.quantisation().is_none(),
+            is_rounded: matmul.offload.precision.quantisation().is_none(),
             ids: ids.map(|ids| ids.bytes.as_ptr().addr()),
             rows: part.rows.clone(),
         }
@@ -336,18 +330,18 @@ impl RowsKey {
 
 /// Compares the outputs of a part with the CPU's, if the matmul is verified: with the current
 /// weights or, if these cannot be read in place, with those of the model file.
-fn verify(product: &mut MulMat<'_>, part: &Part, packed: &PackedMatrix) -> Result<(), MulMatError> {
-    let Some(mut errors) = product.errors else {
+fn verify(matmul: &mut MulMat<'_>, part: &Part, packed: &PackedMatrix) -> Result<(), MulMatError> {
+    let Some(mut errors) = matmul.errors else {
         return Ok(());
     };
-    let Shape { n, k, .. } = product.offload.shape;
+    let Shape { n, k, .. } = matmul.offload.shape;
     let (mut activations, mut out) = (Vec::new(), Vec::new());
     for row in part.rows.iter() {
-        let activation = product.activation_row(row);
+        let activation = matmul.activation_row(row);
         activations.extend_from_slice(activation.ok_or(MulMatError::Data("activations"))?);
-        out.extend_from_slice(&product.out.values()[row * n..][..n]);
+        out.extend_from_slice(&matmul.out.values()[row * n..][..n]);
     }
-    let now = Matrix::new(product.decoder, &product.weights, [n, k], part.matrix);
+    let now = Matrix::new(matmul.decoder, &matmul.weights, [n, k], part.matrix);
     if now.is_none() && packed.original.is_none() {
         return Ok(());
     }
@@ -357,7 +351,7 @@ fn verify(product: &mut MulMat<'_>, part: &Part, packed: &PackedMatrix) -> Resul
         (None, None) => {}
     };
     errors.add(decode, k, &activations, &out);
-    product.errors = Some(errors);
+    matmul.errors = Some(errors);
     Ok(())
 }
 

@@ -16,17 +16,17 @@ use super::operands::MulMat;
 use crate::mul_mat_error::MulMatError;
 use crate::supports::ExpertChoice;
 
-/// Returns a part for each expert that a row of `product` chose; `index` is that of `product`.
+/// Returns a part for each expert that a row of `matmul` chose; `index` is that of `matmul`.
 pub(super) fn parts(
-    product: &MulMat<'_>,
+    matmul: &MulMat<'_>,
     index: usize,
     experts: ExpertChoice,
 ) -> Result<Vec<Part>, MulMatError> {
     let misplaced = || MulMatError::Data("numbers of experts");
-    let ids = product.ids.as_ref().ok_or_else(misplaced)?;
-    let count = product.offload.shape.matrices[0];
+    let ids = matmul.ids.as_ref().ok_or_else(misplaced)?;
+    let count = matmul.offload.shape.matrices[0];
     let mut chosen = vec![Vec::new(); count];
-    for token in 0..product.offload.shape.m {
+    for token in 0..matmul.offload.shape.m {
         let row = ids.row([token, 0, 0]).ok_or_else(misplaced)?;
         let (numbers, _) = row.as_chunks::<{ size_of::<i32>() }>();
         if numbers.len() != experts.used {
@@ -44,7 +44,7 @@ pub(super) fn parts(
     let chosen = chosen.into_iter().enumerate();
     let chosen = chosen.filter(|(_, rows)| !rows.is_empty());
     let part = |(expert, rows)| Part {
-        product: index,
+        matmul: index,
         matrix: [expert, 0],
         rows: PartRows::Scattered(rows),
     };

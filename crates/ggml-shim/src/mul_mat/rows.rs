@@ -63,7 +63,7 @@ pub(super) struct PreparedRows<'a> {
     rows: EngineRows<'a>,
     /// One for each row; empty for rows that the engine quantises, since that itself makes the
     /// outputs of bad rows NaN.
-    mends: Vec<RowCorrection>,
+    corrections: Vec<RowCorrection>,
 }
 
 impl<'a> PreparedRows<'a> {
@@ -81,11 +81,11 @@ impl<'a> PreparedRows<'a> {
         if precision.quantisation().is_some() {
             return Ok(Self {
                 rows: EngineRows::Floats(activations),
-                mends: Vec::new(),
+                corrections: Vec::new(),
             });
         }
         let mut rounded = scratch.halves.take(activations.len())?;
-        let mends = activations
+        let corrections = activations
             .par_chunks_exact(k)
             .zip(rounded.par_chunks_exact_mut(k))
             .map_init(
@@ -98,7 +98,7 @@ impl<'a> PreparedRows<'a> {
         }
         Ok(Self {
             rows: EngineRows::Halves(rounded),
-            mends,
+            corrections,
         })
     }
 
@@ -112,9 +112,9 @@ impl<'a> PreparedRows<'a> {
 
     /// Corrects outputs, in rows of `n`, to those of the rows before they were prepared. `columns`
     /// are the factors of the weights' rows, if there are any.
-    pub(super) fn mend(&self, columns: &[f32], n: usize, out: &mut [f32]) {
-        for (mend, outputs) in self.mends.iter().zip(out.chunks_exact_mut(n)) {
-            mend.apply(columns, outputs);
+    pub(super) fn correct(&self, columns: &[f32], n: usize, out: &mut [f32]) {
+        for (correction, outputs) in self.corrections.iter().zip(out.chunks_exact_mut(n)) {
+            correction.apply(columns, outputs);
         }
     }
 

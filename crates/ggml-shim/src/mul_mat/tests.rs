@@ -28,14 +28,14 @@ pub(crate) static OPENED: LazyLock<OpenedEngine> =
     LazyLock::new(|| engine::open(&Selector::Model, false, None).unwrap());
 pub(crate) static SCRATCH: LazyLock<RowScratch> = LazyLock::new(RowScratch::default);
 
-fn run(products: &mut [MulMat<'_>]) -> Result<(), ListError> {
-    compute(&OPENED.engine, &SCRATCH, products)
+fn run(matmuls: &mut [MulMat<'_>]) -> Result<(), ListError> {
+    compute(&OPENED.engine, &SCRATCH, matmuls)
 }
 
-fn run_one(product: MulMat<'_>) -> Result<Option<OutputErrors>, MulMatError> {
-    let mut products = [product];
-    run(&mut products).map_err(|ListError { error, .. }| error)?;
-    Ok(products[0].errors)
+fn run_one(matmul: MulMat<'_>) -> Result<Option<OutputErrors>, MulMatError> {
+    let mut matmuls = [matmul];
+    run(&mut matmuls).map_err(|ListError { error, .. }| error)?;
+    Ok(matmuls[0].errors)
 }
 
 /// A table of packed weights.
@@ -133,7 +133,7 @@ fn run_f16(shape: Shape, order: [usize; 3], gap: usize) -> Vec<f32> {
     let (activations, activations_nb) =
         lay_out([k, m, b2 * r2, b3 * r3], order, gap, f32::NAN, activation);
     let mut out = vec![f32::NAN; m * n * b2 * b3 * r2 * r3];
-    let product = MulMat {
+    let matmul = MulMat {
         offload: Offload {
             precision: ComputeType::Fp16,
             shape,
@@ -156,7 +156,7 @@ fn run_f16(shape: Shape, order: [usize; 3], gap: usize) -> Vec<f32> {
         kept: None,
         errors: Some(OutputErrors::default()),
     };
-    let errors = run_one(product).unwrap().unwrap();
+    let errors = run_one(matmul).unwrap().unwrap();
     // All numbers here are small integers: nothing is rounded.
     let energy: f64 = out.iter().map(|x| f64::from(x * x)).sum();
     assert_eq!((errors.differences, errors.outputs), (0.0, energy));
@@ -247,10 +247,10 @@ fn weights_are_packed_once_and_changes_are_seen_by_the_check() {
     let (activations, _) = lay_out([32, 2, 1, 1], [1, 2, 3], 0, 0.0, activation);
     let compute = |weights: &[u8]| {
         let mut out = vec![0.0; 6];
-        let mut product = q8_0(weights, &activations, &mut out);
-        product.errors = Some(OutputErrors::default());
-        product.kept = Some(kept.clone());
-        let errors = run_one(product).unwrap();
+        let mut matmul = q8_0(weights, &activations, &mut out);
+        matmul.errors = Some(OutputErrors::default());
+        matmul.kept = Some(kept.clone());
+        let errors = run_one(matmul).unwrap();
         (out, errors.unwrap().nmse())
     };
     let (packed, error) = compute(&weights);
@@ -276,26 +276,26 @@ fn packed_weights_need_no_bytes_and_without_either_there_is_an_error() {
     let activations = [1.0; 64];
     let mut outs = [[0.0; 6]; 2];
     for (out, has_bytes) in outs.iter_mut().zip([true, false]) {
-        let mut product = q8_0(&weights, &activations, out);
-        product.kept = Some(kept.clone());
+        let mut matmul = q8_0(&weights, &activations, out);
+        matmul.kept = Some(kept.clone());
         if !has_bytes {
-            product.weights.bytes = &[];
+            matmul.weights.bytes = &[];
         }
-        run_one(product).unwrap();
+        run_one(matmul).unwrap();
     }
     assert_eq!(outs[0], outs[1]);
     kept.residents.forget(0..usize::MAX);
-    let mut product = q8_0(&weights, &activations, &mut outs[0]);
-    product.kept = Some(kept.clone());
-    product.weights.bytes = &[];
-    let error = run_one(product).unwrap_err();
+    let mut matmul = q8_0(&weights, &activations, &mut outs[0]);
+    matmul.kept = Some(kept.clone());
+    matmul.weights.bytes = &[];
+    let error = run_one(matmul).unwrap_err();
     assert!(matches!(error, MulMatError::NotPacked), "{error}");
 }
 
 /// Several weights multiply the same activations: these are packed once, and each result is the
 /// same as alone.
 #[test]
-fn products_of_a_list_share_their_activations() {
+fn matmuls_of_a_list_share_their_activations() {
     const K: usize = 2048;
     const M: usize = 64;
     let numbers = |count: usize, seed: usize| -> Vec<f32> {
@@ -310,8 +310,8 @@ fn products_of_a_list_share_their_activations() {
         let mut tables: Vec<_> = weights.iter().map(|_| kept()).collect();
         let mut multiply = |at: Range<usize>, outs: &mut [Vec<f32>]| {
             let before = OPENED.engine.counters();
-            let products = weights[at.clone()].iter().zip(&mut tables[at]).zip(outs);
-            let products = products.map(|((weights, kept), out)| {
+            let matmuls = weights[at.clone()].iter().zip(&mut tables[at]).zip(outs);
+            let matmuls = matmuls.map(|((weights, kept), out)| {
                 let nb = [4, 4 * K, 4 * K * 32, 4 * K * 32];
                 let shape = Shape {
                     m: M,
@@ -345,7 +345,7 @@ fn products_of_a_list_share_their_activations() {
                     errors: None,
                 }
             });
-            run(&mut products.collect::<Vec<_>>()).unwrap();
+            run(&mut matmuls.collect::<Vec<_>>()).unwrap();
             let after = OPENED.engine.counters();
             after.bytes_to_device - before.bytes_to_device
         };
@@ -379,9 +379,9 @@ fn a_bad_activation_row_gives_nan_and_leaves_the_others() {
         activations[40] = bad;
         for precision in [ComputeType::Fp16, ComputeType::Int8Hadamard] {
             let mut out = [0.0; 6];
-            let mut product = q8_0(&weights, &activations, &mut out);
-            product.offload.precision = precision;
-            run_one(product).unwrap();
+            let mut matmul = q8_0(&weights, &activations, &mut out);
+            matmul.offload.precision = precision;
+            run_one(matmul).unwrap();
             let expected = reference(SQUARE, halved_weight, activation);
             assert_close(&out[..3], &expected[..3]);
             assert!(out[3..].iter().all(|value| value.is_nan()), "{precision:?}");
@@ -390,7 +390,7 @@ fn a_bad_activation_row_gives_nan_and_leaves_the_others() {
 }
 
 #[test]
-fn damaged_weights_are_an_error_that_names_their_product() {
+fn damaged_weights_are_an_error_that_names_their_matmul() {
     let (good, mut bad) = (q8_0_weights(), q8_0_weights());
     bad[34..36].copy_from_slice(&f16::NAN.to_le_bytes());
     let activations = [1.0; 64];

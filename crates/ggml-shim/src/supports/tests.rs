@@ -26,7 +26,7 @@ pub(crate) fn packed(type_id: u32, ne: [i64; 4]) -> TensorDescriptor {
 }
 
 /// A matmul that is offloaded, `m` x `k` times `k` x `n`.
-pub(crate) fn product(weights: u32, m: i64, n: i64, k: i64) -> MulMatQuery {
+pub(crate) fn matmul(weights: u32, m: i64, n: i64, k: i64) -> MulMatQuery {
     MulMatQuery {
         weights: packed(weights, [k, n, 1, 1]),
         origin: WeightOrigin::Stored,
@@ -55,7 +55,7 @@ fn each_kind_of_weights_is_offloaded_in_its_precision() {
         (BF16, ComputeType::Fp16),
         (Q8_0, ComputeType::Int8Hadamard),
     ] {
-        let offload = decide(&product(weights, 64, 96, 128), &policy(MIN_M)).unwrap();
+        let offload = decide(&matmul(weights, 64, 96, 128), &policy(MIN_M)).unwrap();
         assert_eq!(offload.precision, precision);
         assert_eq!(
             offload.shape,
@@ -72,14 +72,14 @@ fn each_kind_of_weights_is_offloaded_in_its_precision() {
 
 #[test]
 fn the_question_before_allocation_gets_the_same_answer() {
-    let mut asked = product(type_id::F16, 512, 64, 64);
+    let mut asked = matmul(type_id::F16, 512, 64, 64);
     asked.place = WeightLocation::Unallocated;
     assert!(decide(&asked, &policy(MIN_M)).is_ok());
 }
 
 #[test]
 fn broadcast_matrices_share_their_weights() {
-    let mut asked = product(type_id::F16, 8, 96, 128);
+    let mut asked = matmul(type_id::F16, 8, 96, 128);
     asked.weights = packed(type_id::F16, [128, 96, 3, 2]);
     asked.activations = packed(type_id::F32, [128, 8, 6, 4]);
     asked.output = packed(type_id::F32, [96, 8, 6, 4]);
@@ -92,7 +92,7 @@ fn broadcast_matrices_share_their_weights() {
 
 #[test]
 fn strided_rows_are_read_where_they_lie() {
-    let mut asked = product(type_id::F16, 64, 96, 128);
+    let mut asked = matmul(type_id::F16, 64, 96, 128);
     asked.weights.nb[1] += 64;
     asked.activations.nb[1] += 8;
     assert!(decide(&asked, &policy(MIN_M)).is_ok());
@@ -156,12 +156,12 @@ fn each_reason_to_decline() {
             DeclineReason::Shape,
         ),
         (
-            |p| *p = product(type_id::F16, 31, 96, 128),
+            |p| *p = matmul(type_id::F16, 31, 96, 128),
             DeclineReason::SmallBatch,
         ),
     ];
     for (index, (change, reason)) in table.iter().enumerate() {
-        let mut asked = product(type_id::F16, 64, 96, 128);
+        let mut asked = matmul(type_id::F16, 64, 96, 128);
         assert!(decide(&asked, &policy(MIN_M)).is_ok());
         change(&mut asked);
         assert_eq!(decide(&asked, &policy(MIN_M)), Err(*reason), "line {index}");
@@ -171,22 +171,22 @@ fn each_reason_to_decline() {
 #[test]
 fn int8_wants_some_outputs_and_whole_blocks() {
     assert_eq!(
-        decide(&product(Q8_0, 1, 1, 256), &policy(1)),
+        decide(&matmul(Q8_0, 1, 1, 256), &policy(1)),
         Err(DeclineReason::FewOutputs)
     );
-    assert!(decide(&product(Q8_0, 1, 16, 256), &policy(1)).is_ok());
-    assert!(decide(&product(type_id::F16, 1, 1, 256), &policy(1)).is_ok());
+    assert!(decide(&matmul(Q8_0, 1, 16, 256), &policy(1)).is_ok());
+    assert!(decide(&matmul(type_id::F16, 1, 1, 256), &policy(1)).is_ok());
     assert_eq!(
-        decide(&product(Q8_0, 64, 64, 48), &policy(1)),
+        decide(&matmul(Q8_0, 64, 64, 48), &policy(1)),
         Err(DeclineReason::NotContiguous)
     );
     let mut int8 = policy(1);
     int8.choice = PrecisionChoice::Always(ComputeType::Int8Hadamard);
     // The largest K in whole blocks.
     let deepest = i64::try_from(INT8_K_MAX / 32 * 32).unwrap();
-    assert!(decide(&product(Q8_0, 64, 64, deepest), &int8).is_ok());
+    assert!(decide(&matmul(Q8_0, 64, 64, deepest), &int8).is_ok());
     assert_eq!(
-        decide(&product(Q8_0, 64, 64, deepest + 32), &int8),
+        decide(&matmul(Q8_0, 64, 64, deepest + 32), &int8),
         Err(DeclineReason::TooDeep)
     );
 }
@@ -195,7 +195,7 @@ fn int8_wants_some_outputs_and_whole_blocks() {
 /// heads as rows.
 #[test]
 fn inputs_of_a_graph_are_no_weights() {
-    let mut asked = product(type_id::F32, 2048, 64, 64);
+    let mut asked = matmul(type_id::F32, 2048, 64, 64);
     asked.origin = WeightOrigin::Input;
     asked.place = WeightLocation::Unallocated;
     assert_eq!(decide(&asked, &policy(4)), Err(DeclineReason::Input));
@@ -209,19 +209,19 @@ fn scores(rows: i64, keys: i64, head: i64, [heads, kv_heads]: [i64; 2]) -> MulMa
         place: WeightLocation::Elsewhere,
         activations: packed(type_id::F32, [head, rows, heads, 1]),
         output: packed(type_id::F32, [keys, rows, heads, 1]),
-        ..product(type_id::F16, 1, 1, head)
+        ..matmul(type_id::F16, 1, 1, head)
     }
 }
 
 /// Each line: a change of a matmul of attention that gains, and the reason why it is declined.
 #[test]
-fn products_of_attention_are_offloaded_where_they_pay_and_else_declined_by_name() {
+fn matmuls_of_attention_are_offloaded_where_they_pay_and_else_declined_by_name() {
     type Change = fn(&mut MulMatQuery, &mut OffloadRules);
     let table: &[(Change, DeclineReason)] = &[
         // Few scores for each job.
         (
             |p, _| *p = scores(128, 512, 64, [12, 12]),
-            DeclineReason::AttentionProducts,
+            DeclineReason::AttentionMatmuls,
         ),
         (
             |p, _| *p = scores(1, 2048, 256, [4, 1]),
@@ -238,11 +238,11 @@ fn products_of_attention_are_offloaded_where_they_pay_and_else_declined_by_name(
         ),
         (
             |_, rules| rules.choice = PrecisionChoice::Always(ComputeType::Int8Hadamard),
-            DeclineReason::AttentionProducts,
+            DeclineReason::AttentionMatmuls,
         ),
         (
             |_, rules| rules.attention = AttentionChoice::From(513),
-            DeclineReason::AttentionProducts,
+            DeclineReason::AttentionMatmuls,
         ),
     ];
     for (index, (change, reason)) in table.iter().enumerate() {
@@ -257,7 +257,7 @@ fn products_of_attention_are_offloaded_where_they_pay_and_else_declined_by_name(
 
 #[test]
 fn heads_of_a_token_are_one_row() {
-    let mut asked = product(type_id::F16, 64, 96, 128);
+    let mut asked = matmul(type_id::F16, 64, 96, 128);
     for (tokens, expected) in [
         (MIN_M - 1, Err(DeclineReason::SmallBatch)),
         (MIN_M, Ok(64)),
@@ -271,8 +271,8 @@ fn heads_of_a_token_are_one_row() {
 
 #[test]
 fn weights_with_which_the_npu_loses_are_declined_and_not_stored() {
-    let small = product(type_id::F32, 2048, 64, 64);
-    let large = product(type_id::F32, 2048, 1024, 1024);
+    let small = matmul(type_id::F32, 2048, 64, 64);
+    let large = matmul(type_id::F32, 2048, 1024, 1024);
     let mut auto = policy(1);
     auto.min_rows = None;
     for rules in [&auto, &policy(1)] {
@@ -286,7 +286,7 @@ fn weights_with_which_the_npu_loses_are_declined_and_not_stored() {
 
 #[test]
 fn what_is_worth_nothing_is_still_computable() {
-    assert!(computable(&product(Q8_0, 1, 1, 32), &policy(1)).is_ok());
+    assert!(computable(&matmul(Q8_0, 1, 1, 32), &policy(1)).is_ok());
 }
 
 /// A matmul with 8 experts, of which each of `tokens` tokens uses 2.
@@ -296,7 +296,7 @@ pub(crate) fn by_expert(weights: u32, tokens: i64, given: i64, n: i64, k: i64) -
         activations: packed(type_id::F32, [k, given, tokens, 1]),
         ids: Some(packed(type_id::I32, [2, tokens, 1, 1])),
         output: packed(type_id::F32, [n, 2, tokens, 1]),
-        ..product(weights, 1, 1, k)
+        ..matmul(weights, 1, 1, k)
     }
 }
 

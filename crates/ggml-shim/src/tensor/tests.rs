@@ -71,7 +71,7 @@ pub(crate) fn tensor(type_id: u32, ne: [i64; 4]) -> Tensor {
 }
 
 /// Classifies `weights` times 64 rows of F32 activations.
-fn classify_product(weights: &mut Tensor) -> MulMatQuery {
+fn classify_matmul(weights: &mut Tensor) -> MulMatQuery {
     let (k, n) = (weights.ne[0], weights.ne[1]);
     let mut activations = tensor(type_id::F32, [k, 64, 1, 1]);
     activations.op = ADD;
@@ -80,13 +80,13 @@ fn classify_product(weights: &mut Tensor) -> MulMatQuery {
     output.src[0] = weights;
     output.src[1] = &raw mut activations;
     match classify(host_tensor(&fake_host(), &output)) {
-        GraphNode::MulMat(product) => product,
+        GraphNode::MulMat(matmul) => matmul,
         other => panic!("{other:?}"),
     }
 }
 
 fn decide(weights: &mut Tensor) -> Result<ComputeType, DeclineReason> {
-    supports::decide(&classify_product(weights), &supports::tests::policy(32))
+    supports::decide(&classify_matmul(weights), &supports::tests::policy(32))
         .map(|offload| offload.precision)
 }
 
@@ -97,7 +97,7 @@ fn place_of(buffer_type: *mut BufferType, usage: c_int, size: usize) -> WeightLo
     let mut buffer = buffer(buffer_type, usage, size);
     let mut weights = tensor(Q8_0, SHAPE);
     weights.buffer = (&raw mut buffer).cast();
-    classify_product(&mut weights).place
+    classify_matmul(&mut weights).place
 }
 
 #[test]
@@ -195,7 +195,7 @@ fn views_of_a_kv_cache_are_no_weights() {
     let mut keys = tensor(type_id::F16, SHAPE);
     keys.op = VIEW;
     keys.view_src = &raw mut cache;
-    assert_eq!(classify_product(&mut keys).origin, WeightOrigin::Cache);
+    assert_eq!(classify_matmul(&mut keys).origin, WeightOrigin::Cache);
     assert_eq!(decide(&mut keys), Ok(ComputeType::Fp16));
     // Other tensors there are not weights either.
     let mut scratch = tensor(type_id::F16, SHAPE);
@@ -205,7 +205,7 @@ fn views_of_a_kv_cache_are_no_weights() {
     let mut weights = self::buffer(plain_type(), usage::WEIGHTS, 1 << 20);
     cache.buffer = (&raw mut weights).cast();
     keys.view_src = &raw mut cache;
-    assert_eq!(classify_product(&mut keys).origin, WeightOrigin::Stored);
+    assert_eq!(classify_matmul(&mut keys).origin, WeightOrigin::Stored);
 }
 
 #[test]
@@ -243,9 +243,9 @@ fn with_array<T>(places: [usize; 3], body: impl FnOnce(&mut MulMat<'_>) -> T) ->
     let mut weights = tensor(type_id::F16, [64, 4, 1, 1]);
     let mut activations = tensor(type_id::F32, [64, 2, 1, 1]);
     let mut output = tensor(type_id::F32, [4, 2, 1, 1]);
-    let mut product = supports::tests::product(type_id::F16, 2, 4, 64);
-    product.place = WeightLocation::Unallocated;
-    let offload = supports::computable(&product, &supports::tests::policy(1)).unwrap();
+    let mut matmul = supports::tests::matmul(type_id::F16, 2, 4, 64);
+    matmul.place = WeightLocation::Unallocated;
+    let offload = supports::computable(&matmul, &supports::tests::policy(1)).unwrap();
     let base = array.as_mut_ptr();
     for (tensor, place) in [&mut weights, &mut activations, &mut output]
         .into_iter()
@@ -260,21 +260,21 @@ fn with_array<T>(places: [usize; 3], body: impl FnOnce(&mut MulMat<'_>) -> T) ->
     let footprint = Footprint::of(output)?;
     // SAFETY: the array lives until the end of this function, each tensor lies within the array,
     // and nobody else accesses it.
-    let product = unsafe { product_data(output, offload, &footprint, None) };
-    product.map(|mut product| body(&mut product))
+    let matmul = unsafe { matmul_data(output, offload, &footprint, None) };
+    matmul.map(|mut matmul| body(&mut matmul))
 }
 
 #[test]
 fn data_is_seen_where_it_lies() {
-    let sizes = with_array([0, 128, 256], |product| {
-        let NodeOutput::InPlace(out) = &mut product.out else {
+    let sizes = with_array([0, 128, 256], |matmul| {
+        let NodeOutput::InPlace(out) = &mut matmul.out else {
             panic!("set aside");
         };
         out.fill(2.0);
         let out = out.len();
         (
-            product.weights.bytes.len(),
-            product.activations.bytes.len(),
+            matmul.weights.bytes.len(),
+            matmul.activations.bytes.len(),
             out,
         )
     });
@@ -292,19 +292,19 @@ fn an_output_over_an_operand_is_refused() {
 /// Query and key of a layer are biased, normed by head and rotated before the value's matmul. Sums
 /// of two matmuls, and norms of whole rows, come after the last matmul of a layer.
 #[test]
-fn operations_on_a_products_rows_are_told_from_others() {
+fn operations_on_a_matmuls_rows_are_told_from_others() {
     const ROPE: u32 = 50;
     const RMS_NORM: u32 = 24;
     let host = fake_host();
     let mut weights = tensor(type_id::F16, SHAPE);
     let mut activations = tensor(type_id::F32, [64, 32, 1, 1]);
     activations.op = ADD;
-    let mut product = tensor(type_id::F32, [96, 32, 1, 1]);
-    product.op = MUL_MAT;
-    product.src[..2].copy_from_slice(&[&raw mut weights, &raw mut activations]);
+    let mut matmul = tensor(type_id::F32, [96, 32, 1, 1]);
+    matmul.op = MUL_MAT;
+    matmul.src[..2].copy_from_slice(&[&raw mut weights, &raw mut activations]);
     let is_row_op = |operation: &Tensor| {
         let node = classify(host_tensor(&host, operation));
-        matches!(node, GraphNode::RowOp { product, .. } if product.output.ne == [96, 32, 1, 1])
+        matches!(node, GraphNode::RowOp { matmul, .. } if matmul.output.ne == [96, 32, 1, 1])
     };
     let operation = |op: u32, ne: [i64; 4], operands: &[&mut Tensor]| {
         let mut result = tensor(type_id::F32, ne);
@@ -316,7 +316,7 @@ fn operations_on_a_products_rows_are_told_from_others() {
     };
     let (whole, heads) = ([96, 32, 1, 1], [24, 4, 32, 1]);
     let mut bias = tensor(type_id::F32, [96, 1, 1, 1]);
-    let mut biased = operation(ADD, whole, &[&mut product, &mut bias]);
+    let mut biased = operation(ADD, whole, &[&mut matmul, &mut bias]);
     assert!(is_row_op(&biased));
     let mut split = operation(VIEW, heads, &[&mut biased]);
     let mut normed = operation(RMS_NORM, heads, &[&mut split]);
@@ -324,11 +324,11 @@ fn operations_on_a_products_rows_are_told_from_others() {
     let mut positions = tensor(type_id::I32, [32, 1, 1, 1]);
     let mut rotated = operation(ROPE, heads, &[&mut normed, &mut positions]);
     assert!(is_row_op(&rotated));
-    assert!(!is_row_op(&operation(RMS_NORM, whole, &[&mut product])));
+    assert!(!is_row_op(&operation(RMS_NORM, whole, &[&mut matmul])));
     assert!(!is_row_op(&operation(
         ADD,
         whole,
-        &[&mut product, &mut activations]
+        &[&mut matmul, &mut activations]
     )));
     assert!(!is_row_op(&operation(
         ROPE,
@@ -348,17 +348,17 @@ fn operations_on_a_products_rows_are_told_from_others() {
 
 /// The order matters only if one matmul writes what the other reads or writes.
 #[test]
-fn products_depend_on_each_other_by_what_they_write() {
-    let product = |reads: [Range<usize>; 2], writes: Range<usize>| {
+fn matmuls_depend_on_each_other_by_what_they_write() {
+    let matmul = |reads: [Range<usize>; 2], writes: Range<usize>| {
         let [weights, activations] = reads;
         Footprint {
             reads: vec![weights, activations],
             writes,
         }
     };
-    let first = product([0..100, 200..300], 400..500);
+    let first = matmul([0..100, 200..300], 400..500);
     let follows = |reads, writes| {
-        let second = product(reads, writes);
+        let second = matmul(reads, writes);
         (second.needs(&first), second.overwrites(&first))
     };
     // With the same activations, and with the same weights.

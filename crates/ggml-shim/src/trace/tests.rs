@@ -46,21 +46,21 @@ fn a_trace_is_json_at_any_time() {
     let now = Instant::now();
     for number in 1..=3 {
         let args = json!({ "number": number });
-        trace.slice("product", "a \"name\"\n", (now, Instant::now()), args);
+        trace.slice("matmul", "a \"name\"\n", (now, Instant::now()), args);
         trace.flush();
         // As after a crash.
         let events = scratch.events();
-        let products = of(&events, "product");
-        assert_eq!(products.len(), number);
-        assert_eq!(products[number - 1]["name"], "a \"name\"\n");
-        assert_eq!(products[number - 1]["args"]["number"], number);
+        let matmuls = of(&events, "matmul");
+        assert_eq!(matmuls.len(), number);
+        assert_eq!(matmuls[number - 1]["name"], "a \"name\"\n");
+        assert_eq!(matmuls[number - 1]["args"]["number"], number);
     }
     trace.finish(|| vec![ChromeEvent::process_name(1, "last")]);
     assert!(!trace.is_open());
-    trace.slice("product", "too late", (now, now), json!({}));
+    trace.slice("matmul", "too late", (now, now), json!({}));
     trace.flush();
     let events = scratch.events();
-    assert_eq!(of(&events, "product").len(), 3);
+    assert_eq!(of(&events, "matmul").len(), 3);
     assert_eq!(events.last().unwrap()["args"]["name"], "last");
 }
 
@@ -88,16 +88,16 @@ fn threads_have_a_track_each_and_lose_nothing() {
             scope.spawn(|| {
                 for _ in 0..50 {
                     let from = Instant::now();
-                    trace.slice("product", "p", (from, Instant::now()), json!({}));
+                    trace.slice("matmul", "p", (from, Instant::now()), json!({}));
                 }
                 trace.flush();
             });
         }
     });
     let events = scratch.events();
-    let products = of(&events, "product");
-    assert_eq!(products.len(), 200);
-    let tracks: HashSet<_> = products.iter().map(|e| e["tid"].as_u64()).collect();
+    let matmuls = of(&events, "matmul");
+    assert_eq!(matmuls.len(), 200);
+    let tracks: HashSet<_> = matmuls.iter().map(|e| e["tid"].as_u64()).collect();
     assert_eq!(tracks.len(), 4);
     let names = events.iter().filter(|e| e["name"] == "thread_name");
     assert_eq!(names.count(), 4);
@@ -122,7 +122,7 @@ fn what_cannot_be_written_is_said_once_and_nothing_breaks() {
     }
     let now = Instant::now();
     for _ in 0..2 {
-        trace.slice("product", "p", (now, now), json!({}));
+        trace.slice("matmul", "p", (now, now), json!({}));
         trace.flush();
     }
     assert!(!trace.is_open());
@@ -135,7 +135,7 @@ fn a_file_has_one_writer_at_a_time() {
     let scratch = Scratch::new("busy");
     let first = begin(&scratch);
     let now = Instant::now();
-    first.slice("product", "p", (now, now), json!({}));
+    first.slice("matmul", "p", (now, now), json!({}));
     first.flush();
     let error = create(&scratch.0).unwrap_err();
     assert_eq!(error.kind(), io::ErrorKind::ResourceBusy);
@@ -144,11 +144,11 @@ fn a_file_has_one_writer_at_a_time() {
         line.contains("another process") && line.contains("%p"),
         "{line}"
     );
-    assert_eq!(of(&scratch.events(), "product").len(), 1);
+    assert_eq!(of(&scratch.events(), "matmul").len(), 1);
     // The next trace replaces it.
     first.finish(Vec::new);
     let _second = begin(&scratch);
-    assert_eq!(of(&scratch.events(), "product").len(), 0);
+    assert_eq!(of(&scratch.events(), "matmul").len(), 0);
 }
 
 #[test]

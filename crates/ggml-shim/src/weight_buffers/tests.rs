@@ -128,7 +128,7 @@ fn what_a_graph_writes_is_left_to_the_cpu_and_its_neighbours_are_not() {
     assert!(entry.leave_written(&second));
     assert!(!entry.leave_written(&second));
     assert_eq!(b.refusal(), Some(LeftOnCpu::Written));
-    assert!(a.is_yes() && c.is_yes());
+    assert!(a.is_accepted() && c.is_accepted());
     // That holds for later decisions too.
     let extent = |index: usize| buffer.addr() + index * BYTES..buffer.addr() + (index + 1) * BYTES;
     assert_eq!(

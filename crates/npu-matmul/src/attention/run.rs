@@ -113,7 +113,7 @@ impl Run<'_, '_> {
         done?;
         for call in &self.calls {
             self.engine.count(&Counters {
-                products: 1,
+                matmuls: 1,
                 macs: macs(call),
                 ..Counters::default()
             });

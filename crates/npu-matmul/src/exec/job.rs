@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use rknpu_regcmd::{Binding, Iova, LinkedProgram};
 use rocket_uapi::{Bo, Deadline, FinishedJob, FrozenBo, Job, PendingJob};
 
-use super::product::{MatrixId, Product};
+use super::matmul::{Matmul, MatrixId};
 use crate::counters::Counters;
 use crate::emit;
 use crate::engine::Engine;
@@ -49,7 +49,7 @@ pub(super) struct InputIndex {
 #[derive(Clone, Copy)]
 pub(super) struct PlannedJob {
     /// Index of the matmul.
-    pub(super) product: usize,
+    pub(super) matmul: usize,
     pub(super) at: JobIndex,
     /// The activations that the job reads.
     pub(super) input: InputIndex,
@@ -64,8 +64,8 @@ impl Inputs {
     }
 
     /// The activations that `job` reads, and whether it is their first reader.
-    pub(super) fn of(&mut self, product: &Product<'_>, job: &JobPlan) -> (InputIndex, bool) {
-        let matrix_id = product.matrix_id();
+    pub(super) fn of(&mut self, matmul: &Matmul<'_>, job: &JobPlan) -> (InputIndex, bool) {
+        let matrix_id = matmul.matrix_id();
         let inputs = &mut self.0[job.device];
         let same = |input: &Input| input.matrix_id == matrix_id && input.band == job.band;
         let found = inputs.iter().position(same);
@@ -158,7 +158,7 @@ impl OnDevice<'_> {
     /// The activations that `job` reads: packed now, or for an earlier job.
     pub(super) fn packed(
         self,
-        product: &Product<'_>,
+        matmul: &Matmul<'_>,
         job: &JobPlan,
         input: &mut Input,
     ) -> Result<FrozenBo, Error> {
@@ -170,7 +170,7 @@ impl OnDevice<'_> {
         let mut bo = buffers.take_operand(bytes).map_err(self.failed())?;
         let mut memory = bo.write(Deadline::FOREVER).map_err(self.failed())?;
         let from = Instant::now();
-        product.pack(self.engine.clock(), &job.band, &mut memory);
+        matmul.pack(self.engine.clock(), &job.band, &mut memory);
         self.done(Activity::Pack { bytes }, from);
         memory.finish().map_err(self.failed())?;
         self.engine.count(&Counters {
@@ -182,14 +182,14 @@ impl OnDevice<'_> {
         Ok(bo)
     }
 
-    /// Builds a job of `product` that reads `a`.
+    /// Builds a job of `matmul` that reads `a`.
     pub(super) fn build(
         self,
-        product: &Product<'_>,
+        matmul: &Matmul<'_>,
         at: JobIndex,
         a: &FrozenBo,
     ) -> Result<Job, Error> {
-        let (weights, prepared) = (product.weights, &product.prepared);
+        let (weights, prepared) = (matmul.weights, &matmul.prepared);
         let job = prepared.job(at);
         let buffers = self.engine.buffers(self.device);
         let c = buffers.take(job.output_bytes).map_err(self.failed())?;
@@ -287,7 +287,7 @@ impl OnDevice<'_> {
     /// Compares first tasks of their kind with the CPU's results, if the engine checks them.
     pub(super) fn check(
         self,
-        product: &Product<'_>,
+        matmul: &Matmul<'_>,
         job: &JobPlan,
         a: Option<&FrozenBo>,
         results: &[Bo],
@@ -295,11 +295,11 @@ impl OnDevice<'_> {
         let (Some(a), Some(c)) = (a, results.first()) else {
             return Ok(());
         };
-        let is_checked = &product.prepared.is_checked;
+        let is_checked = &matmul.prepared.is_checked;
         if self.engine.first_runs().is_none() || is_checked.load(Ordering::Relaxed) {
             return Ok(());
         }
-        let block = product.weights.block(job.block);
+        let block = matmul.weights.block(job.block);
         self.check_tasks(job, a, (&block.buffer(), block.range()), c)
     }
 
@@ -342,14 +342,14 @@ impl OnDevice<'_> {
     /// Collects the results of a job that has ended.
     pub(super) fn collect(
         self,
-        product: &mut Product<'_>,
+        matmul: &mut Matmul<'_>,
         job: &JobPlan,
         results: &[Bo],
     ) -> Result<(), Error> {
         for c in results {
             let memory = c.read(Deadline::FOREVER).map_err(self.failed())?;
             let from = Instant::now();
-            product.unpack(self.engine.clock(), job, &memory);
+            matmul.unpack(self.engine.clock(), job, &memory);
             let bytes = job.output_bytes;
             self.done(Activity::Unpack { bytes }, from);
         }

@@ -10,13 +10,13 @@
 //!
 //! Waves are started as long as there is room, before the first is finished. So the NPU computes
 //! while the CPU packs the next wave or unpacks the previous one. `wave` runs waves, `job` runs one
-//! job, and `product` converts between matrices and buffers.
+//! job, and `matmul` converts between matrices and buffers.
 
 mod job;
-mod product;
+mod matmul;
 mod run;
 mod wave;
 
 pub(crate) use job::{OnDevice, link};
-pub(crate) use product::{Epilogue, Operand, Product};
-pub(crate) use run::ProductRun;
+pub(crate) use matmul::{Epilogue, Matmul, Operand};
+pub(crate) use run::MatmulRun;

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
 
 use super::job::{Inputs, PlannedJob};
-use super::product::Product;
+use super::matmul::Matmul;
 use super::wave::Wave;
 use crate::engine::Engine;
 use crate::error::GemmCallError;
@@ -13,9 +13,9 @@ use crate::plan::{WaveBuilder, WaveSize};
 use crate::prepared::JobIndex;
 
 /// Matmuls in progress. Dropping it waits for the submitted jobs.
-pub(crate) struct ProductRun<'a> {
+pub(crate) struct MatmulRun<'a> {
     engine: &'a Engine,
-    products: Vec<Product<'a>>,
+    matmuls: Vec<Matmul<'a>>,
     /// Waves not submitted yet, with their sizes.
     waiting: VecDeque<(Vec<PlannedJob>, WaveSize)>,
     running: VecDeque<Wave>,
@@ -25,25 +25,25 @@ pub(crate) struct ProductRun<'a> {
     token: u64,
 }
 
-impl<'a> ProductRun<'a> {
-    pub(crate) fn new(engine: &'a Engine, products: Vec<Product<'a>>) -> Self {
+impl<'a> MatmulRun<'a> {
+    pub(crate) fn new(engine: &'a Engine, matmuls: Vec<Matmul<'a>>) -> Self {
         let token = engine.watched().token();
         let limits = engine.limits();
         let mut inputs = Inputs::new(engine.device_count());
         let mut waiting = VecDeque::new();
         let (mut builder, mut wave) = (WaveBuilder::default(), Vec::new());
-        for (index, product) in products.iter().enumerate() {
-            engine.watched().planned(token, &product.prepared.plan);
-            for (step, of_step) in product.prepared.steps.iter().enumerate() {
+        for (index, matmul) in matmuls.iter().enumerate() {
+            engine.watched().planned(token, &matmul.prepared.plan);
+            for (step, of_step) in matmul.prepared.steps.iter().enumerate() {
                 let jobs = of_step.jobs.iter();
-                let of_jobs: Vec<_> = jobs.map(|job| inputs.of(product, job)).collect();
+                let of_jobs: Vec<_> = jobs.map(|job| inputs.of(matmul, job)).collect();
                 let packs: Vec<_> = of_jobs.iter().map(|(_, is_new)| *is_new).collect();
                 if let Some(size) = builder.push(of_step, &packs, &limits) {
                     waiting.push_back((std::mem::take(&mut wave), size));
                 }
                 let jobs = of_jobs.into_iter().enumerate();
                 wave.extend(jobs.map(|(job, (input, _))| PlannedJob {
-                    product: index,
+                    matmul: index,
                     at: JobIndex { step, job },
                     input,
                 }));
@@ -54,7 +54,7 @@ impl<'a> ProductRun<'a> {
         }
         Self {
             engine,
-            products,
+            matmuls,
             waiting,
             running: VecDeque::new(),
             inputs,
@@ -75,12 +75,12 @@ impl<'a> ProductRun<'a> {
                 break;
             };
             let needed = oldest.inputs();
-            oldest.finish(self.engine, &mut self.products, &self.inputs)?;
+            oldest.finish(self.engine, &mut self.matmuls, &self.inputs)?;
             self.inputs.release(self.engine, &needed);
         }
-        for product in &self.products {
-            self.engine.count(&product.counters());
-            product.prepared.is_checked.store(true, Ordering::Relaxed);
+        for matmul in &self.matmuls {
+            self.engine.count(&matmul.counters());
+            matmul.prepared.is_checked.store(true, Ordering::Relaxed);
         }
         Ok(())
     }
@@ -99,15 +99,15 @@ impl<'a> ProductRun<'a> {
             let Some((jobs, size)) = self.waiting.pop_front() else {
                 break;
             };
-            let (products, inputs) = (&self.products, &mut self.inputs);
-            let wave = Wave::start(self.engine, self.token, products, &jobs, size, inputs)?;
+            let (matmuls, inputs) = (&self.matmuls, &mut self.inputs);
+            let wave = Wave::start(self.engine, self.token, matmuls, &jobs, size, inputs)?;
             self.running.push_back(wave);
         }
         Ok(())
     }
 }
 
-impl Drop for ProductRun<'_> {
+impl Drop for MatmulRun<'_> {
     fn drop(&mut self) {
         for wave in self.running.drain(..) {
             wave.drain(self.engine);

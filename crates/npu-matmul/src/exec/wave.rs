@@ -8,7 +8,7 @@ use rayon::prelude::*;
 use rocket_uapi::{Job, PendingJob};
 
 use super::job::{Input, InputIndex, Inputs, OnDevice, PlannedJob};
-use super::product::Product;
+use super::matmul::Matmul;
 use crate::engine::Engine;
 use crate::error::{Error, GemmCallError};
 use crate::observe::Activity;
@@ -38,7 +38,7 @@ impl Wave {
     pub(super) fn start(
         engine: &Engine,
         token: u64,
-        products: &[Product<'_>],
+        matmuls: &[Matmul<'_>],
         jobs: &[PlannedJob],
         size: WaveSize,
         inputs: &mut Inputs,
@@ -58,7 +58,7 @@ impl Wave {
                     device,
                     token,
                 };
-                start_on(on, products, &jobs, inputs)
+                start_on(on, matmuls, &jobs, inputs)
             })
             .collect();
         let mut wave = Self {
@@ -74,7 +74,7 @@ impl Wave {
             }
         }
         wave.jobs
-            .sort_by_key(|job| (job.planned.product, job.planned.at));
+            .sort_by_key(|job| (job.planned.matmul, job.planned.at));
         match failure {
             None => Ok(wave),
             Some(error) => {
@@ -94,17 +94,17 @@ impl Wave {
     pub(super) fn finish(
         mut self,
         engine: &Engine,
-        products: &mut [Product<'_>],
+        matmuls: &mut [Matmul<'_>],
         inputs: &Inputs,
     ) -> Result<(), GemmCallError> {
-        let step_of = |job: &RunningJob| (job.planned.product, job.planned.at.step);
+        let step_of = |job: &RunningJob| (job.planned.matmul, job.planned.at.step);
         while let Some(first) = self.jobs.first() {
             let of_step = step_of(first);
             let same = self.jobs.iter().take_while(|job| step_of(job) == of_step);
             let later = self.jobs.split_off(same.count());
             let jobs = std::mem::replace(&mut self.jobs, later);
-            let product = &mut products[of_step.0];
-            let finished = finish_step(engine, self.token, product, jobs, inputs);
+            let matmul = &mut matmuls[of_step.0];
+            let finished = finish_step(engine, self.token, matmul, jobs, inputs);
             if let Err(error) = finished.map_err(GemmCallError::of(of_step.0)) {
                 self.drain(engine);
                 return Err(error);
@@ -135,11 +135,11 @@ impl Wave {
 fn finish_step(
     engine: &Engine,
     token: u64,
-    product: &mut Product<'_>,
+    matmul: &mut Matmul<'_>,
     jobs: Vec<RunningJob>,
     inputs: &Inputs,
 ) -> Result<(), Error> {
-    let prepared = Arc::clone(&product.prepared);
+    let prepared = Arc::clone(&matmul.prepared);
     let ended: Vec<_> = {
         let _waiting = engine.clock().waiting();
         let end_of = |job: RunningJob| {
@@ -159,8 +159,8 @@ fn finish_step(
             let tasks = plan.tasks.len();
             on.done(Activity::Job { tasks }, submitted);
             let collected = if result.is_ok() {
-                on.check(product, plan, inputs.bo(planned.input), &done.writes)
-                    .and_then(|()| on.collect(product, plan, &done.writes))
+                on.check(matmul, plan, inputs.bo(planned.input), &done.writes)
+                    .and_then(|()| on.collect(matmul, plan, &done.writes))
             } else {
                 Ok(())
             };
@@ -175,30 +175,30 @@ fn finish_step(
 /// Packs, builds and submits the jobs of one device.
 fn start_on(
     on: OnDevice<'_>,
-    products: &[Product<'_>],
+    matmuls: &[Matmul<'_>],
     planned: &[PlannedJob],
     inputs: &mut [Input],
 ) -> Result<Vec<RunningJob>, GemmCallError> {
     let mut jobs: Vec<Job> = Vec::with_capacity(planned.len());
     for job in planned {
-        let product = &products[job.product];
+        let matmul = &matmuls[job.matmul];
         let built = on
             .packed(
-                product,
-                product.prepared.job(job.at),
+                matmul,
+                matmul.prepared.job(job.at),
                 &mut inputs[job.input.index],
             )
-            .and_then(|a| on.build(product, job.at, &a));
+            .and_then(|a| on.build(matmul, job.at, &a));
         match built {
             Ok(job) => jobs.push(job),
             Err(error) => {
                 on.discard(jobs);
-                return Err(GemmCallError::of(job.product)(error));
+                return Err(GemmCallError::of(job.matmul)(error));
             }
         }
     }
     let at = Instant::now();
-    let first = planned.first().map_or(0, |job| job.product);
+    let first = planned.first().map_or(0, |job| job.matmul);
     let submitted = on.submit(jobs).map_err(GemmCallError::of(first))?;
     let submitted = submitted.into_iter().zip(planned);
     Ok(submitted

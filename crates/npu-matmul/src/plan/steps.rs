@@ -4,7 +4,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::product::Plan;
+use super::matmul::Plan;
 use super::step::{Band, JobPlan, Step};
 use super::tasks::TaskList;
 

@@ -190,7 +190,7 @@ fn weights(dtype: Dtype, n: usize, k: usize, devices: usize) -> WeightPlan {
 }
 
 #[test]
-fn small_products_are_one_task() {
+fn small_matmuls_are_one_task() {
     let w = weights(Dtype::Int8, 64, 64, 1);
     let plan = Plan::new(&w, 64, &PlanOptions::default()).unwrap();
     let steps: Vec<_> = plan.steps().collect();

@@ -62,9 +62,9 @@ pub(crate) fn reusing(options: PlanOptions) -> PlanOptions {
 pub(crate) type Operands<'a> = (&'a PackedWeights, usize, Activations<'a>, OutputRows<'a>);
 
 /// Runs matmuls of any kind at once.
-pub(crate) fn multiply_all(engine: &Engine, products: Vec<Operands<'_>>) -> Result<(), Error> {
+pub(crate) fn multiply_all(engine: &Engine, matmuls: Vec<Operands<'_>>) -> Result<(), Error> {
     let (mut gemms, mut operands) = (Vec::new(), Vec::new());
-    for (weights, m, a, c) in products {
+    for (weights, m, a, c) in matmuls {
         gemms.push(engine.prepare(weights, m, c.output())?);
         operands.push((a, c));
     }

@@ -69,9 +69,9 @@ impl Problem {
     /// Runs the same matmul three times at once, from the same activations.
     pub(crate) fn run_at_once(&self, engine: &Engine) -> Result<(), Error> {
         let mut results = vec![vec![0; M * N]; 3];
-        let products = results.iter_mut();
-        let products = products.map(|c| (&self.weights, M, (&self.a).into(), c.into()));
-        multiply_all(engine, products.collect())?;
+        let matmuls = results.iter_mut();
+        let matmuls = matmuls.map(|c| (&self.weights, M, (&self.a).into(), c.into()));
+        multiply_all(engine, matmuls.collect())?;
         assert!(results.iter().all(|c| *c == self.expected));
         Ok(())
     }

@@ -83,7 +83,7 @@ mod tests {
         ] {
             let (m, n) = (8, 128);
             let [a, b, c] = [0; 3].map(|offset| BufferId(0).at(offset));
-            let product = MatmulTask {
+            let matmul = MatmulTask {
                 ty,
                 m,
                 k: 64,
@@ -92,7 +92,7 @@ mod tests {
                 b,
                 c,
             };
-            let program = product.program(&ChipProfile::RK3588).unwrap();
+            let program = matmul.program(&ChipProfile::RK3588).unwrap();
             let task = tasks(program.words()).next().unwrap();
             let (mut regs, enable) = (task.regs, task.enable);
             regs.set(dpu::DstBaseAddr::OFFSET, 3 << 20);

@@ -47,7 +47,7 @@ impl View<'_> {
         if !alone.is_empty() {
             let (count, names) = (alone.len(), alone.join(", "));
             let message = format!("{count} used registers are not written: {names}");
-            self.report(&rules::LEFT_TO_CHANCE, &[], message);
+            self.report(&rules::UNWRITTEN_REGISTER, &[], message);
         }
     }
 

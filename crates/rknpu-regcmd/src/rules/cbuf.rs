@@ -89,16 +89,16 @@ rules! { pub,
     "T23-grains" ["E-grains"] [..GRAINS] Error Hang:
         "computing starts with fewer lines than a window has (inferred)",
         "use the input height + 1, at most 1023",
-        Conv |conv, _| Grains::of(conv).tell(|grains| grains.present < grains.lines);
+        Conv |conv, _| Grains::of(conv).describe(|grains| grains.present < grains.lines);
     "T23-few-grains" ["E-grains"] [..GRAINS] Warning Note:
         "fewer lines than kernel height + vertical stride were seen to corrupt some shapes (measured)",
         "use the input height + 1, at most 1023",
-        Conv |conv, _| Grains::of(conv).tell(Grains::few);
+        Conv |conv, _| Grains::of(conv).describe(Grains::few);
     "grains-below-manual" [] [..GRAINS] Note:
         "the manual's minimum is kernel height + vertical stride + 1 lines",
         "use one more",
         Conv |conv, _| {
-            Grains::of(conv).tell(|grains| {
+            Grains::of(conv).describe(|grains| {
                 let least = grains.lines + grains.stride;
                 grains.streams() && grains.present == least
             })
@@ -201,7 +201,7 @@ impl Grains {
         self.streams() && self.present >= self.lines && self.present < self.lines + self.stride
     }
 
-    fn tell(&self, broken: impl Fn(&Self) -> bool) -> Found {
+    fn describe(&self, broken: impl Fn(&Self) -> bool) -> Found {
         let Self {
             present,
             lines,

@@ -82,7 +82,7 @@ rules! { pub,
         Dpu |task| {
             let pair = task.pair()?;
             let none = pair.main.surface_notch == 0 || pair.element.surface_notch == 0;
-            (pair.several && none).then(|| pair.tell())
+            (pair.several && none).then(|| pair.describe())
         };
     "T42-surface-notch" ["E-ew-pitch-12"] [..PAIR] Error Garbage:
         "the notch skips more than a surface of a dense operand (measured for less than 12 rows)",
@@ -92,7 +92,7 @@ rules! { pub,
             let apart = i64::from(pair.element.base) - i64::from(pair.main.base);
             let dense = apart == pair.pixels as i64 * i64::from(ATOM_BYTES);
             let skips = pair.main.surface_notch > pair.pixels;
-            (pair.several && skips && dense).then(|| pair.tell())
+            (pair.several && skips && dense).then(|| pair.describe())
         };
     "T44-in-place" ["E-in-place"] [dpu::DstBaseAddr, dpu_rdma::SrcBaseAddr] Error Garbage:
         "a convolution adds to the cube that it writes: rubbish (measured); how it comes about is not known, and the model's sums are right",
@@ -126,7 +126,7 @@ struct Pair {
 }
 
 impl Pair {
-    fn tell(&self) -> alloc::string::String {
+    fn describe(&self) -> alloc::string::String {
         let notches = [self.main.surface_notch, self.element.surface_notch];
         format!(
             "notches {notches:?} with surfaces of {} pixels",

@@ -28,7 +28,7 @@ rules! { pub,
         "enable DPU_RDMA and set the operand's bit of BRDMA_CFG or NRDMA_CFG, or take it from the register",
         Dpu |task| {
             let [bs, bn] = Stage::of(task);
-            (bs.missing() || bn.missing()).then(|| bs.tell(&bn))
+            (bs.missing() || bn.missing()).then(|| bs.describe(&bn))
         };
     "T02-operand-not-used" ["E-operand-unread"] [..OPERAND] Error Hang:
         "ERDMA reads an operand that nothing takes (measured behind CORE)",
@@ -135,7 +135,7 @@ rules! { pub,
         Dpu |task| {
             let [bs, bn] = Stage::of(task);
             let unused = |stage: &Stage| stage.wanted == 0 && stage.read != 0;
-            (unused(&bs) || unused(&bn)).then(|| bs.tell(&bn))
+            (unused(&bs) || unused(&bn)).then(|| bs.describe(&bn))
         };
 }
 
@@ -251,7 +251,7 @@ impl Stage {
         self.wanted & !self.read != 0
     }
 
-    fn tell(&self, bn: &Self) -> alloc::string::String {
+    fn describe(&self, bn: &Self) -> alloc::string::String {
         let of = |stage: &Self| format!("operands {:#x} and reads {:#x}", stage.wanted, stage.read);
         format!("BS takes {}, BN {}", of(self), of(bn))
     }

@@ -39,7 +39,7 @@ rules! { pub(crate),
         "check base address, sizes and strides";
 
     // Registers that the program does not write.
-    LEFT_TO_CHANCE "register-left-alone" ["E-registers-persist"] [] Note:
+    UNWRITTEN_REGISTER "register-left-alone" ["E-registers-persist"] [] Note:
         "the task uses registers that it does not write; they are 0 after a reset, else what an earlier program of any process left",
         "write them";
     OPERAND_LEFT "operand-left-alone" ["E-stale-operand"] [] Warning:

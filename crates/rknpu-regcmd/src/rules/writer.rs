@@ -38,28 +38,28 @@ rules! { pub,
         Dpu |task| {
             let group = Group::of(task)?;
             let spread = task.conv?.depthwise || group.atoms < group.present();
-            group.tell(group.needed > GROUP_ATOMS_MAX && spread)
+            group.describe(group.needed > GROUP_ATOMS_MAX && spread)
         };
     "T33-size-e-small" ["E-size-e"] [..GROUP] Error NoWrite:
         "channels of each group are never written (measured)",
         "set all three SIZE_E to group channels x output bytes / 16 - 1",
         Dpu |task| {
             let group = Group::of(task)?;
-            group.tell(group.needed <= GROUP_ATOMS_MAX && group.atoms < group.present())
+            group.describe(group.needed <= GROUP_ATOMS_MAX && group.atoms < group.present())
         };
     "T37-size-e-large" ["E-int16-size-e"] [..GROUP] Error Garbage:
         "with more atoms than the group has only the first group is right (measured for int16)",
         "set all three SIZE_E to group channels x output bytes / 16 - 1",
         Dpu |task| {
             let group = Group::of(task)?;
-            group.tell(group.atoms > group.needed && group.channels > group.width)
+            group.describe(group.atoms > group.needed && group.channels > group.width)
         };
     "T34-output-overlap" ["E-surf-add", "E-row-notch"] [dpu::SurfaceAdd, dpu::DstSurfStride, dpu::DataCubeNotchAddr, dpu::BsOwCfg] Error Garbage:
         "parts of the output are written to the same place (measured for groups and for rows)",
         "use SURF_ADD = (SIZE_E + 1) x DST_SURF_STRIDE and a stride of all pixels; row by row NOTCH = width x (channels x bytes / 16 - 1), in both halves",
         Dpu |task| {
             let steps = Steps::of(task)?;
-            steps.overlap().then(|| steps.tell())
+            steps.overlap().then(|| steps.describe())
         };
     "T41-transposing-writer" ["E-transposed", "E-transposed-cut", "E-transposed-size"] [..TRANSPOSER] Error Garbage:
         "the transposing writer is right for int16 products of at most 32 channels with SIZE_E 7 only, and gives the low 16 bits of their sums (measured)",
@@ -87,7 +87,7 @@ rules! { pub,
             let steps = Steps::of(task)?;
             let dense = task.output.group_atoms as i64 * steps.surfaces.stride;
             let gaps = steps.groups.count > 1 && steps.groups.stride > dense;
-            (gaps && !steps.overlap()).then(|| steps.tell())
+            (gaps && !steps.overlap()).then(|| steps.describe())
         };
     "writer-size" [] [dpu::WdmaSize0, dpu::WdmaSize1, dpu::DataCubeWidth, dpu::DataCubeHeight, dpu::DataCubeChannel, dpu::DataCubeNotchAddr] Warning:
         "the sizes of the cube and of the writer differ",
@@ -126,7 +126,7 @@ impl Group {
         self.needed.min(self.all)
     }
 
-    fn tell(&self, broken: bool) -> Found {
+    fn describe(&self, broken: bool) -> Found {
         let Self {
             width,
             needed,
@@ -185,7 +185,7 @@ impl Steps {
         })
     }
 
-    fn tell(&self) -> alloc::string::String {
+    fn describe(&self) -> alloc::string::String {
         let all = [
             ("lines", self.lines),
             ("surfaces", self.surfaces),

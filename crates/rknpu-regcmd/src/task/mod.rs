@@ -185,7 +185,7 @@ mod tests {
     fn a_task_says_what_it_computes() {
         let [a, b, c] = [0, 1, 2].map(|id| BufferId(id).at(0));
         let (ty, m, k, n) = (MatmulType::Int8ToInt32, 8, 64, 32);
-        let product = MatmulTask {
+        let matmul = MatmulTask {
             ty,
             m,
             k,
@@ -195,7 +195,7 @@ mod tests {
             c,
         };
         assert_eq!(
-            headings(product.program(&ChipProfile::RK3588).unwrap().words()),
+            headings(matmul.program(&ChipProfile::RK3588).unwrap().words()),
             ["convolution: 1x8x64 of int8 under 1x1 to 1x8x32 of int32"]
         );
         // `families` uses another build of this crate, so its words have another

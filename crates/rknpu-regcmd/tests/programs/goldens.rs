@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use rknpu_regcmd::{MatmulForm, MatmulType, assemble, disassemble};
 
-use crate::product::{CHIP, bind, lengths, task};
+use crate::helpers::{CHIP, bind, lengths, task};
 
 const BLESS: &str = "BLESS";
 

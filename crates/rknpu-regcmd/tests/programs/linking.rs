@@ -8,12 +8,12 @@ use rknpu_regcmd::{
     MatmulTask, MatmulType, Program, RegisterInfo, Word, decode,
 };
 
-use crate::product::{self, CHIP, values};
+use crate::helpers::{self, CHIP, values};
 use crate::random::{KNOWN, any_word};
 use families::{Sample, write};
 
 fn task() -> MatmulTask {
-    product::task(MatmulType::Int8ToInt32, 64, 64, 64)
+    helpers::task(MatmulType::Int8ToInt32, 64, 64, 64)
 }
 
 fn program(task: &MatmulTask) -> Program {
@@ -22,7 +22,7 @@ fn program(task: &MatmulTask) -> Program {
 
 /// A at 0, B behind it, C at 64 KiB.
 fn bindings() -> [Binding; 3] {
-    product::bind([0, 4096, 0x10000], [4096, 4096, 16384])
+    helpers::bind([0, 4096, 0x10000], [4096, 4096, 16384])
 }
 
 /// One binding of all addresses but the last 4 KiB.

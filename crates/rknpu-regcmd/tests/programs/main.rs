@@ -5,10 +5,10 @@
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 mod goldens;
+mod helpers;
 mod known;
 mod linking;
 mod matmul;
-mod product;
 mod random;
 mod ranges;
 mod row_major;

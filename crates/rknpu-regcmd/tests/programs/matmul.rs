@@ -8,11 +8,11 @@ use rknpu_regcmd::{
     ProgramOptions, Reuse, ReuseRule,
 };
 
-use crate::product::{CHIP, IDS, bind, lengths, task, values, warnings};
-use families::matmul::{self, ProductTypes};
+use crate::helpers::{CHIP, IDS, bind, lengths, task, values, warnings};
+use families::matmul::{self, OperandTypes};
 use families::{A, B, C};
 
-fn types(ty: MatmulType) -> ProductTypes {
+fn types(ty: MatmulType) -> OperandTypes {
     match ty {
         MatmulType::Int8ToInt32 => matmul::INT8_INT32,
         MatmulType::Fp16ToFp32 => matmul::FP16_FP32,
@@ -163,14 +163,14 @@ proptest! {
             .unwrap()
             .link(&bind([A, B, C], lengths(&task)))
             .unwrap();
-        let known = matmul::product(types(task.ty), task.m, task.k, task.n).program(with_rdma);
+        let known = matmul::matmul(types(task.ty), task.m, task.k, task.n).program(with_rdma);
         prop_assert_eq!(linked.words().len(), known.len());
         prop_assert_eq!(values(linked.words()), values(&known));
     }
 
     /// A matmul touches its three buffers, each from end to end.
     #[test]
-    fn products_touch_their_buffers_and_nothing_else(task in legal_task()) {
+    fn matmuls_touch_their_buffers_and_nothing_else(task in legal_task()) {
         let bindings = bind([0, B, C], lengths(&task));
         let linked = task.program(&CHIP).unwrap().link(&bindings).unwrap();
         let engines = [DmaEngine::Feature, DmaEngine::Weight, DmaEngine::DpuWrite];

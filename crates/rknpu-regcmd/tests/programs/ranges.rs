@@ -234,7 +234,7 @@ fn bias_and_weights_are_rounded_up_to_atoms() {
 
 #[test]
 fn what_does_not_run_touches_nothing() {
-    let words = matmul::product(matmul::FP16_FP32, 64, 64, 64).program(true);
+    let words = matmul::matmul(matmul::FP16_FP32, 64, 64, 64).program(true);
     let task = tasks(&words).next().unwrap();
     let engines = |regs: &RegisterFile, enable| -> Vec<DmaEngine> {
         let extents = extents(regs, EnableMask::from_bits_retain(enable)).unwrap();

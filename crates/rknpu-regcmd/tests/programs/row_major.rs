@@ -7,7 +7,7 @@ use rknpu_regcmd::{
     ProgramOptions, Reuse, ReuseRule, row_major_rows,
 };
 
-use crate::product::{CHIP, task, values, warnings};
+use crate::helpers::{CHIP, task, values, warnings};
 use families::happyme::{self, RowLayout};
 
 const FORM_A: ProgramOptions = ProgramOptions {
@@ -26,7 +26,7 @@ fn row_major(task: MatmulTask, a: u32, c: u32) -> LaidOutTask {
 /// The values of happyme531's generator, with rows that may be wider, except QD_EN
 /// and OD_BYPASS, with which it makes sums that nothing uses.
 #[test]
-fn row_major_products_have_the_values_of_the_known_generator() {
+fn row_major_matmuls_have_the_values_of_the_known_generator() {
     let layout = RowLayout::RowMajor;
     for (ty, (m, k, n), columns) in [
         (MatmulType::Int8ToInt32, (64, 2048, 96), 160),
@@ -145,7 +145,7 @@ proptest! {
 
     /// A legal matmul has no finding above a note.
     #[test]
-    fn legal_row_major_products_pass_the_lint(
+    fn legal_row_major_matmuls_pass_the_lint(
         ty in prop::sample::select(vec![
             MatmulType::Int8ToInt32, MatmulType::Fp16ToFp32, MatmulType::Fp16ToFp16,
         ]),

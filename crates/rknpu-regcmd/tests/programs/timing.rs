@@ -6,7 +6,7 @@ use rknpu_regcmd::regs::{self, cna};
 use rknpu_regcmd::timing::{Machine, Stage, TaskWork, WorkError};
 use rknpu_regcmd::{DmaEngine, EnableMask, MatmulType, RegisterFile, extents, tasks};
 
-use crate::product::{CHIP, task};
+use crate::helpers::{CHIP, task};
 
 /// The bytes that a task moves and the range of its memory come from the same
 /// registers, by different formulas.
@@ -37,7 +37,7 @@ fn known_programs_move_what_their_ranges_hold() {
 }
 
 #[test]
-fn a_product_moves_its_matrices_and_pads_its_groups() {
+fn a_matmul_moves_its_matrices_and_pads_its_groups() {
     for ty in MatmulType::ALL {
         let task = task(ty, 64, 256, 128);
         let program = task.program(&CHIP).unwrap();

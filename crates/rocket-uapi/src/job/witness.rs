@@ -44,7 +44,7 @@ const OPERANDS: BufferId = BufferId(1);
 
 /// The smallest legal FP16 matmul, in the form that ran on the mainline driver
 /// (E-form-b-mainline).
-const PRODUCT: MatmulTask = MatmulTask {
+const WITNESS_MATMUL: MatmulTask = MatmulTask {
     ty: MatmulType::Fp16ToFp32,
     m: 4,
     k: 32,
@@ -192,7 +192,7 @@ fn operands(device: &Device) -> Result<(Handle, Iova), Error> {
 #[must_use]
 pub fn witness_program() -> Option<Program> {
     let chip = &ChipProfile::RK3588;
-    PRODUCT.program(chip).ok()
+    WITNESS_MATMUL.program(chip).ok()
 }
 
 /// Address of the operands when the witness is linked; its page is at 0.

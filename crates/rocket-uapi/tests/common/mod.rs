@@ -436,7 +436,7 @@ pub const B_BYTES: usize = 32 * 32;
 pub const C_BYTES: usize = 4 * 32 * 4;
 
 /// The smallest INT8 matmul, with A at the given place.
-fn product(a: BufferRef) -> MatmulTask {
+fn matmul(a: BufferRef) -> MatmulTask {
     MatmulTask {
         ty: MatmulType::Int8ToInt32,
         m: 4,
@@ -486,13 +486,13 @@ pub fn program(a: &Bo, b: (Iova, usize), c: &Bo) -> LinkedProgram {
 /// Like [`program`], by addresses and lengths.
 pub fn program_at(a: (Iova, usize), b: (Iova, usize), c: (Iova, usize)) -> LinkedProgram {
     let bindings = [(A, a.0, a.1), (B, b.0, b.1), (C, c.0, c.1)];
-    link(&product(A.at(0)), &bindings)
+    link(&matmul(A.at(0)), &bindings)
 }
 
 /// A program whose A lies `offset` bytes into its output.
 pub fn in_place_program(offset: u32, b: (Iova, usize), c: &Bo) -> LinkedProgram {
     let bindings = [(B, b.0, b.1), (C, c.iova(), c.len())];
-    link(&product(C.at(offset)), &bindings)
+    link(&matmul(C.at(offset)), &bindings)
 }
 
 /// A job of one matmul with new buffers; its output is filled with 0x11 before.

@@ -42,9 +42,9 @@ pub(crate) fn multiply(device: &Device, times: usize) -> Vec<i32> {
 }
 
 /// Records `times` matmuls.
-pub(crate) fn recorded_products(times: usize, options: RecorderOptions) -> Capture {
+pub(crate) fn recorded_matmuls(times: usize, options: RecorderOptions) -> Capture {
     let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("products.rkcap");
+    let path = folder.path().join("matmuls.rkcap");
     let (device, recorder) = recorded_model(&path, options);
     multiply(&device, times);
     recorder.finish().unwrap();

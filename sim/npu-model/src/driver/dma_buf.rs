@@ -77,7 +77,7 @@ impl ModelDmaBuf {
         if end {
             return Ok(());
         }
-        let usage = Usage::in_the_way_of(writes);
+        let usage = Usage::to_wait_for(writes);
         self.object
             .reservation()
             .wait(usage, Deadline::FOREVER, user.wake())
@@ -110,7 +110,7 @@ impl ModelDmaBuf {
     /// `EINVAL` for other flags or none; `EMFILE` and the like if no descriptor is
     /// left.
     fn export_sync_file(&self, flags: u32) -> Result<OwnedFd, Errno> {
-        let usage = Usage::in_the_way_of(writes(flags)?);
+        let usage = Usage::to_wait_for(writes(flags)?);
         ModelSyncFile::create(self.object.reservation().export(usage))
     }
 
@@ -216,7 +216,7 @@ impl SharedFileKind for ModelDmaBuf {
 
     fn poll(&self) -> PollFlags {
         let ready = |events, writes| {
-            let usage = Usage::in_the_way_of(writes);
+            let usage = Usage::to_wait_for(writes);
             if self.object.reservation().active(usage).is_empty() {
                 events
             } else {

@@ -41,11 +41,11 @@ impl Drop for DrmFile {
 }
 
 impl DrmFile {
-    /// Opens a file. `settles`: its client has to wait before it closes the file.
+    /// Opens a file. `must_wait_before_close`: its client has to wait before it closes the file.
     pub(super) fn new(
         driver: Arc<DriverState>,
         client_maps: Arc<ClientMaps>,
-        settles: bool,
+        must_wait_before_close: bool,
     ) -> Self {
         let entity = driver.scheduler.add_entity();
         let aperture = driver.options.driver.iommu.aperture();
@@ -55,7 +55,7 @@ impl DrmFile {
             handles: Mutex::default(),
             entity,
             map_lock: client_map::new_lock(),
-            settles,
+            must_wait_before_close,
         });
         Self { open, client_maps }
     }
@@ -164,7 +164,11 @@ impl DrmFile {
     #[must_use]
     pub fn reopen(&self) -> Self {
         let driver = Arc::clone(&self.open.driver);
-        Self::new(driver, Arc::clone(&self.client_maps), self.open.settles)
+        Self::new(
+            driver,
+            Arc::clone(&self.client_maps),
+            self.open.must_wait_before_close,
+        )
     }
 
     pub(crate) fn cores(&self) -> u32 {

@@ -202,7 +202,7 @@ impl GemObject {
     }
 
     /// Checks the cache before a job that lists the object starts.
-    pub(super) fn look_at_cache(&self) {
+    pub(super) fn check_cache(&self) {
         if self.cache.as_ref().is_some_and(|c| c.is_dirty(&self.pages)) {
             self.missed(MissedCall::FiniBeforeSubmit);
         }

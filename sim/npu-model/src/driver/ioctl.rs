@@ -126,7 +126,7 @@ impl DrmFile {
         for (index, job) in jobs.iter().enumerate() {
             match job::read_job(job, user, &|handle| self.lookup(handle)) {
                 Ok(request) => {
-                    request.look_at_caches();
+                    request.check_caches();
                     let open = self.open();
                     scheduler.push(open.entity, request, &open.space)?;
                 }
@@ -159,7 +159,7 @@ impl DrmFile {
             let profile = &self.driver().options.driver;
             profile.end_of_wait(monotonic_ns(), left)
         };
-        let writers = Usage::in_the_way_of(false);
+        let writers = Usage::to_wait_for(false);
         let waits_for = object.reservation().named(writers);
         let waited = object.reservation().wait(writers, until, user.wake());
         if waited.is_ok() {

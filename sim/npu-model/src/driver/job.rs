@@ -42,9 +42,9 @@ impl JobRequest {
     }
 
     /// Reports bytes that the CPU wrote and the NPU will not see.
-    pub(super) fn look_at_caches(&self) {
+    pub(super) fn check_caches(&self) {
         for object in self.reads.iter().chain(&self.writes) {
-            object.look_at_cache();
+            object.check_cache();
         }
     }
 }

@@ -66,13 +66,17 @@ impl Model {
     #[must_use]
     pub fn open(&self) -> Arc<dyn FileOperations> {
         // Clients of `FileOperations` wait as long as `settle` returns.
-        let settles = self.driver.options.bugs.contains(Bug::UseAfterClose);
-        Arc::new(self.open_settling(settles))
+        let must_wait_before_close = self.driver.options.bugs.contains(Bug::UseAfterClose);
+        Arc::new(self.open_with(must_wait_before_close))
     }
 
-    fn open_settling(&self, settles: bool) -> DrmFile {
+    fn open_with(&self, must_wait_before_close: bool) -> DrmFile {
         let driver = Arc::clone(&self.driver);
-        DrmFile::new(driver, Arc::clone(&self.client_maps), settles)
+        DrmFile::new(
+            driver,
+            Arc::clone(&self.client_maps),
+            must_wait_before_close,
+        )
     }
 
     /// Opens the device for programs; see [`Model::open`].
@@ -84,7 +88,7 @@ impl Model {
     /// Opens the device as a raw file: ioctl numbers and bytes.
     #[must_use]
     pub fn open_file(&self) -> DrmFile {
-        self.open_settling(true)
+        self.open_with(true)
     }
 
     /// Drops objects and files that only ended mappings of other processes kept

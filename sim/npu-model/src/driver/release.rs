@@ -31,7 +31,7 @@ pub(super) struct FileState {
     pub(super) map_lock: i64,
     /// Whether its client has to wait before it closes the file, as on a real
     /// kernel. Clients that know the model need not.
-    pub(super) settles: bool,
+    pub(super) must_wait_before_close: bool,
 }
 
 impl KeptFile for FileState {}
@@ -72,7 +72,7 @@ impl FileState {
             health.closed_with_export();
         }
         let delay = options.driver.free_delay;
-        if self.settles && self.space.life.job_ended_within(delay) {
+        if self.must_wait_before_close && self.space.life.job_ended_within(delay) {
             health.closed_after_job(delay);
         }
         self.space.life.free();

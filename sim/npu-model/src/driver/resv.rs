@@ -25,7 +25,7 @@ pub(super) enum Usage {
 impl Usage {
     /// The usage to query for the fences that an access has to wait for: a
     /// writer waits for all, a reader for writers (`dma_resv_usage_rw`).
-    pub(super) fn in_the_way_of(writes: bool) -> Self {
+    pub(super) fn to_wait_for(writes: bool) -> Self {
         if writes { Self::Read } else { Self::Write }
     }
 }

@@ -103,7 +103,7 @@ impl Entity {
 const CONTEXTS: u64 = 2;
 
 /// How often a file that waits for its queue checks whether its process ends.
-const LOOK_FOR_ITS_END: Duration = Duration::from_millis(10);
+const EXIT_POLL: Duration = Duration::from_millis(10);
 
 impl State {
     fn score(&self, core: usize) -> usize {
@@ -222,7 +222,7 @@ impl Scheduler {
                 }
                 state = self.shared.wait_timeout(state, left);
             } else {
-                drop(self.shared.wait_timeout(state, LOOK_FOR_ITS_END));
+                drop(self.shared.wait_timeout(state, EXIT_POLL));
                 let killed = is_ending();
                 state = lock(&self.shared.state);
                 if killed {
@@ -306,7 +306,7 @@ impl Scheduler {
         let writes = request.writes.iter().map(|object| (object, true));
         let (mut dependencies, mut named) = (Vec::new(), Vec::new());
         for (object, writes) in reads.chain(writes) {
-            let usage = Usage::in_the_way_of(writes);
+            let usage = Usage::to_wait_for(writes);
             dependencies.extend(object.reservation().active(usage));
             named.extend(object.reservation().named(usage));
         }

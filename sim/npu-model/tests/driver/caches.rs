@@ -13,7 +13,7 @@ fn bench() -> Bench {
 }
 
 fn missed(bench: &Bench) -> Vec<MissedCall> {
-    told!(bench, Event::MissedCall { call, .. } => call)
+    events_of!(bench, Event::MissedCall { call, .. } => call)
 }
 
 /// Runs a job that writes `out`, without a PREP_BO of `out`.

@@ -18,14 +18,14 @@ use crate::script::{ScriptedCore, Stage, Step};
 pub const FOREVER: i64 = i64::MAX;
 
 /// Maps the events since the last call that match a pattern.
-macro_rules! told {
+macro_rules! events_of {
     ($bench:expr, $($event:pat => $what:expr),+) => {{
         let events = $bench.model.take_events().into_iter();
         events.filter_map(|event| match event { $($event => Some($what),)+ _ => None })
             .collect::<Vec<_>>()
     }};
 }
-pub(crate) use told;
+pub(crate) use events_of;
 
 /// A device whose cores run scripts.
 pub struct Bench {
@@ -69,7 +69,7 @@ impl Bench {
     }
 
     pub fn bugs(&self) -> Vec<Bug> {
-        told!(self, Event::KernelBug { bug, .. } => bug)
+        events_of!(self, Event::KernelBug { bug, .. } => bug)
     }
 
     /// Runs a job of another file that logs `number`. On a device of one core it

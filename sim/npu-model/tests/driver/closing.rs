@@ -103,7 +103,7 @@ fn of_a_process_that_dies_in_a_job_only_that_is_told() {
             unfinished: 0,
         };
         assert_eq!(bench.model.jobs(), counts);
-        let told = told!(
+        let told = events_of!(
             bench,
             Event::JobKilled { cause, diagnosis, .. } => (Some(cause), diagnosis.len()),
             Event::Fault { .. } => (None, 0)

@@ -13,7 +13,7 @@ use crate::client::*;
 use crate::script::Step;
 
 fn kills(bench: &Bench) -> Vec<KillCause> {
-    told!(bench, Event::JobKilled { cause, .. } => cause)
+    events_of!(bench, Event::JobKilled { cause, .. } => cause)
 }
 
 #[test]
@@ -48,7 +48,7 @@ fn a_dropped_job_has_its_reason() {
         outs.iter().for_each(|&out| client.wait(out));
         let values = outs.map(|out| client.value(out, 0));
         assert_eq!(values, [0, 1], "{reason}: the next job runs");
-        let drops = told!(bench, Event::JobDropped { index: 0, reason } => reason);
+        let drops = events_of!(bench, Event::JobDropped { index: 0, reason } => reason);
         assert!(drops.len() == 1 && drops[0].contains(reason), "{drops:?}");
     }
 }
@@ -97,7 +97,7 @@ fn what_counts_as_the_interrupt_of_a_task() {
         ("all the other blocks", 0xff, "killed "),
     ] {
         client.finish(&[Step::Raise(status)]);
-        let told = told!(
+        let told = events_of!(
             bench,
             Event::JobKilled { .. } => "killed ",
             Event::DmaErrorInterrupt { .. } => "warned "

@@ -84,7 +84,7 @@ fn idle_cores_lose_their_registers_where_asked() {
         let client = bench.client();
         let losses = steps.map(|step| {
             client.finish(&[step]);
-            told!(bench, Event::RegistersLost { core } => core).len()
+            events_of!(bench, Event::RegistersLost { core } => core).len()
         });
         assert_eq!(losses, told);
         let hangs = usize::from(matches!(steps[0], Step::Hang));

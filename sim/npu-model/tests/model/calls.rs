@@ -7,7 +7,7 @@ use npu_model::event::Event;
 use npu_model::{Level, Model, ModelOptions};
 use rocket_uapi::{ByteLen, DeviceInfo, Error, RocketFile};
 
-use crate::product::File;
+use crate::matmul::File;
 
 #[test]
 fn the_model_says_what_it_is() {

@@ -18,7 +18,7 @@ use rknpu_regcmd::{
     Word, extents, tasks,
 };
 
-use crate::product::task;
+use crate::matmul::task;
 
 /// Bytes of each operand. The operands lie one behind another, then the program.
 const OPERAND_BYTES: u32 = 256 << 10;
@@ -107,7 +107,7 @@ proptest! {
 
     /// A matmul touches the computed ranges, from their first byte to their last.
     #[test]
-    fn a_product_touches_just_what_was_computed((task, form) in matmul()) {
+    fn a_matmul_touches_just_what_was_computed((task, form) in matmul()) {
         prop_assume!(task.check(&ChipProfile::RK3588).is_ok());
         let bindings = [0, 1, 2].map(|index| Binding {
             id: BufferId(index),

@@ -5,5 +5,5 @@
 
 mod calls;
 mod extents;
-mod product;
+mod matmul;
 mod timeline;

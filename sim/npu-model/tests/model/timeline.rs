@@ -14,7 +14,7 @@ use rknpu_regcmd::{DmaEngine, MatmulForm};
 use rocket_uapi::{BufferAccess, Deadline};
 use serde_json::Value;
 
-use crate::product::{File, task};
+use crate::matmul::{File, task};
 
 /// The DMA engines of a matmul, without the one that fetches programs.
 const ENGINES: [DmaEngine; 3] = [DmaEngine::Feature, DmaEngine::Weight, DmaEngine::DpuWrite];

@@ -13,8 +13,8 @@ use std::time::Duration;
 
 use rocket_uapi::sys::HandleChange;
 use rocket_uapi::{
-    Arena, Caller, ClientJob, Deadline, Descriptor, FileLayer, MapRequest, Node, NotRead,
-    PAGE_BYTES, SETTLE, Wake, export, gem_close, ioctl, ioctl_bytes, plain_ioctl, prep_bo, sys,
+    Arena, Caller, ClientJob, Deadline, Descriptor, FileLayer, MapRequest, Node, PAGE_BYTES,
+    ReadJobsError, SETTLE, Wake, export, gem_close, ioctl, ioctl_bytes, plain_ioctl, prep_bo, sys,
     version,
 };
 use rustix::event::{PollFd, PollFlags, Timespec};
@@ -198,18 +198,18 @@ impl ForwardFile {
         let arena = Arena::new();
         let jobs = match ClientJob::read_all(arg, caller) {
             Ok(jobs) => jobs,
-            Err(NotRead::Head(head)) => {
+            Err(ReadJobsError::BadArgument(head)) => {
                 // With a null address the driver returns `EFAULT`, if it reads
                 // the jobs.
                 let mut head = sys::Submit { jobs: 0, ..head };
                 // SAFETY: the only address is null.
                 return unsafe { ioctl(&self.node, sys::SUBMIT, &mut head, &arena) };
             }
-            Err(NotRead::TooMany) => {
+            Err(ReadJobsError::TooMany) => {
                 tracing::warn!("a SUBMIT of more than is handed on");
                 return Err(Errno::NOMEM);
             }
-            Err(NotRead::Fault) => return Err(Errno::FAULT),
+            Err(ReadJobsError::Fault) => return Err(Errno::FAULT),
         };
         let mut submit = ClientJob::submit_all(&jobs, &arena)?;
         self.submitted.store(true, Ordering::Relaxed);

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use npu_model::{Model, ModelOptions};
 use npu_server::{ModelService, Server};
-use npu_wire::{Ask, DATA_BYTES, Frame, FrameKind, Request, receive, send};
+use npu_wire::{DATA_BYTES, Frame, FrameKind, Request, RequestKind, receive, send};
 use rocket_uapi::sys;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
@@ -32,7 +32,7 @@ pub(crate) fn model(hang_timeout: Duration) -> Arc<Model> {
     })
 }
 
-pub(crate) fn request(ask: Ask) -> Request {
+pub(crate) fn request(ask: RequestKind) -> Request {
     Request {
         process: std::process::id(),
         ..Request::new(ask)
@@ -80,13 +80,13 @@ pub(crate) fn call(connection: &OwnedFd, request: &Request, arg: &[u8]) -> Resul
 pub(crate) fn ioctl(number: u32) -> Request {
     Request {
         number,
-        ..request(Ask::Ioctl)
+        ..request(RequestKind::Ioctl)
     }
 }
 
 pub(crate) fn open(server: &Server) -> OwnedFd {
     let connection = connect(server);
-    assert_eq!(call(&connection, &request(Ask::Open), &[]), Ok(0));
+    assert_eq!(call(&connection, &request(RequestKind::Open), &[]), Ok(0));
     connection
 }
 

@@ -25,7 +25,7 @@ use rknpu_regcmd::DmaEngine;
 /// Brings the features into CBUF. Returns all of them if they can be held at
 /// once, else a cube without lines.
 pub(super) fn features(
-    machine: &mut CoreParts<'_>,
+    parts: &mut CoreParts<'_>,
     regs: &RegisterFile,
     conv: &ConvConfig,
 ) -> Result<FeatureCube, Stop> {
@@ -34,43 +34,40 @@ pub(super) fn features(
     let held = features::lines_held(conv)?;
     let base = conv.source.base();
     let none = FeatureCube::in_memory(Vec::new(), shape, 0..0)?;
-    let mut memory = machine.cbuf.take_spare();
+    let mut memory = parts.cbuf.take_spare();
     let fetch = |cbuf: &Cbuf, dma, lines, memory| features::fetch(conv, dma, cbuf, lines, memory);
     if conv.task.cbuf.data_reuse {
-        let found = machine.cbuf.has_features(&conv.task.cbuf, &none, base);
-        check::reuse(machine.report, regs, "data", found)?;
+        let found = parts.cbuf.has_features(&conv.task.cbuf, &none, base);
+        check::reuse(parts.report, regs, "data", found)?;
         if held < height {
             return Ok(none);
         }
-        return fetch(machine.cbuf, &machine.dma, 0..height, memory);
+        return fetch(parts.cbuf, &parts.dma, 0..height, memory);
     }
-    if let (OverRead::Bank, FeatureSource::Cube(source)) =
-        (machine.contested.over_read, &conv.source)
+    if let (OverRead::Bank, FeatureSource::Cube(source)) = (parts.contested.over_read, &conv.source)
     {
         let end = i64::from(base) + source.atoms() as i64 * ATOM as i64;
-        let (dma, bank) = (&machine.dma, BANK_BYTES);
+        let (dma, bank) = (&parts.dma, BANK_BYTES);
         dma.check_read(DmaEngine::Feature, end, bank)?;
     }
     let kept = Cbuf::kept_lines(&conv.task.cbuf, height, none.line_bytes());
-    machine.cbuf.keep_features(&conv.task.cbuf, &none, base);
+    parts.cbuf.keep_features(&conv.task.cbuf, &none, base);
     if height <= held {
-        let cube = fetch(machine.cbuf, &machine.dma, 0..height, memory)?;
-        machine.cbuf.keep_lines(&conv.task.cbuf, &cube, kept);
+        let cube = fetch(parts.cbuf, &parts.dma, 0..height, memory)?;
+        parts.cbuf.keep_lines(&conv.task.cbuf, &cube, kept);
         return Ok(cube);
     }
     // Faults come before the first result, even if their line is needed late.
     match &conv.source {
-        FeatureSource::Cube(source) => cna::check(source, &machine.dma)?,
-        FeatureSource::Pixels(source) => source.check(&machine.dma)?,
+        FeatureSource::Cube(source) => cna::check(source, &parts.dma)?,
+        FeatureSource::Pixels(source) => source.check(&parts.dma)?,
     }
     let Range { mut start, end } = kept;
     while start < end {
         let lines = start..end.min(start + held);
         start = lines.end;
-        let cube = fetch(machine.cbuf, &machine.dma, lines, memory)?;
-        machine
-            .cbuf
-            .keep_lines(&conv.task.cbuf, &cube, cube.lines());
+        let cube = fetch(parts.cbuf, &parts.dma, lines, memory)?;
+        parts.cbuf.keep_lines(&conv.task.cbuf, &cube, cube.lines());
         memory = cube.into_memory();
     }
     Ok(none)
@@ -78,19 +75,19 @@ pub(super) fn features(
 
 /// Brings the weights into CBUF.
 pub(super) fn weights(
-    machine: &mut CoreParts<'_>,
+    parts: &mut CoreParts<'_>,
     regs: &RegisterFile,
     conv: &ConvConfig,
 ) -> Result<WeightSource, Stop> {
     let len = conv.stream_len()?;
     if conv.task.cbuf.weight_reuse {
-        let found = machine
+        let found = parts
             .cbuf
             .has_weights(&conv.task.cbuf, len, conv.weight_base());
-        check::reuse(machine.report, regs, "weight", found)?;
+        check::reuse(parts.report, regs, "weight", found)?;
         return Ok(WeightSource::Cbuf);
     }
-    check::compression(machine.report, regs, conv)?;
+    check::compression(parts.report, regs, conv)?;
     let long = conv.compressed.is_none() && len > weight_stream::HELD_BYTES;
     let held = if long {
         Cbuf::kept_weights(&conv.task.cbuf, len)
@@ -101,7 +98,7 @@ pub(super) fn weights(
         return Err(Stop::HostMemory);
     }
     let mut weights = dma::buffer::<u8>(held)?;
-    let dma = &machine.dma;
+    let dma = &parts.dma;
     let base = i64::from(conv.weight_base());
     match &conv.compressed {
         Some(lanes) => lanes.fetch(dma, conv.weight_base(), &mut weights)?,
@@ -110,7 +107,7 @@ pub(super) fn weights(
             dma.read(DmaEngine::Weight, base + (len - held) as i64, &mut weights)?;
         }
     }
-    machine
+    parts
         .cbuf
         .keep_weights(&conv.task.cbuf, &weights, len, conv.weight_base());
     Ok(if long {
@@ -122,7 +119,7 @@ pub(super) fn weights(
 
 /// Finds lines that read as other contents of CBUF, and reports the rule.
 pub(super) fn spill(
-    machine: &mut CoreParts<'_>,
+    parts: &mut CoreParts<'_>,
     regs: &RegisterFile,
     conv: &ConvConfig,
     cube: &FeatureCube,
@@ -139,21 +136,21 @@ pub(super) fn spill(
     };
     let is_int8 = conv.window.precision == Precision::Int8;
     if conv.task.cbuf.data_reuse {
-        if is_int8 && machine.contested.int8_reuse == Int8Reuse::Garbage {
+        if is_int8 && parts.contested.int8_reuse == Int8Reuse::Garbage {
             let values = "int8 features are reused";
-            machine.report.broken(&STALE_CBUF, regs, values)?;
+            parts.report.broken(&STALE_CBUF, regs, values)?;
             return spilled(bank_behind, 0);
         }
         return Ok(None);
     }
-    if machine.contested.short_height == ShortHeight::Garbage
+    if parts.contested.short_height == ShortHeight::Garbage
         && (1..source.lines.group).contains(&cube.shape.height)
     {
         let values = format!("{} lines", cube.shape.height);
-        machine.report.broken(&SHORT_GROUP, regs, &values)?;
+        parts.report.broken(&SHORT_GROUP, regs, &values)?;
         return spilled(bank_behind, 0);
     }
-    let fit = match machine.contested.line_rounding {
+    let fit = match parts.contested.line_rounding {
         LineRounding::Entries => conv.task.cbuf.lines_that_fit(cube.line_bytes()),
         LineRounding::Dense => (conv.task.cbuf.data_banks * BANK_BYTES)
             .checked_div(cube.line_bytes())
@@ -164,13 +161,13 @@ pub(super) fn spill(
         && !conv.task.depthwise
         && conv.task.cbuf.data_banks <= filled.div_ceil(BANK_BYTES)
         && fit >= cube.shape.height
-        && machine.contested.int8_slack_bank == Int8SlackBank::Needed
+        && parts.contested.int8_slack_bank == Int8SlackBank::Needed
     {
         let values = format!(
             "{} data banks, and none to spare",
             conv.task.cbuf.data_banks
         );
-        machine.report.broken(&LINE_ROUNDING, regs, &values)?;
+        parts.report.broken(&LINE_ROUNDING, regs, &values)?;
         let last = cube.shape.height.saturating_sub(source.lines.group.max(1));
         return spilled(bank_behind, last);
     }
@@ -178,14 +175,14 @@ pub(super) fn spill(
     if conv.task.cbuf.grains > cube.shape.height {
         if fit < cube.shape.height {
             let values = format!("of {} lines {fit} fit", cube.shape.height);
-            machine.report.broken(&LINE_ROUNDING, regs, &values)?;
+            parts.report.broken(&LINE_ROUNDING, regs, &values)?;
             return spilled(0, fit);
         }
-    } else if machine.contested.few_grains == FewGrains::Garbage
+    } else if parts.contested.few_grains == FewGrains::Garbage
         && conv.window.precision == Precision::Fp16
     {
         let values = format!("{} of {} lines", conv.task.cbuf.grains, cube.shape.height);
-        machine.report.broken(&LINES_NOT_AWAITED, regs, &values)?;
+        parts.report.broken(&LINES_NOT_AWAITED, regs, &values)?;
         return spilled(bank_behind, conv.task.cbuf.grains);
     }
     Ok(None)

@@ -11,8 +11,8 @@ use half::f16;
 use rknpu_chip::Effect;
 
 use super::board::Board;
+use super::board_matmul::assert_trap;
 use super::lookup::{self, Activation, logistic};
-use super::product::assert_trap;
 use families::flying::Flying;
 
 /// `count` arguments at equal distances.

@@ -8,11 +8,11 @@ use rknpu_regcmd::Word;
 use rknpu_regcmd::regs::{cna, core, dpu, dpu_rdma, ppu};
 
 use super::board::{Board, Outcome, PING_PONG, SENTINEL};
-use super::product::{self, assert_trap};
+use super::board_matmul::{self, assert_trap};
 use super::tensor::Numbers;
 use families::conv::ConvProgram;
 use families::flying::Flying;
-use families::matmul::{FP16_FP32, INT8_INT32, ProductTypes};
+use families::matmul::{FP16_FP32, INT8_INT32, OperandTypes};
 use families::pooling::PoolProgram;
 use families::{CONV, FLYING, POOLING, Words, amounts};
 
@@ -32,14 +32,14 @@ pub(crate) fn place(board: &mut Board, segments: Vec<(Words, u32)>) -> (u32, usi
 }
 
 /// Matmuls of one shape, with separate operands, scales and results.
-pub(crate) struct Products {
+pub(crate) struct Matmuls {
     pub(crate) board: Board,
     pub(crate) tasks: [ConvProgram; SEGMENTS],
     len: usize,
 }
 
-impl Products {
-    pub(crate) fn new(ty: ProductTypes, options: &ChipOptions) -> Self {
+impl Matmuls {
+    pub(crate) fn new(ty: OperandTypes, options: &ChipOptions) -> Self {
         let (m, k, n) = (8, 64, 32);
         let mut board = Board::with_options(1 << 20, options);
         // Address 0 in a trailer is no link.
@@ -47,7 +47,7 @@ impl Products {
         let mut numbers = Numbers::new(7);
         let len = m * n * ty.out_bytes();
         let tasks = [1, 2, 3].map(|scale| {
-            let (mut conv, _) = product::place(&mut board, &mut numbers, ty, (m, k, n));
+            let (mut conv, _) = board_matmul::place(&mut board, &mut numbers, ty, (m, k, n));
             if ty == INT8_INT32 {
                 conv.out_scale = scale;
             }
@@ -107,10 +107,10 @@ fn options(side: &str) -> ChipOptions {
 
 /// Runs a chain whose later segments write only the DPU's S_POINTER. Returns
 /// the results of those segments.
-pub(crate) fn later_products(options: &ChipOptions) -> (Outcome, Vec<u8>) {
-    let mut products = Products::new(INT8_INT32, options);
-    let outcome = products.run(products.segments(|_, _| {}));
-    let outs = [products.out(1), products.out(2)].concat();
+pub(crate) fn later_matmuls(options: &ChipOptions) -> (Outcome, Vec<u8>) {
+    let mut matmuls = Matmuls::new(INT8_INT32, options);
+    let outcome = matmuls.run(matmuls.segments(|_, _| {}));
+    let outs = [matmuls.out(1), matmuls.out(2)].concat();
     (outcome, outs)
 }
 
@@ -120,8 +120,8 @@ fn t08_later_segments_run_what_their_pointers_select() {
         for (core_pointers, dpu_pointer) in
             [(true, true), (false, true), (true, false), (false, false)]
         {
-            let mut products = Products::new(INT8_INT32, &options(side));
-            let segments = products.segments(|segment, words| {
+            let mut matmuls = Matmuls::new(INT8_INT32, &options(side));
+            let segments = matmuls.segments(|segment, words| {
                 if segment > 0 && !dpu_pointer {
                     words.without::<dpu::SPointer>();
                 }
@@ -133,19 +133,15 @@ fn t08_later_segments_run_what_their_pointers_select() {
                     words.0.splice(..0, first.0);
                 }
             });
-            let outcome = products.run(segments);
+            let outcome = matmuls.run(segments);
             assert!(outcome.completed());
             let which = format!("{side:?}, CNA and CORE {core_pointers}, DPU {dpu_pointer}");
             for segment in 0..SEGMENTS {
                 let own_operands = core_pointers || side == "follows";
                 let operands = if own_operands { segment } else { 0 };
                 let dpu = if dpu_pointer { segment } else { 0 };
-                let expected = products.alone(operands, dpu);
-                assert_eq!(
-                    products.out(segment),
-                    expected,
-                    "segment {segment}: {which}"
-                );
+                let expected = matmuls.alone(operands, dpu);
+                assert_eq!(matmuls.out(segment), expected, "segment {segment}: {which}");
             }
             let mut expected = Vec::new();
             if !core_pointers {
@@ -207,43 +203,43 @@ fn t08_chained_additions_without_pointers_repeat_the_first_sum() {
 fn t08_the_kernels_pointer_counts_until_cna_and_core_have_run() {
     let run = |convs: usize| {
         let options = options("repeats");
-        let mut products = Products::new(INT8_INT32, &options);
-        let zeros = products.board.place(&[0; 16]);
-        let sums = products.board.reserve(16);
+        let mut matmuls = Matmuls::new(INT8_INT32, &options);
+        let zeros = matmuls.board.place(&[0; 16]);
+        let sums = matmuls.board.reserve(16);
         let flying = Flying::fp16(1, 0x1082_02c0, (zeros, zeros, sums));
         let mut segments = vec![(flying.words(), FLYING)];
-        segments.extend(products.segments(|_, _| {}).into_iter().take(convs));
-        let outcome = products.run(segments);
+        segments.extend(matmuls.segments(|_, _| {}).into_iter().take(convs));
+        let outcome = matmuls.run(segments);
         assert!(outcome.completed());
-        (outcome, products)
+        (outcome, matmuls)
     };
-    let (outcome, mut products) = run(1);
+    let (outcome, mut matmuls) = run(1);
     outcome.assert_clean();
-    assert_eq!(products.out(0), products.alone(0, 0));
-    let (outcome, mut products) = run(2);
+    assert_eq!(matmuls.out(0), matmuls.alone(0, 0));
+    let (outcome, mut matmuls) = run(2);
     assert_trap(&outcome, "T08-core-pointer-in-chain", Effect::Garbage);
-    assert_eq!(products.out(1), products.alone(0, 1));
+    assert_eq!(matmuls.out(1), matmuls.alone(0, 1));
 }
 
 /// A block that has not run in this kick has nothing to repeat.
 #[test]
 fn t05_a_block_that_starts_in_a_later_segment_needs_a_pointer() {
     let run = |pointers: bool| {
-        let mut products = Products::new(INT8_INT32, &ChipOptions::default());
+        let mut matmuls = Matmuls::new(INT8_INT32, &ChipOptions::default());
         let at = (
-            products.board.place(&[0x3c; 6 * 6 * 16]),
-            products.board.reserve(5 * 5 * 16),
+            matmuls.board.place(&[0x3c; 6 * 6 * 16]),
+            matmuls.board.reserve(5 * 5 * 16),
         );
         let pool = PoolProgram::new(1, (6, 6), (2, 2), at);
         let mut words = pool.words();
         if !pointers {
             words.without::<ppu::SPointer>();
         }
-        let mut segments = products.segments(|_, _| {});
+        let mut segments = matmuls.segments(|_, _| {});
         segments.truncate(1);
         segments.push((words, POOLING));
-        let outcome = products.run(segments);
-        (outcome, products.board.bytes(pool.dst, 5 * 5 * 16))
+        let outcome = matmuls.run(segments);
+        (outcome, matmuls.board.bytes(pool.dst, 5 * 5 * 16))
     };
     let (outcome, pooled) = run(true);
     outcome.assert_clean();
@@ -259,12 +255,12 @@ fn t05_a_block_that_starts_in_a_later_segment_needs_a_pointer() {
 #[test]
 fn t08_two_whole_segments_fill_both_register_groups() {
     let options = options("follows");
-    let mut products = Products::new(INT8_INT32, &options);
-    for task in &mut products.tasks {
+    let mut matmuls = Matmuls::new(INT8_INT32, &options);
+    for task in &mut matmuls.tasks {
         task.out_scale = 1;
     }
-    let last = products.tasks[2].clone();
-    let mut segments = products.segments(|_, _| {});
+    let last = matmuls.tasks[2].clone();
+    let mut segments = matmuls.segments(|_, _| {});
     let mut changes = Words::default();
     changes
         .set::<dpu::SPointer>(PING_PONG)
@@ -272,28 +268,28 @@ fn t08_two_whole_segments_fill_both_register_groups() {
         .set::<cna::DcompAddr0>(last.b)
         .set::<dpu::DstBaseAddr>(last.c);
     segments[2] = (changes, CONV);
-    let outcome = products.run(segments);
+    let outcome = matmuls.run(segments);
     assert!(outcome.completed());
     assert_eq!(outcome.traps(), ["T08-core-pointer-in-chain"]);
     for segment in 0..SEGMENTS {
-        assert_eq!(products.out(segment), products.alone(segment, segment));
+        assert_eq!(matmuls.out(segment), matmuls.alone(segment, segment));
     }
 }
 
 /// The accumulators of each task begin at zero, with QD_EN or without
 /// (E-integer-chain-exact).
 #[test]
-fn products_of_a_chain_are_right_without_the_sum() {
+fn matmuls_of_a_chain_are_right_without_the_sum() {
     for ty in [INT8_INT32, FP16_FP32] {
-        let mut products = Products::new(ty, &ChipOptions::default());
-        for task in &mut products.tasks {
+        let mut matmuls = Matmuls::new(ty, &ChipOptions::default());
+        for task in &mut matmuls.tasks {
             task.qd = 0;
         }
-        let outcome = products.run(products.segments(|_, _| {}));
+        let outcome = matmuls.run(matmuls.segments(|_, _| {}));
         assert!(outcome.completed());
         assert_eq!(outcome.traps(), ["T08-core-pointer-in-chain"]);
         for segment in 0..SEGMENTS {
-            assert_eq!(products.out(segment), products.alone(segment, segment));
+            assert_eq!(matmuls.out(segment), matmuls.alone(segment, segment));
         }
     }
 }
@@ -301,20 +297,20 @@ fn products_of_a_chain_are_right_without_the_sum() {
 #[test]
 fn t10_a_chain_needs_links_and_one_task_follows_none() {
     let untouched =
-        |products: &Products, segment| products.out(segment).iter().all(|&b| b == SENTINEL);
-    let mut products = Products::new(INT8_INT32, &ChipOptions::default());
-    let words = products.tasks[0].task();
-    let at = products.board.place_program(&words);
-    let outcome = products.board.kick(0, at, words.len(), 2);
+        |matmuls: &Matmuls, segment| matmuls.out(segment).iter().all(|&b| b == SENTINEL);
+    let mut matmuls = Matmuls::new(INT8_INT32, &ChipOptions::default());
+    let words = matmuls.tasks[0].task();
+    let at = matmuls.board.place_program(&words);
+    let outcome = matmuls.board.kick(0, at, words.len(), 2);
     assert!(outcome.completed());
     assert_trap(&outcome, "T10-missing-link", Effect::NoWrite);
-    assert!(!untouched(&products, 0) && untouched(&products, 1));
+    assert!(!untouched(&matmuls, 0) && untouched(&matmuls, 1));
     // With the mainline driver's kick, a link is not followed.
-    let mut products = Products::new(INT8_INT32, &ChipOptions::default());
-    let segments = products.segments(|_, _| {});
-    let (at, words) = place(&mut products.board, segments);
-    products.board.kick(0, at, words, 1).assert_clean();
-    assert!(!untouched(&products, 0) && untouched(&products, 1));
+    let mut matmuls = Matmuls::new(INT8_INT32, &ChipOptions::default());
+    let segments = matmuls.segments(|_, _| {});
+    let (at, words) = place(&mut matmuls.board, segments);
+    matmuls.board.kick(0, at, words, 1).assert_clean();
+    assert!(!untouched(&matmuls, 0) && untouched(&matmuls, 1));
 }
 
 #[test]
@@ -324,7 +320,7 @@ fn strict_ends_a_chain_that_repeats_its_first_task() {
             level: Level::Strict,
             ..options(side)
         };
-        let (outcome, _) = later_products(&options);
+        let (outcome, _) = later_matmuls(&options);
         assert_eq!(outcome.completed(), completes, "{side:?}");
     }
 }

@@ -8,8 +8,8 @@ use rknpu_regcmd::regs::{cna, dpu, dpu_rdma};
 use rknpu_regcmd::{EnableMask, Word};
 
 use super::board::Board;
+use super::board_matmul::{BoardMatmul, assert_trap};
 use super::convolution::{Shape, Tensors};
-use super::product::{Product, assert_trap};
 use super::tensor::{Numbers, check, cube_index, half_at, halves, word_at};
 use families::conv::Rdma;
 use families::flying::Flying;
@@ -105,7 +105,7 @@ fn assert_added(board: &Board, a: &[f32], b: &[f32], at: u32) {
 
 #[test]
 fn an_addition_after_a_convolution_has_its_own_channels() {
-    let mut first = Product::new(FP16_FP16, (8, 32, 64), Level::Strict);
+    let mut first = BoardMatmul::new(FP16_FP16, (8, 32, 64), Level::Strict);
     first.run().assert_clean();
     let (a, b, at) = operands(&mut first.board);
     let words = allbilly(0x1082_02c0, 0x17849, Some(0x10001), true, at);
@@ -115,10 +115,10 @@ fn an_addition_after_a_convolution_has_its_own_channels() {
 
 #[test]
 fn a_sum_that_stays_fp32_is_not_converted() {
-    let mut product = Product::new(FP16_FP32, (4, 32, 16), Level::Strict);
-    product.conv.out_scale = 0;
-    product.run().assert_clean();
-    product.verify();
+    let mut matmul = BoardMatmul::new(FP16_FP32, (4, 32, 16), Level::Strict);
+    matmul.conv.out_scale = 0;
+    matmul.run().assert_clean();
+    matmul.verify();
 }
 
 #[test]
@@ -176,8 +176,8 @@ fn fp16_pixels_of_three_channels() {
 #[test]
 fn a_scale_and_a_bias_for_each_channel() {
     let (m, n) = (4usize, 32usize);
-    let sums = Product::right(INT8_INT32, (m, 64, n));
-    let mut scaled = Product::new(INT8_INT32, (m, 64, n), Level::Strict);
+    let sums = BoardMatmul::right(INT8_INT32, (m, 64, n));
+    let mut scaled = BoardMatmul::new(INT8_INT32, (m, 64, n), Level::Strict);
     let bias: Vec<i32> = (0..n as i32).map(|i| i * 1100 - 9000).collect();
     let scale: Vec<i16> = (0..n as i16).map(|i| i * 97 - 1000).collect();
     // 8 channels: int32 bias, int16 unused, int16 scale.
@@ -201,10 +201,10 @@ fn a_scale_and_a_bias_for_each_channel() {
     for (row, c) in (0..m).flat_map(|row| (0..n).map(move |c| (row, c))) {
         let at = cube_index(4, m, row, c);
         let sum = i64::from(word_at(&sums, at)) + i64::from(bias[c]);
-        let product = sum * i64::from(scale[c]);
-        let bits = if product < 0 { negative } else { shift };
+        let matmul = sum * i64::from(scale[c]);
+        let bits = if matmul < 0 { negative } else { shift };
         // Below 2^53: the quotient is exact, and so is its rounding.
-        let want = (product as f64 / f64::from(1 << bits)).round_ties_even();
+        let want = (matmul as f64 / f64::from(1 << bits)).round_ties_even();
         assert_eq!(f64::from(word_at(&got, at)), want, "row {row}, channel {c}");
     }
 }

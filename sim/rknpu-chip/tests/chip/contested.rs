@@ -7,13 +7,13 @@ use rknpu_chip::{ChipOptions, Contested, Level};
 use rknpu_regcmd::regs::{ppu, ppu_rdma};
 
 use super::board::{Board, Outcome};
-use super::chains::later_products;
+use super::board_matmul::{BoardMatmul, matmul_with};
+use super::chains::later_matmuls;
 use super::clients;
 use super::golden;
 use super::lookup::{self, Activation, logistic};
-use super::product::{Product, product_with};
 use families::flying::Flying;
-use families::matmul::{FP16_FP32, INT8_INT32, INT16_INT32, ProductTypes, TF32_FP32};
+use families::matmul::{FP16_FP32, INT8_INT32, INT16_INT32, OperandTypes, TF32_FP32};
 use families::pooling::PoolProgram;
 
 /// Whether a program completed, then the bytes of its result.
@@ -33,21 +33,21 @@ fn seen(outcome: &Outcome, bytes: Vec<u8>) -> Seen {
     seen
 }
 
-fn ran(mut product: Product) -> Seen {
-    let words = product.conv.task();
-    let outcome = product.board.run(&words);
-    seen(&outcome, product.out())
+fn ran(mut matmul: BoardMatmul) -> Seen {
+    let words = matmul.conv.task();
+    let outcome = matmul.board.run(&words);
+    seen(&outcome, matmul.out())
 }
 
 fn matmul(
     contested: Contested,
-    ty: ProductTypes,
+    ty: OperandTypes,
     shape: (usize, usize, usize),
-    change: impl FnOnce(&mut Product),
+    change: impl FnOnce(&mut BoardMatmul),
 ) -> Seen {
-    let mut product = product_with(ty, shape, &options(contested));
-    change(&mut product);
-    ran(product)
+    let mut matmul = matmul_with(ty, shape, &options(contested));
+    change(&mut matmul);
+    ran(matmul)
 }
 
 /// One flying fp16 task on `a` and `b`, eight values each.
@@ -90,29 +90,29 @@ fn few_registers(contested: Contested) -> Seen {
 }
 
 fn tf32(contested: Contested) -> Seen {
-    matmul(contested, TF32_FP32, (4, 16, 16), |product| {
+    matmul(contested, TF32_FP32, (4, 16, 16), |matmul| {
         // 1 + 2^-11 + 2^-20: cut to 1, rounded to 1 + 2^-10.
         let word = (1.0 + (-11f32).exp2() + (-20f32).exp2()).to_le_bytes();
-        let at = product.conv.a as usize;
-        let memory = &mut product.board.memory.bytes;
+        let at = matmul.conv.a as usize;
+        let memory = &mut matmul.board.memory.bytes;
         memory[at..at + 4].copy_from_slice(&word);
     })
 }
 
 /// A hang, the reset after it, and a good program.
 fn after_a_hang(contested: Contested) -> Seen {
-    let mut product = product_with(INT8_INT32, (4, 32, 32), &options(contested));
-    let words = product.conv.words().finish(0x05);
-    assert!(!product.board.run(&words).completed());
-    ran(product)
+    let mut matmul = matmul_with(INT8_INT32, (4, 32, 32), &options(contested));
+    let words = matmul.conv.words().finish(0x05);
+    assert!(!matmul.board.run(&words).completed());
+    ran(matmul)
 }
 
 /// A task after one that fetched the same features.
 fn reused(contested: Contested) -> Seen {
-    let mut product = product_with(INT8_INT32, (4, 32, 32), &options(contested));
-    assert!(product.run().completed());
-    product.conv.data_reuse = true;
-    ran(product)
+    let mut matmul = matmul_with(INT8_INT32, (4, 32, 32), &options(contested));
+    assert!(matmul.run().completed());
+    matmul.conv.data_reuse = true;
+    ran(matmul)
 }
 
 fn captured(contested: Contested) -> Seen {
@@ -125,8 +125,8 @@ fn captured(contested: Contested) -> Seen {
 fn show(switch: &str, facts: Contested) -> Seen {
     match switch {
         "short-height" => matmul(facts, FP16_FP32, (2, 64, 16), |_| {}),
-        "line-rounding" => matmul(facts, INT8_INT32, (144, 224, 32), |product| {
-            product.conv.data_banks -= 1;
+        "line-rounding" => matmul(facts, INT8_INT32, (144, 224, 32), |matmul| {
+            matmul.conv.data_banks -= 1;
         }),
         "weight-room" => {
             // Of the first, 16 kernels take 8 banks and 32 take 16. All of the
@@ -136,26 +136,26 @@ fn show(switch: &str, facts: Contested) -> Seen {
             seen
         }
         "chain-pointer" => {
-            let (outcome, outs) = later_products(&options(facts));
+            let (outcome, outs) = later_matmuls(&options(facts));
             seen(&outcome, outs)
         }
-        "int16-without-sum" => matmul(facts, INT16_INT32, (4, 32, 32), |product| {
-            product.conv.qd = 0;
+        "int16-without-sum" => matmul(facts, INT16_INT32, (4, 32, 32), |matmul| {
+            matmul.conv.qd = 0;
         }),
-        "partial-group" => matmul(facts, INT8_INT32, (4, 32, 64), |product| {
-            product.conv.po = 0;
-            product.conv.size_e = 1;
-            product.conv.writer.add = 8;
-            product.conv.output.2 = 48;
+        "partial-group" => matmul(facts, INT8_INT32, (4, 32, 64), |matmul| {
+            matmul.conv.po = 0;
+            matmul.conv.size_e = 1;
+            matmul.conv.writer.add = 8;
+            matmul.conv.output.2 = 48;
         }),
-        "output-ties" => matmul(facts, INT8_INT32, (4, 32, 32), |product| {
-            product.conv.out_shift = 1 << 30 | 1;
+        "output-ties" => matmul(facts, INT8_INT32, (4, 32, 32), |matmul| {
+            matmul.conv.out_shift = 1 << 30 | 1;
         }),
-        "output-scale" => matmul(facts, INT8_INT32, (4, 32, 32), |product| {
-            product.conv.out_scale = 0x8000;
+        "output-scale" => matmul(facts, INT8_INT32, (4, 32, 32), |matmul| {
+            matmul.conv.out_scale = 0x8000;
         }),
-        "wide-rounding" => matmul(facts, INT8_INT32, (4, 32, 32), |product| {
-            product.conv.out_shift = 1 << 31 | 1;
+        "wide-rounding" => matmul(facts, INT8_INT32, (4, 32, 32), |matmul| {
+            matmul.conv.out_shift = 1 << 31 | 1;
         }),
         "depthwise-pad" => captured(facts),
         "small-exponent" => flying(facts, 0.0, 0.0, |task| task.out.2 = 1 << 31 | 15 << 12),
@@ -163,8 +163,8 @@ fn show(switch: &str, facts: Contested) -> Seen {
         "pooling-interrupt" => pooling(facts, false),
         "byte-pooling" => pooling(facts, true),
         "tf32-operand" => tf32(facts),
-        "few-grains" => matmul(facts, FP16_FP32, (16, 64, 16), |product| {
-            product.conv.grains = 8;
+        "few-grains" => matmul(facts, FP16_FP32, (16, 64, 16), |matmul| {
+            matmul.conv.grains = 8;
         }),
         "lut-index" => {
             let mut board = Board::with_options(1 << 17, &options(facts));
@@ -181,23 +181,23 @@ fn show(switch: &str, facts: Contested) -> Seen {
         "int8-reuse" => reused(facts),
         "int8-slack-bank" => matmul(facts, INT8_INT32, (32, 1024, 32), |_| {}),
         "program-at-zero" => {
-            let mut product = product_with(INT8_INT32, (4, 32, 32), &options(facts));
+            let mut matmul = matmul_with(INT8_INT32, (4, 32, 32), &options(facts));
             // The features were at address 0.
-            let words = product.conv.task();
-            let moved = product.board.place(&product.board.bytes(0, 128));
-            product.conv.a = moved;
-            assert_eq!(product.conv.task().len(), words.len());
-            let bytes = families::bytes(&product.conv.task());
-            product.board.memory.bytes[..bytes.len()].copy_from_slice(&bytes);
-            let outcome = product.board.kick(0, 0, words.len(), 1);
-            seen(&outcome, product.out())
+            let words = matmul.conv.task();
+            let moved = matmul.board.place(&matmul.board.bytes(0, 128));
+            matmul.conv.a = moved;
+            assert_eq!(matmul.conv.task().len(), words.len());
+            let bytes = families::bytes(&matmul.conv.task());
+            matmul.board.memory.bytes[..bytes.len()].copy_from_slice(&bytes);
+            let outcome = matmul.board.kick(0, 0, words.len(), 1);
+            seen(&outcome, matmul.out())
         }
-        "over-read" => matmul(facts, INT8_INT32, (4, 32, 32), |product| {
+        "over-read" => matmul(facts, INT8_INT32, (4, 32, 32), |matmul| {
             // The features are the last bytes of memory.
-            let features = product.board.bytes(product.conv.a, 128);
-            let at = product.board.memory.bytes.len() - features.len();
-            product.board.memory.bytes[at..].copy_from_slice(&features);
-            product.conv.a = at as u32;
+            let features = matmul.board.bytes(matmul.conv.a, 128);
+            let at = matmul.board.memory.bytes.len() - features.len();
+            matmul.board.memory.bytes[at..].copy_from_slice(&features);
+            matmul.conv.a = at as u32;
         }),
         other => panic!("no program tells the sides of {other} apart"),
     }

@@ -2,7 +2,7 @@
 //! Compares convolutions with their definition.
 
 use families::conv::ConvProgram;
-use families::matmul::{FP16_FP16, FP16_FP32, INT8_INT32, ProductTypes};
+use families::matmul::{FP16_FP16, FP16_FP32, INT8_INT32, OperandTypes};
 use proptest::prelude::*;
 use rknpu_regcmd::regs::cna;
 use rknpu_regcmd::{LintContext, lint};
@@ -100,7 +100,7 @@ impl Tensors {
     pub(crate) fn place(
         board: &mut Board,
         shape: &Shape,
-        ty: ProductTypes,
+        ty: OperandTypes,
         depthwise: bool,
         seed: u64,
     ) -> (Self, ConvProgram, usize) {
@@ -227,7 +227,7 @@ fn shapes() -> impl Strategy<Value = Shape> {
 }
 
 /// Checks every result of a direct convolution.
-fn assert_sums(shape: &Shape, ty: ProductTypes, pad: i8, seed: u64) {
+fn assert_sums(shape: &Shape, ty: OperandTypes, pad: i8, seed: u64) {
     let mut board = Board::strict(2 << 20);
     let (tensors, mut conv, len) = Tensors::place(&mut board, shape, ty, false, seed);
     conv.pad_value = u32::from(pad as u8) * 0x0101_0101;

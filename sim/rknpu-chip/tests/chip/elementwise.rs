@@ -84,7 +84,7 @@ proptest! {
     }
 
     #[test]
-    fn fp16_products_accumulate_over_tiles_of_k(
+    fn fp16_matmuls_accumulate_over_tiles_of_k(
         m4 in 3usize..8,
         tiles in 2usize..4,
         op in 0usize..4,

@@ -46,10 +46,10 @@ pub(crate) fn assert_within(words: &[Word], accesses: &[Access]) -> Result<(), T
 }
 
 /// A legal matmul, with or without DPU_RDMA.
-fn product() -> impl Strategy<Value = (Words, u32)> {
+fn matmul() -> impl Strategy<Value = (Words, u32)> {
     let types = prop::sample::select(matmul::ALL.to_vec());
     (types, 1..12u32, 1..6u32, 1..4u32, any::<bool>()).prop_map(|(ty, m, k, n, with_rdma)| {
-        let conv = matmul::product(ty, 4 * m, k * ty.depth, n * ty.group);
+        let conv = matmul::matmul(ty, 4 * m, k * ty.depth, n * ty.group);
         let mut program = conv.program(with_rdma);
         program.truncate(program.len() - 4);
         (Words(program), if with_rdma { CONV_RDMA } else { CONV })
@@ -197,7 +197,7 @@ proptest! {
 
     /// A matmul also touches the first and the last byte of each extent.
     #[test]
-    fn of_products_are_tight((words, enable) in product()) {
+    fn of_matmuls_are_tight((words, enable) in matmul()) {
         let words = words.finish(enable);
         let task = tasks(&words).next().unwrap();
         let touched = run(&words);
@@ -222,7 +222,7 @@ proptest! {
     /// tasks, odd strides, mostly nonsense.
     #[test]
     fn of_any_geometry_cover_all_accesses(
-        (mut words, enable) in product(),
+        (mut words, enable) in matmul(),
         changes in prop::collection::vec(geometry(), 1..8),
         flying: bool,
     ) {

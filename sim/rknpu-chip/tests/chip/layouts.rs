@@ -6,7 +6,7 @@ use families::happyme::{RowLayout, int8};
 use families::matmul::INT8_INT32;
 
 use super::board::Board;
-use super::product::Size;
+use super::board_matmul::Size;
 use super::tensor::{Numbers, check, dot, pack_b};
 
 /// A matrix in memory; the task takes rows `first..` of it.

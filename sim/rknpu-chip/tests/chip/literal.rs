@@ -16,7 +16,7 @@ use super::robust::{any_register, any_value, good_programs};
 use super::tensor::Numbers;
 use families::conv::{ConvProgram, Rdma, WriterWalk};
 use families::flying::Flying;
-use families::matmul::{self, FP16_FP32, INT8_INT32, ProductTypes};
+use families::matmul::{self, FP16_FP32, INT8_INT32, OperandTypes};
 
 /// Memory of a board. Operands are in its lower half, programs in the upper.
 const MEMORY: usize = 1 << 20;
@@ -88,7 +88,7 @@ pub(super) fn convolution() -> impl Strategy<Value = ConvProgram> {
 }
 
 /// Like [`convolution`], of one type.
-pub(super) fn convolution_of(ty: ProductTypes) -> impl Strategy<Value = ConvProgram> {
+pub(super) fn convolution_of(ty: OperandTypes) -> impl Strategy<Value = ConvProgram> {
     let geometry = (
         (1u32..14, 1u32..12, 1u32..5),
         (1u32..10, 1u32..10, 1u32..80),
@@ -155,7 +155,7 @@ pub(super) fn convolution_of(ty: ProductTypes) -> impl Strategy<Value = ConvProg
     })
 }
 
-fn make_depthwise(conv: &mut ConvProgram, ty: ProductTypes) {
+fn make_depthwise(conv: &mut ConvProgram, ty: OperandTypes) {
     let group = ty.group;
     let held = conv.input.2.next_multiple_of(2 * group);
     let taps = conv.kernel.0 * conv.kernel.1;

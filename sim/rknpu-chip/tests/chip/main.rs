@@ -5,7 +5,7 @@
 
 mod activations;
 mod board;
-mod product;
+mod board_matmul;
 mod tensor;
 
 mod chains;

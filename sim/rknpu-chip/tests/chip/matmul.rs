@@ -7,13 +7,13 @@ use proptest::prelude::*;
 use rknpu_chip::{ChipOptions, Level};
 
 use super::board::Board;
-use super::product::{Product, at, product_with, seeded};
+use super::board_matmul::{BoardMatmul, at, matmul_with, seeded};
 
 proptest! {
     #![proptest_config(test_support::cases(24))]
 
     #[test]
-    fn products_are_exact(
+    fn matmuls_are_exact(
         ty in prop::sample::select(matmul::ALL.to_vec()),
         m4 in 1usize..9,
         ks in 1usize..9,
@@ -22,11 +22,11 @@ proptest! {
         seed: u64,
     ) {
         let size = (m4 * 4, ks * ty.depth as usize, ns * ty.group as usize);
-        let mut product = seeded(ty, size, &at(Level::Strict), seed);
+        let mut matmul = seeded(ty, size, &at(Level::Strict), seed);
         // Form B: DPU_RDMA starts, with nothing to do.
-        product.conv.rdma = librocketnpu.then(Rdma::default);
-        product.run().assert_clean();
-        product.verify();
+        matmul.conv.rdma = librocketnpu.then(Rdma::default);
+        matmul.run().assert_clean();
+        matmul.verify();
     }
 }
 
@@ -36,9 +36,9 @@ fn any_height_works_with_the_exact_surface_stride() {
     for ty in matmul::ALL {
         for m in [1, 2, 3, 5, 6, 7] {
             let size = (m, 5 * ty.depth as usize, ty.group as usize);
-            let mut product = Product::new(ty, size, Level::Strict);
-            product.run().assert_clean();
-            product.verify();
+            let mut matmul = BoardMatmul::new(ty, size, Level::Strict);
+            matmul.run().assert_clean();
+            matmul.verify();
         }
     }
 }
@@ -50,44 +50,44 @@ fn long_rows_and_several_tiles_of_pixels() {
         (FP16_FP32, (36, 2048, 32)),
         (INT4_INT16, (260, 256, 64)),
     ] {
-        let mut product = Product::new(ty, size, Level::Strict);
-        let outcome = product.run();
+        let mut matmul = BoardMatmul::new(ty, size, Level::Strict);
+        let outcome = matmul.run();
         outcome.assert_clean();
         assert!(!outcome.device_time.is_zero());
-        product.verify();
+        matmul.verify();
     }
 }
 
 #[test]
 fn features_and_weights_are_reused_by_the_next_task() {
-    let mut product = Product::new(INT8_INT32, (8, 64, 64), Level::Strict);
-    product.run().assert_clean();
-    let len = product.len();
-    product.conv.c = product.board.reserve(len);
-    product.conv.data_reuse = true;
-    product.conv.weight_reuse = true;
+    let mut matmul = BoardMatmul::new(INT8_INT32, (8, 64, 64), Level::Strict);
+    matmul.run().assert_clean();
+    let len = matmul.len();
+    matmul.conv.c = matmul.board.reserve(len);
+    matmul.conv.data_reuse = true;
+    matmul.conv.weight_reuse = true;
     // Addresses that do not exist show that nothing is fetched.
-    product.conv.a = 0xffff_0000;
-    product.conv.b = 0xfff0_0000;
-    let outcome = product.run();
+    matmul.conv.a = 0xffff_0000;
+    matmul.conv.b = 0xfff0_0000;
+    let outcome = matmul.run();
     assert!(outcome.completed());
     assert_eq!(outcome.traps(), ["T29-stale-cbuf"], "other addresses");
-    product.verify();
+    matmul.verify();
 }
 
 #[test]
 fn cores_do_not_share_what_they_keep() {
-    let mut product = product_with(INT8_INT32, (4, 32, 32), &ChipOptions::default());
+    let mut matmul = matmul_with(INT8_INT32, (4, 32, 32), &ChipOptions::default());
     for index in 0..3 {
-        let words = product.conv.task();
-        let at = product.board.place_program(&words);
-        assert!(product.board.kick(index, at, words.len(), 1).completed());
-        product.verify();
+        let words = matmul.conv.task();
+        let at = matmul.board.place_program(&words);
+        assert!(matmul.board.kick(index, at, words.len(), 1).completed());
+        matmul.verify();
     }
-    product.conv.data_reuse = true;
-    let words = product.conv.task();
-    let at = product.board.place_program(&words);
-    assert!(product.board.kick(2, at, words.len(), 1).completed());
+    matmul.conv.data_reuse = true;
+    let words = matmul.conv.task();
+    let at = matmul.board.place_program(&words);
+    assert!(matmul.board.kick(2, at, words.len(), 1).completed());
     let outcome = Board::new(1 << 20).run(&words);
     assert_eq!(outcome.traps(), ["T29-stale-cbuf"]);
 }

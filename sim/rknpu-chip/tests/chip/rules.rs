@@ -5,7 +5,7 @@
 use std::collections::BTreeSet;
 
 use families::conv::ConvProgram;
-use families::matmul::{FP16_FP16, FP16_FP32, INT8_INT32, INT16_INT32, accumulating, product};
+use families::matmul::{FP16_FP16, FP16_FP32, INT8_INT32, INT16_INT32, accumulating, matmul};
 use families::{A, C, D, Words, flying, write};
 use rknpu_chip::{Core, Direction, Effect, Level, NpuCore};
 use rknpu_regcmd::rules::{Rule, TABLE};
@@ -14,7 +14,7 @@ use rknpu_regcmd::{
 };
 
 use super::board::{self, Outcome, PROGRAM, Zeros};
-use super::product;
+use super::board_matmul;
 
 /// A changed program, and the rule that it breaks.
 #[derive(Clone)]
@@ -95,7 +95,7 @@ impl Case {
     /// Kicks the tasks one by one, as one job, on a core with the registers of
     /// `context.before`. Returns the last result, and whether the task wrote.
     fn run(&self, level: Level) -> Option<(Outcome, bool)> {
-        let mut core = Core::new(&product::at(level));
+        let mut core = Core::new(&board_matmul::at(level));
         let mut memory = Zeros::new(&self.words);
         if let Before::Known(left) = &self.context.before {
             for (offset, value) in left.written() {
@@ -135,11 +135,11 @@ fn sample(name: &str) -> Vec<Word> {
 }
 
 fn int8() -> ConvProgram {
-    product(INT8_INT32, 64, 64, 64)
+    matmul(INT8_INT32, 64, 64, 64)
 }
 
 fn fp16() -> ConvProgram {
-    product(FP16_FP32, 64, 64, 64)
+    matmul(FP16_FP32, 64, 64, 64)
 }
 
 fn form_a(rule: &'static str) -> Case {
@@ -304,11 +304,11 @@ fn registers() -> Vec<Case> {
 
 fn convolution() -> Vec<Case> {
     let depthwise = |rule| Case::sample(rule, "librocketnpu fp16 depthwise 8x8x32");
-    let int16 = || product(INT16_INT32, 64, 64, 64);
+    let int16 = || matmul(INT16_INT32, 64, 64, 64);
     let row_major = |rule| Case::sample(rule, "happyme int8 RowMajor to RowMajor");
     // 144 rows of 7 * 32 bytes: 3.5 entries, rounded up to 4, 2 banks. Without
     // the rounding 1 bank of 32256 bytes would do.
-    let resonance = product(INT8_INT32, 144, 224, 64);
+    let resonance = matmul(INT8_INT32, 144, 224, 64);
     assert_eq!(resonance.data_banks, 2);
     let tight = ConvProgram {
         data_banks: 1,
@@ -321,7 +321,7 @@ fn convolution() -> Vec<Case> {
     // A matmul of `m` rows with a given surface stride.
     let rows = |m: u32, surf_stride: i32| ConvProgram {
         surf_stride,
-        ..product(FP16_FP32, m, 128, 32)
+        ..matmul(FP16_FP32, m, 128, 32)
     };
     // The window of a captured program pads odd channels with 0.
     let captured = "captured int8 depthwise";
@@ -332,7 +332,7 @@ fn convolution() -> Vec<Case> {
     };
     let clamped = ConvProgram {
         surf_stride: 0,
-        ..product(FP16_FP32, 4, 128, 32)
+        ..matmul(FP16_FP32, 4, 128, 32)
     };
     let wide = |rule, width| {
         let case = Case::sample(rule, "librocketnpu sigmoid, 4096");
@@ -381,18 +381,18 @@ fn convolution() -> Vec<Case> {
         form_a("T26-banks").set(0x1040, 0x0b),
         Case::conv("T20-line-rounding", &tight),
         form_a("T20-entries").set(0x1044, 0),
-        Case::conv("T26a-weight-banks", &product(FP16_FP32, 4, 12288, 16)).set(0x1040, 0xa2),
-        Case::conv("T26a-weight-block", &product(FP16_FP32, 16, 4096, 32)).set(0x1040, 0x48),
-        Case::conv("T26a-one-weight-bank", &product(FP16_FP32, 4, 384, 64)).set(0x1040, 0x1b),
-        Case::conv("T27-kernel-size", &product(INT8_INT32, 4, 32800, 32)),
+        Case::conv("T26a-weight-banks", &matmul(FP16_FP32, 4, 12288, 16)).set(0x1040, 0xa2),
+        Case::conv("T26a-weight-block", &matmul(FP16_FP32, 16, 4096, 32)).set(0x1040, 0x48),
+        Case::conv("T26a-one-weight-bank", &matmul(FP16_FP32, 4, 384, 64)).set(0x1040, 0x1b),
+        Case::conv("T27-kernel-size", &matmul(INT8_INT32, 4, 32800, 32)),
         form_a("T28-fc-data-bank").set(0x1040, 0x1b1),
         form_a("H06-decompression-mode").set(0x1100, 1),
         form_a("T29-stale-cbuf").set(0x1040, 0x10b1),
         form_a("T29-stale-cbuf").set(0x1040, 0x20b1),
         reuse_after((1, 0), banks(2)),
         reuse_after((0, 1), banks(2)),
-        reuse_after((1, 0), product(INT8_INT32, 32, 64, 64)),
-        reuse_after((0, 1), product(INT8_INT32, 64, 64, 32)),
+        reuse_after((1, 0), matmul(INT8_INT32, 32, 64, 64)),
+        reuse_after((0, 1), matmul(INT8_INT32, 64, 64, 32)),
         // 11 banks of weights that stream through 11.
         reuse_after((0, 1), int8()).set(0x1030, 11 * 32768 + 64),
         form_a("T23-grains").set(0x1010, 0),
@@ -409,7 +409,7 @@ fn convolution() -> Vec<Case> {
         Case::conv("T22-surface-pitch", &rows(1, -4)),
         row_major("T25-line-pitch").set(0x107c, 8192),
         row_major("T25-line-pitch").set(0x107c, 4097),
-        Case::conv("T31-measured-failures", &product(INT8_INT32, 8, 3840, 32))
+        Case::conv("T31-measured-failures", &matmul(INT8_INT32, 8, 3840, 32))
             .set(0x100c, 1 << 29)
             .set(0x107c, 240)
             .set(0x1080, 0),
@@ -666,7 +666,7 @@ fn tasks_of_a_chain_are_told_from_others() {
 fn flying_additions_may_be_in_place() {
     let case = int32_add("T44-in-place").set(0x4020, A);
     assert!(!case.rules().contains("T44-in-place"));
-    let elsewhere = product(FP16_FP16, 64, 64, 64).program(true);
+    let elsewhere = matmul(FP16_FP16, 64, 64, 64).program(true);
     assert!(
         !Case::new("", elsewhere)
             .set(0x4020, C)

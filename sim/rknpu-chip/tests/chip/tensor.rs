@@ -2,7 +2,7 @@
 //! Operands in the NPU's layouts, element by element from the formulas, and the
 //! expected results.
 
-use families::matmul::ProductTypes;
+use families::matmul::OperandTypes;
 use half::{bf16, f16};
 use rknpu_regcmd::Precision;
 
@@ -47,7 +47,7 @@ impl Numbers {
     }
 
     /// Values that the operands of a matmul hold exactly.
-    pub(crate) fn values(&mut self, ty: ProductTypes, len: usize) -> Vec<f64> {
+    pub(crate) fn values(&mut self, ty: OperandTypes, len: usize) -> Vec<f64> {
         let (low, high, fraction) = match operand(ty) {
             Precision::Fp16 => (-1024, 1023, 9),
             Precision::Bf16 => (-128, 127, 6),
@@ -76,12 +76,12 @@ pub(crate) fn word_at(bytes: &[u8], index: usize) -> i32 {
     i32::from_le_bytes(bytes[4 * index..][..4].try_into().unwrap())
 }
 
-fn operand(ty: ProductTypes) -> Precision {
+fn operand(ty: OperandTypes) -> Precision {
     Precision::from_code(ty.codes.0)
 }
 
 /// Puts an element at index `index` of `bytes`.
-pub(crate) fn put(ty: ProductTypes, bytes: &mut [u8], index: usize, value: f64) {
+pub(crate) fn put(ty: OperandTypes, bytes: &mut [u8], index: usize, value: f64) {
     let mut store = |element: &[u8]| {
         bytes[index * element.len()..][..element.len()].copy_from_slice(element);
     };
@@ -96,7 +96,7 @@ pub(crate) fn put(ty: ProductTypes, bytes: &mut [u8], index: usize, value: f64) 
 }
 
 /// Elements of a 16-byte atom.
-pub(crate) fn per_atom(ty: ProductTypes) -> usize {
+pub(crate) fn per_atom(ty: OperandTypes) -> usize {
     128 / ty.bits as usize
 }
 
@@ -109,7 +109,7 @@ pub(crate) fn cube_index(per_atom: usize, pixels: usize, pixel: usize, c: usize)
 /// Element index of a weight of kernel `n` among kernels of `channels` channels
 /// and `taps` taps: kernel groups of G, channel groups of I.
 pub(crate) fn weight_index(
-    ty: ProductTypes,
+    ty: OperandTypes,
     (channels, taps): (usize, usize),
     n: usize,
     (c, tap): (usize, usize),
@@ -119,7 +119,7 @@ pub(crate) fn weight_index(
 }
 
 /// A as a native cube of `rows` rows.
-pub(crate) fn pack_a(ty: ProductTypes, rows: usize, kp: usize, a: &[f64]) -> Vec<u8> {
+pub(crate) fn pack_a(ty: OperandTypes, rows: usize, kp: usize, a: &[f64]) -> Vec<u8> {
     let mut bytes = vec![0; ty.bytes(rows * kp)];
     for (i, &v) in a.iter().enumerate() {
         let at = cube_index(per_atom(ty), rows, i / kp, i % kp);
@@ -128,7 +128,7 @@ pub(crate) fn pack_a(ty: ProductTypes, rows: usize, kp: usize, a: &[f64]) -> Vec
     bytes
 }
 
-pub(crate) fn pack_b(ty: ProductTypes, kp: usize, b: &[f64]) -> Vec<u8> {
+pub(crate) fn pack_b(ty: OperandTypes, kp: usize, b: &[f64]) -> Vec<u8> {
     let mut bytes = vec![0; ty.bytes(b.len())];
     for (i, &v) in b.iter().enumerate() {
         let at = weight_index(ty, (kp, 1), i / kp, (i % kp, 0));
@@ -148,7 +148,7 @@ pub(crate) fn dot(a: &[f64], b: &[f64], k: usize, m: usize, n: usize) -> (f64, f
 /// Compares element `index` of the results in memory with the exact sum.
 #[track_caller]
 pub(crate) fn check(
-    ty: ProductTypes,
+    ty: OperandTypes,
     bytes: &[u8],
     index: usize,
     (sum, magnitude): (f64, f64),

@@ -9,49 +9,49 @@ use rknpu_regcmd::regs::{cna, core, dpu, dpu_rdma};
 use rknpu_regcmd::{Block, EnableMask, Word};
 
 use super::board::{Board, Outcome, PING_PONG, SENTINEL};
+use super::board_matmul::{BoardMatmul, Size, assert_trap, small};
 use super::golden;
-use super::product::{Product, Size, assert_trap, small};
 use super::tensor::{pack_a, pack_b, word_at};
 
 #[test]
 fn t05_the_words_that_are_fetched_are_the_program() {
-    let mut product = small();
-    let words = product.conv.task();
-    let at = product.board.place_program(&words);
-    let outcome = product.board.kick(0, at, words.len() - 4, 1);
+    let mut matmul = small();
+    let words = matmul.conv.task();
+    let at = matmul.board.place_program(&words);
+    let outcome = matmul.board.kick(0, at, words.len() - 4, 1);
     assert_trap(&outcome, "T05-no-enable-word", Effect::Hang);
 
     // A missing marker is no trap. An unknown word is ignored: a target of the
     // CNA with an offset of the DPU.
-    let mut words = product.conv.words().0;
+    let mut words = matmul.conv.words().0;
     let unknown = Word::new(Block::Cna.target(), dpu::DstBaseAddr::OFFSET, 0);
     let enable = Word::enable(EnableMask::from_bits_retain(CONV));
     words.extend([unknown, enable]);
-    let outcome = product.board.run(&words);
+    let outcome = matmul.board.run(&words);
     assert_trap(&outcome, "T05-unknown-word", Effect::Note);
-    assert!(!product.is_untouched());
+    assert!(!matmul.is_untouched());
 }
 
 #[test]
 fn t06_a_program_at_an_address_that_is_no_multiple_of_16() {
     for bit in 0..4 {
-        let mut product = small();
-        let words = product.conv.task();
-        let at = product.board.place_program(&words);
+        let mut matmul = small();
+        let words = matmul.conv.task();
+        let at = matmul.board.place_program(&words);
         let trap = "T06-program-address";
-        let outcome = product.board.kick(0, at | 1 << bit, words.len(), 1);
+        let outcome = matmul.board.kick(0, at | 1 << bit, words.len(), 1);
         assert_trap(&outcome, trap, Effect::Hang);
-        assert!(product.is_untouched());
+        assert!(matmul.is_untouched());
 
         // The same in the link of a chain: the first task still runs. With one
         // task, nothing follows the link.
         let link = (at | 1 << bit, amounts(&words));
-        let first = product.conv.words().finish_linked(Some(link), CONV);
-        let at = product.board.place_program(&first);
-        product.board.kick(0, at, first.len(), 1).assert_clean();
-        let outcome = product.board.kick(0, at, first.len(), 2);
+        let first = matmul.conv.words().finish_linked(Some(link), CONV);
+        let at = matmul.board.place_program(&first);
+        matmul.board.kick(0, at, first.len(), 1).assert_clean();
+        let outcome = matmul.board.kick(0, at, first.len(), 2);
         assert_trap(&outcome, trap, Effect::Hang);
-        assert!(!product.is_untouched());
+        assert!(!matmul.is_untouched());
     }
 }
 
@@ -70,10 +70,10 @@ fn t07_a_program_of_changed_registers_runs_with_those_of_its_group() {
         ("FD", ONE_GROUP, true),
         ("SFD", ONE_GROUP, true),
     ] {
-        let mut product = small();
+        let mut matmul = small();
         for task in job.chars() {
-            product.conv.c = product.board.reserve(product.len());
-            let mut conv = product.conv.clone();
+            matmul.conv.c = matmul.board.reserve(matmul.len());
+            let mut conv = matmul.conv.clone();
             if task == 'S' {
                 conv.output.2 /= 2;
                 conv.kernels /= 2;
@@ -93,16 +93,16 @@ fn t07_a_program_of_changed_registers_runs_with_those_of_its_group() {
                     .0
                     .extend(rest.filter(|word| !pointers.contains(&word.offset())));
             }
-            let outcome = product.board.run(&words.finish(0x0d));
+            let outcome = matmul.board.run(&words.finish(0x0d));
             assert!(outcome.completed(), "{job}: {:#?}", outcome.diagnosis);
             let told = outcome.traps().contains(&"T07-delta-program");
             assert_eq!(told, task == 'D', "{job}");
         }
         let mut expected = right.out();
         if !whole {
-            expected[product.len() / 2..].fill(SENTINEL);
+            expected[matmul.len() / 2..].fill(SENTINEL);
         }
-        assert_eq!(product.out(), expected, "{job}, {pointer:#x}");
+        assert_eq!(matmul.out(), expected, "{job}, {pointer:#x}");
     }
 }
 
@@ -118,47 +118,47 @@ fn another_cores_number_in_s_pointer_hangs() {
         (2, PING_PONG, false),
     ] {
         for offset in [cna::SPointer::OFFSET, core::SPointer::OFFSET] {
-            let mut product = small();
-            let mut words = product.conv.task();
+            let mut matmul = small();
+            let mut words = matmul.conv.task();
             let block = Block::of_offset(offset).unwrap();
             words.insert(0, Word::new(block.target(), offset, pointer));
-            let at = product.board.place_program(&words);
-            let outcome = product.board.kick(core, at, words.len(), 1);
+            let at = matmul.board.place_program(&words);
+            let outcome = matmul.board.kick(core, at, words.len(), 1);
             if right {
                 outcome.assert_clean();
                 continue;
             }
             assert_eq!(outcome.raw_status, 0, "core {core}, {pointer:#x}");
             assert_trap(&outcome, "H07-core-number", Effect::Hang);
-            assert!(product.out().iter().all(|&b| b == SENTINEL));
+            assert!(matmul.out().iter().all(|&b| b == SENTINEL));
         }
     }
 }
 
 #[test]
 fn t12_a_core_that_hung_is_wedged_until_its_reset() {
-    let mut product = small();
-    let hang = product.conv.words().finish(0x05);
-    let at = product.board.place_program(&hang);
-    let good = product.conv.task();
-    let good_at = product.board.place_program(&good);
+    let mut matmul = small();
+    let hang = matmul.conv.words().finish(0x05);
+    let at = matmul.board.place_program(&hang);
+    let good = matmul.conv.task();
+    let good_at = matmul.board.place_program(&good);
     // Without the reset that the driver makes.
-    let status = product.board.kick_without_reset(at, hang.len());
+    let status = matmul.board.kick_without_reset(at, hang.len());
     assert_eq!(status.raw_status, 0);
-    let status = product.board.kick_without_reset(good_at, good.len());
+    let status = matmul.board.kick_without_reset(good_at, good.len());
     assert_trap(&status, "T12-wedged", Effect::Hang);
-    product.board.cores[0].reset();
-    product.board.run(&good).assert_clean();
+    matmul.board.cores[0].reset();
+    matmul.board.run(&good).assert_clean();
 }
 
 /// Registers of an earlier program act, and the diagnosis names them.
 #[test]
 fn t07_t14_t49_t51_registers_of_an_earlier_program_count() {
-    let mut product = small();
-    product.conv.qd = 1;
-    product.conv.od_bypass = 0;
-    product.run().assert_clean();
-    let plain = product.out();
+    let mut matmul = small();
+    matmul.conv.qd = 1;
+    matmul.conv.od_bypass = 0;
+    matmul.run().assert_clean();
+    let plain = matmul.out();
     type Change = fn(&mut Words);
     let cases: [(Change, Change, &str, (&str, u32)); 3] = [
         // Raw weights are not a valid stream, but decode to some values.
@@ -202,28 +202,28 @@ fn t07_t14_t49_t51_registers_of_an_earlier_program_count() {
     for (leave, rely, trap, register) in cases {
         // Once for each register group.
         for _ in 0..2 {
-            product.run_with(leave).assert_clean();
+            matmul.run_with(leave).assert_clean();
         }
-        let changed = product.out();
+        let changed = matmul.out();
         assert_ne!(changed, plain);
-        let outcome = product.run_with(rely);
+        let outcome = matmul.run_with(rely);
         assert_trap(&outcome, trap, Effect::Garbage);
-        assert_eq!(product.out(), changed);
+        assert_eq!(matmul.out(), changed);
         let mut told = outcome.diagnosis.iter().flat_map(|d| &d.registers);
         assert!(told.any(|shown| *shown == register));
         for _ in 0..2 {
-            product.run().assert_clean();
+            matmul.run().assert_clean();
         }
-        assert_eq!(product.out(), plain);
+        assert_eq!(matmul.out(), plain);
     }
     // A register that no stage uses may hold any value.
     for _ in 0..2 {
-        let leave = product.run_with(|words| {
+        let leave = matmul.run_with(|words| {
             words.patch::<dpu::BnMulCfg>(3 << 16);
         });
         leave.assert_clean();
     }
-    let rely = product.run_with(|words| {
+    let rely = matmul.run_with(|words| {
         words.without::<dpu::BnMulCfg>();
     });
     rely.assert_clean();
@@ -236,8 +236,8 @@ fn t20_lines_that_do_not_fit_read_as_weights() {
     const M: usize = 144;
     for k in [7 * 32, 21 * 32, 35 * 32] {
         let size = (M, k, 32);
-        let right = Product::right(INT8_INT32, size);
-        let mut wrong = Product::new(INT8_INT32, size, Level::Faithful);
+        let right = BoardMatmul::right(INT8_INT32, size);
+        let mut wrong = BoardMatmul::new(INT8_INT32, size, Level::Faithful);
         wrong.conv.data_banks -= 1;
         assert_eq!(wrong.conv.data_banks, ((M * k) as u32).div_ceil(32768));
         assert_trap(&wrong.run(), "T20-line-rounding", Effect::Garbage);
@@ -266,41 +266,41 @@ fn t26a_what_no_known_program_does_is_told_and_right() {
         (1024, 64, 2, None),
         (1024, 64, 1, Some("T26a-weight-block")),
     ] {
-        let mut product = Product::new(FP16_FP32, (4, k, n), Level::Strict);
-        product.conv.data_banks = 12 - weight_banks;
-        let outcome = product.run();
+        let mut matmul = BoardMatmul::new(FP16_FP32, (4, k, n), Level::Strict);
+        matmul.conv.data_banks = 12 - weight_banks;
+        let outcome = matmul.run();
         // No source shows a failure.
         match trap {
             Some(trap) => assert_trap(&outcome, trap, Effect::Note),
             None => outcome.assert_clean(),
         }
-        product.verify();
+        matmul.verify();
     }
 }
 
 #[test]
 fn t29_reuse_ends_with_the_job() {
-    let mut product = small();
-    product.run().assert_clean();
-    product.conv.data_reuse = true;
-    product.run().assert_clean();
-    product.board.memory.attachment += 1;
-    assert_trap(&product.run(), "T29-stale-cbuf", Effect::Garbage);
+    let mut matmul = small();
+    matmul.run().assert_clean();
+    matmul.conv.data_reuse = true;
+    matmul.run().assert_clean();
+    matmul.board.memory.attachment += 1;
+    assert_trap(&matmul.run(), "T29-stale-cbuf", Effect::Garbage);
     // No task ran in between, so the data is still there.
-    product.verify();
+    matmul.verify();
 }
 
 #[test]
 fn t30_values_that_their_fields_cut() {
     // 2^28 more than the stride: the same address, and a note.
-    let mut product = Product::new(INT8_INT32, (8, 64, 32), Level::Strict);
-    let outcome = product.run_with(|words| {
+    let mut matmul = BoardMatmul::new(INT8_INT32, (8, 64, 32), Level::Strict);
+    let outcome = matmul.run_with(|words| {
         words.patch::<cna::DmaCon2>(1 << 28 | 4);
     });
     assert_trap(&outcome, "T30-field-overflow", Effect::Note);
-    product.verify();
+    matmul.verify();
     // A negative stride with its sign in all 32 bits does not overflow.
-    let mut one = Product::new(INT8_INT32, (1, 64, 32), Level::Strict);
+    let mut one = BoardMatmul::new(INT8_INT32, (1, 64, 32), Level::Strict);
     let outcome = one.run_with(|words| {
         words.patch::<cna::DmaCon2>(-3i32 as u32);
     });
@@ -310,12 +310,12 @@ fn t30_values_that_their_fields_cut() {
 #[test]
 fn t33_to_t37_groups_of_the_wrong_size() {
     // SIZE_E 3 where 7 is right: the upper half of each group stays.
-    let right = Product::right(INT8_INT32, (8, 64, 64));
-    let mut product = small();
-    product.conv.size_e = 3;
-    assert_trap(&product.run(), "T33-size-e-small", Effect::NoWrite);
+    let right = BoardMatmul::right(INT8_INT32, (8, 64, 64));
+    let mut matmul = small();
+    matmul.conv.size_e = 3;
+    assert_trap(&matmul.run(), "T33-size-e-small", Effect::NoWrite);
     let surface = 8 * 16;
-    let out = product.out();
+    let out = matmul.out();
     let surfaces = out.chunks(surface).zip(right.chunks(surface));
     for (number, (got, expected)) in surfaces.enumerate() {
         if number % 8 < 4 {
@@ -326,21 +326,21 @@ fn t33_to_t37_groups_of_the_wrong_size() {
     }
 
     // int16 with the geometry of int8: the first 16 columns are right.
-    let right = Product::right(INT16_INT32, (8, 32, 32));
-    let mut product = Product::new(INT16_INT32, (8, 32, 32), Level::Faithful);
-    product.conv = product.conv.groups(7);
+    let right = BoardMatmul::right(INT16_INT32, (8, 32, 32));
+    let mut matmul = BoardMatmul::new(INT16_INT32, (8, 32, 32), Level::Faithful);
+    matmul.conv = matmul.conv.groups(7);
     // The groups reach further than the right ones.
-    let room = 4 * product.len();
-    product.conv.c = product.board.reserve(room);
-    assert_trap(&product.run(), "T37-size-e-large", Effect::Garbage);
-    assert_eq!(product.out()[..4 * surface], right[..4 * surface]);
-    assert_ne!(product.out(), right);
+    let room = 4 * matmul.len();
+    matmul.conv.c = matmul.board.reserve(room);
+    assert_trap(&matmul.run(), "T37-size-e-large", Effect::Garbage);
+    assert_eq!(matmul.out()[..4 * surface], right[..4 * surface]);
+    assert_ne!(matmul.out(), right);
 
     // Without the sum only 16 channels are written.
-    let mut product = Product::new(INT16_INT32, (8, 32, 32), Level::Faithful);
-    product.conv.qd = 0;
-    assert_trap(&product.run(), "T37-int16-without-sum", Effect::NoWrite);
-    let (half, out) = (right.len() / 2, product.out());
+    let mut matmul = BoardMatmul::new(INT16_INT32, (8, 32, 32), Level::Faithful);
+    matmul.conv.qd = 0;
+    assert_trap(&matmul.run(), "T37-int16-without-sum", Effect::NoWrite);
+    let (half, out) = (right.len() / 2, matmul.out());
     assert_eq!(out[..half], right[..half]);
     assert!(out[half..].iter().all(|&b| b == SENTINEL));
 }
@@ -372,12 +372,12 @@ fn t35_a_depthwise_group_that_is_too_wide_is_interleaved() {
 #[test]
 fn t38_int4_sums_saturate() {
     let ty = INT4_INT16;
-    let mut product = Product::new(ty, (4, 1024, 64), Level::Strict);
+    let mut matmul = BoardMatmul::new(ty, (4, 1024, 64), Level::Strict);
     let (a, b) = (vec![-8.0; 4 * 1024], vec![-8.0; 64 * 1024]);
-    product.conv.a = product.board.place(&pack_a(ty, 4, 1024, &a));
-    product.conv.b = product.board.place(&pack_b(ty, 1024, &b));
-    assert_trap(&product.run(), "T38-int16-saturates", Effect::Note);
-    let out = product.out();
+    matmul.conv.a = matmul.board.place(&pack_a(ty, 4, 1024, &a));
+    matmul.conv.b = matmul.board.place(&pack_b(ty, 1024, &b));
+    assert_trap(&matmul.run(), "T38-int16-saturates", Effect::Note);
+    let out = matmul.out();
     assert!(
         out.chunks_exact(2)
             .all(|word| word == i16::MAX.to_le_bytes())
@@ -389,14 +389,14 @@ fn t38_int4_sums_saturate() {
 fn transposed((m, k, n): Size, size_e: u32, level: Level) -> (Outcome, Vec<(i32, Option<u16>)>) {
     const TP: u32 = 1 << 27;
     let bytes = 4 * 16 * m * 2;
-    let plain = Product::right(INT16_INT32, (m, k, n));
-    let mut product = Product::new(INT16_INT32, (m, k, n), level);
-    product.conv.c = product.board.reserve(bytes);
-    let outcome = product.run_with(|words| {
+    let plain = BoardMatmul::right(INT16_INT32, (m, k, n));
+    let mut matmul = BoardMatmul::new(INT16_INT32, (m, k, n), level);
+    matmul.conv.c = matmul.board.reserve(bytes);
+    let outcome = matmul.run_with(|words| {
         words.patch::<dpu::BsOwCfg>(TP | size_e << 8 | size_e << 5 | size_e << 2 | 2);
         words.patch::<dpu::WdmaSize0>(TP | (n as u32 - 1));
     });
-    let out = product.board.bytes(product.conv.c, bytes);
+    let out = matmul.board.bytes(matmul.conv.c, bytes);
     let mut elements = Vec::new();
     for (row, channel) in (0..m).flat_map(|row| (0..n).map(move |channel| (row, channel))) {
         let at = ((channel / 4) * m + row) * 16 + channel % 4 * 4;
@@ -448,14 +448,14 @@ fn t41_the_transposing_writer_cuts_its_results() {
 fn faults_set_the_error_bits() {
     const READ_ERROR: u32 = 1 << 12;
     const WRITE_ERROR: u32 = 1 << 13;
-    let mut product = small();
-    product.conv.a = 0xffff_f000;
-    let outcome = product.run();
+    let mut matmul = small();
+    matmul.conv.a = 0xffff_f000;
+    let outcome = matmul.run();
     assert_eq!(outcome.raw_status, READ_ERROR);
     assert_trap(&outcome, "F01-iommu-fault", Effect::Hang);
-    let mut product = small();
-    product.conv.c = 0x8000_0000;
-    assert_eq!(product.run().raw_status, WRITE_ERROR);
+    let mut matmul = small();
+    matmul.conv.c = 0x8000_0000;
+    assert_eq!(matmul.run().raw_status, WRITE_ERROR);
     let outcome = Board::new(4096).kick(0, 0x9000, 108, 1);
     assert_eq!(outcome.raw_status, READ_ERROR);
 }
@@ -463,9 +463,9 @@ fn faults_set_the_error_bits() {
 #[test]
 fn levels_choose_between_symptom_and_refusal() {
     let run = |level| {
-        let mut product = Product::new(INT8_INT32, (8, 64, 64), level);
-        product.conv.size_e = 3;
-        product.run()
+        let mut matmul = BoardMatmul::new(INT8_INT32, (8, 64, 64), level);
+        matmul.conv.size_e = 3;
+        matmul.run()
     };
     let strict = run(Level::Strict);
     assert_eq!(strict.raw_status, 0);
@@ -477,8 +477,8 @@ fn levels_choose_between_symptom_and_refusal() {
 
 #[test]
 fn registers_read_back_and_reset() {
-    let mut product = small();
-    let core = &mut product.board.cores[0];
+    let mut matmul = small();
+    let core = &mut matmul.board.cores[0];
     let started = core.mmio_write(dpu_rdma::SrcBaseAddr::OFFSET.into(), 0x1230);
     assert!(started.is_none());
     assert_eq!(core.mmio_read(dpu_rdma::SrcBaseAddr::OFFSET.into()), 0x1230);

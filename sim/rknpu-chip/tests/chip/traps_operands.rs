@@ -9,7 +9,7 @@ use rknpu_chip::{Effect, Level};
 use rknpu_regcmd::regs::dpu;
 
 use super::board::{Board, Outcome};
-use super::product::{Product, assert_trap};
+use super::board_matmul::{BoardMatmul, assert_trap};
 use super::tensor::Numbers;
 
 #[test]
@@ -30,16 +30,16 @@ fn t30_the_widest_lines_lose_their_end() {
 }
 
 fn accumulation(m: u32, notch: u32, ew_cfg: u32, mode: u32) -> (Outcome, Vec<u8>) {
-    let mut product = Product::new(FP16_FP16, (m as usize, 64, 48), Level::Faithful);
+    let mut matmul = BoardMatmul::new(FP16_FP16, (m as usize, 64, 48), Level::Faithful);
     let operand = Numbers::new(2).f16s(m as usize * 96);
     let bytes: Vec<u8> = operand.iter().flat_map(|v| v.to_le_bytes()).collect();
-    let at = product.board.place(&bytes);
-    product.conv.ew_cfg = ew_cfg;
-    product.conv.rdma = Some(Rdma {
+    let at = matmul.board.place(&bytes);
+    matmul.conv.ew_cfg = ew_cfg;
+    matmul.conv.rdma = Some(Rdma {
         mode: Some(mode),
         ..Rdma::operand(at, m, notch)
     });
-    (product.run(), product.out())
+    (matmul.run(), matmul.out())
 }
 
 #[test]
@@ -66,7 +66,7 @@ fn t42_to_t47_operands_behind_core() {
     // With OP_CVT_BYPASS the operand is ignored: the plain matmul.
     let (outcome, ignored) = accumulation(12, 12, ADD | 0x100, MODE);
     assert_trap(&outcome, "T47-operand-ignored", Effect::Garbage);
-    assert_eq!(ignored, Product::right(FP16_FP16, (12, 64, 48)));
+    assert_eq!(ignored, BoardMatmul::right(FP16_FP16, (12, 64, 48)));
 }
 
 #[test]

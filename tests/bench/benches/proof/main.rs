@@ -83,10 +83,10 @@ fn scheduled(tasks: Vec<TaskWork>) -> Duration {
 }
 
 fn smallest() -> MatmulTask {
-    product(4, 32, 16)
+    matmul(4, 32, 16)
 }
 
-fn product(m: u32, k: u32, n: u32) -> MatmulTask {
+fn matmul(m: u32, k: u32, n: u32) -> MatmulTask {
     let [a, b, c] = [0, 1, 2].map(|id| BufferId(id).at(0));
     MatmulTask {
         ty: MatmulType::Fp16ToFp32,
@@ -144,7 +144,7 @@ fn modelled(m: u32, k: u32, n: u32, programs: usize) -> [Duration; 2] {
         ..ModelOptions::default()
     });
     let device = model.open_device();
-    let task = product(m, k, n);
+    let task = matmul(m, k, n);
     let alloc = |bytes: u64| device.alloc(ByteLen::new(bytes as usize).unwrap()).unwrap();
     let bos = [task.a_bytes(), task.b_bytes(), task.c_bytes()].map(alloc);
     let bind = |(id, bo): (u32, &Bo)| Binding {

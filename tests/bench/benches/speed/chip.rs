@@ -9,7 +9,7 @@ use rknpu_regcmd::regs::pc;
 
 use families::DPU_DONE;
 use families::conv::ConvProgram;
-use families::matmul::{INT8_INT32, ProductTypes};
+use families::matmul::{INT8_INT32, OperandTypes};
 use families::pooling::{Padding, PoolProgram};
 
 /// Programs in memory, ready to be kicked.
@@ -120,7 +120,7 @@ fn filler(index: usize) -> u8 {
 
 /// A padded 3x3 convolution of a square image; the output lies behind the
 /// weights.
-fn image(ty: ProductTypes, side: u32, channels: u32) -> ConvProgram {
+fn image(ty: OperandTypes, side: u32, channels: u32) -> ConvProgram {
     let size = (side, side, channels);
     let input = side * side * channels;
     let weights = 9 * channels * channels;
@@ -134,7 +134,7 @@ fn image(ty: ProductTypes, side: u32, channels: u32) -> ConvProgram {
 }
 
 /// Rows and columns of a tile; its features fill two thirds of CBUF.
-pub(crate) fn tile(ty: ProductTypes, k: usize) -> (usize, usize) {
+pub(crate) fn tile(ty: OperandTypes, k: usize) -> (usize, usize) {
     const FEATURE_BYTES: usize = 8 * 32 * 1024;
     const COLUMNS: usize = 1024;
     (FEATURE_BYTES / ty.bytes(k), COLUMNS)
@@ -143,7 +143,7 @@ pub(crate) fn tile(ty: ProductTypes, k: usize) -> (usize, usize) {
 /// The programs of a matmul with operands and results at `a`, `b` and `c`, for
 /// the columns `columns`.
 pub(crate) fn tiles(
-    ty: ProductTypes,
+    ty: OperandTypes,
     (m, k, _): (usize, usize, usize),
     columns: std::ops::Range<usize>,
     (a, b, c): (u32, u32, u32),
@@ -168,7 +168,7 @@ pub(crate) fn tiles(
 }
 
 /// The programs of a whole matmul.
-pub(crate) fn product(ty: ProductTypes, (m, k, n): (usize, usize, usize)) -> ChipPrograms {
+pub(crate) fn matmul(ty: OperandTypes, (m, k, n): (usize, usize, usize)) -> ChipPrograms {
     let bytes = |elements: usize| ty.bytes(elements);
     let (a, b) = (bytes(m * k), bytes(k * n));
     let at = (0, a as u32, (a + b) as u32);

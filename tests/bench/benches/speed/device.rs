@@ -8,10 +8,10 @@ use npu_model::{Model, ModelOptions};
 use rocket_uapi::{ByteLen, Deadline, RawBo, RawJob, RawTask, RocketFile};
 
 use crate::chip::tiles;
-use families::matmul::ProductTypes;
+use families::matmul::OperandTypes;
 
 /// A matmul, split by columns into one job per core.
-pub(crate) struct SplitProduct {
+pub(crate) struct SplitMatmul {
     jobs: Vec<Share>,
     _model: Arc<Model>,
 }
@@ -24,8 +24,8 @@ struct Share {
     tasks: Vec<RawTask>,
 }
 
-impl SplitProduct {
-    pub(crate) fn new(ty: ProductTypes, (m, k, n): (usize, usize, usize), cores: usize) -> Self {
+impl SplitMatmul {
+    pub(crate) fn new(ty: OperandTypes, (m, k, n): (usize, usize, usize), cores: usize) -> Self {
         let model = Model::new(ModelOptions::default());
         let granule = ty.group as usize;
         let share = n.div_ceil(cores).next_multiple_of(granule);
@@ -74,7 +74,7 @@ impl SplitProduct {
 impl Share {
     fn new(
         file: RocketFile,
-        ty: ProductTypes,
+        ty: OperandTypes,
         (m, k, n): (usize, usize, usize),
         columns: std::ops::Range<usize>,
     ) -> Self {

@@ -21,7 +21,7 @@ use chip::ChipPrograms;
 use families::matmul::{FP16_FP32, INT8_INT32};
 
 /// Rows, inner dimension and columns of the large matmul.
-const PRODUCT: (usize, usize, usize) = (512, 4096, 4096);
+const MATMUL: (usize, usize, usize) = (512, 4096, 4096);
 /// Copies of inputs and outputs that exceed the caches together.
 const BEYOND_CACHES: u32 = 64;
 /// Threads of a device: one per NPU core.
@@ -87,20 +87,20 @@ fn main() {
         for threads in [1, CORES] {
             let group = &format!("{name} 512x4096x4096, {threads} threads");
             if ty == INT8_INT32 {
-                yardstick::int8(c, &best, group, PRODUCT, threads);
+                yardstick::int8(c, &best, group, MATMUL, threads);
             } else {
-                yardstick::fp16(c, &best, group, PRODUCT, threads);
+                yardstick::fp16(c, &best, group, MATMUL, threads);
             }
             if threads == 1 {
                 let mut task = None;
                 best.bench(c, group, "model, 1 core", || {
-                    task.get_or_insert_with(|| chip::product(ty, PRODUCT)).run();
+                    task.get_or_insert_with(|| chip::matmul(ty, MATMUL)).run();
                 });
             } else {
                 let mut device = None;
                 best.bench(c, group, "model, device", || {
-                    let device = device
-                        .get_or_insert_with(|| device::SplitProduct::new(ty, PRODUCT, threads));
+                    let device =
+                        device.get_or_insert_with(|| device::SplitMatmul::new(ty, MATMUL, threads));
                     device.run();
                 });
             }

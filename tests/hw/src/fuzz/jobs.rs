@@ -4,7 +4,7 @@
 use rocket_uapi::PAGE_BYTES;
 
 use super::choices::CallChoices;
-use crate::program::ProductProgram;
+use crate::program::MatmulProgram;
 use crate::submit::{JobArgs, SubmitArgs, Task};
 
 /// Invalid addresses: NULL, one that is not mapped, one of the kernel, and one that
@@ -17,7 +17,7 @@ const ABSURD: u32 = u32::MAX;
 /// The objects that random jobs are made of.
 pub(super) struct Jobs<'a, C> {
     pub(super) rng: &'a mut C,
-    pub(super) program: &'a ProductProgram,
+    pub(super) program: &'a MatmulProgram,
     pub(super) handles: &'a [u32],
     /// Number of tasks that may still hang; each costs 500 ms.
     pub(super) hangs: &'a mut u32,

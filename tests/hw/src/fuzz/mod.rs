@@ -20,7 +20,7 @@ use rocket_uapi::{Deadline, Device, PAGE_BYTES, sys};
 use crate::bench::settle;
 use crate::busy::{PATIENCE, quick};
 use crate::check::{Must, NotPassed, RowOutcome, ensure};
-use crate::program::ProductProgram;
+use crate::program::MatmulProgram;
 use crate::raw::{File, Map};
 use crate::submit::SubmitArgs;
 pub use choices::CallChoices;
@@ -172,10 +172,10 @@ impl Canary {
 /// The check that failed.
 pub fn multiplies(device: &Device) -> RowOutcome {
     let file = File::new(&device.reopen()?);
-    let product = ProductProgram::new(&file, 3)?;
-    let handle = product.bo.handle;
-    let submission = SubmitArgs::of(vec![product.job(handle)]);
+    let matmul = MatmulProgram::new(&file, 3)?;
+    let handle = matmul.bo.handle;
+    let submission = SubmitArgs::of(vec![matmul.job(handle)]);
     submission.submit(&file).must("SUBMIT of a product")?;
     file.prep(handle, i64::MAX).must("PREP_BO of a product")?;
-    product.check_own()
+    matmul.check_own()
 }

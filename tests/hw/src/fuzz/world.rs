@@ -14,7 +14,7 @@ use super::choices::CallChoices;
 use super::jobs::{Jobs, handle, size};
 use crate::check::{Must, NotPassed, RowOutcome, ensure};
 use crate::fork::{self, Child};
-use crate::program::ProductProgram;
+use crate::program::MatmulProgram;
 use crate::raw::{File, Map};
 use crate::request::{NotDrm, SyncobjCreate, UnknownDriverIoctl};
 use crate::submit::SubmitArgs;
@@ -29,7 +29,7 @@ const HANDLES: u32 = 512;
 #[derive(Debug)]
 pub(super) struct Slot {
     pub(super) file: File,
-    program: ProductProgram,
+    program: MatmulProgram,
     pub(super) bos: Vec<sys::CreateBo>,
 }
 
@@ -83,7 +83,7 @@ pub(super) fn keep<T>(rng: &mut impl CallChoices, all: &mut Vec<T>, one: T) {
 impl Slot {
     fn new(file: File) -> Result<Self, NotPassed> {
         Ok(Self {
-            program: ProductProgram::new(&file, 0)?,
+            program: MatmulProgram::new(&file, 0)?,
             file,
             bos: Vec::new(),
         })
@@ -331,7 +331,7 @@ impl<C: CallChoices> World<C> {
     pub(super) fn settle(&mut self) -> RowOutcome {
         for slot in &self.slots {
             // Earlier jobs of the file end before this one.
-            let last = ProductProgram::new(&slot.file, 0)?;
+            let last = MatmulProgram::new(&slot.file, 0)?;
             let handle = last.bo.handle;
             SubmitArgs::of(vec![last.job(handle)])
                 .submit(&slot.file)

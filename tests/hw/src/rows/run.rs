@@ -7,7 +7,7 @@ use crate::RowContext;
 use crate::bench::RowBench;
 use crate::check::{Must, NotPassed, RowOutcome, expect, nothing};
 use crate::hold::Hold;
-use crate::program::{ProductProgram, RESULT};
+use crate::program::{MatmulProgram, RESULT};
 use crate::raw::{File, Map};
 use crate::submit::{JobArgs, SubmitArgs};
 
@@ -18,7 +18,7 @@ const VALUES: [u8; 3] = [1, 2, 3];
 const STEP: u32 = RESULT / 2;
 
 /// The programs, which write to addresses from `to` on, `step` bytes apart.
-fn programs(bench: &mut RowBench, step: u32, to: u64) -> Result<Vec<ProductProgram>, NotPassed> {
+fn programs(bench: &mut RowBench, step: u32, to: u64) -> Result<Vec<MatmulProgram>, NotPassed> {
     let places = (to as u32..).step_by(step as usize);
     let mut all = VALUES.iter().zip(places);
     all.try_fold(Vec::new(), |mut made, (&value, to)| {
@@ -29,7 +29,7 @@ fn programs(bench: &mut RowBench, step: u32, to: u64) -> Result<Vec<ProductProgr
 
 /// Checks that the programs ran in order: bytes that two of them write are the later
 /// one's.
-fn ran_in_order(programs: &[ProductProgram], map: &Map) -> RowOutcome {
+fn ran_in_order(programs: &[MatmulProgram], map: &Map) -> RowOutcome {
     for (program, at) in programs.iter().zip((0..).step_by(STEP as usize)) {
         program.check(map, at, STEP)?;
     }
@@ -69,7 +69,7 @@ pub(super) fn tasks_in_order(context: &RowContext) -> RowOutcome {
     let (page, map) = bench.seen_page()?;
     let programs = programs(&mut bench, STEP, page.dma_address)?;
     let mut job = programs[0].job(page.handle);
-    job.tasks = programs.iter().map(ProductProgram::task).collect();
+    job.tasks = programs.iter().map(MatmulProgram::task).collect();
     bench.submit(job)?;
     bench.wait(page.handle)?;
     ran_in_order(&programs, &map)?;
@@ -83,7 +83,7 @@ fn in_order(context: &RowContext, submit: fn(&RowBench, Vec<JobArgs>) -> RowOutc
     let (page, map) = bench.seen_page()?;
     let programs = programs(&mut bench, STEP, page.dma_address)?;
     let hold = Hold::new(&context.device)?;
-    let job = |program: &ProductProgram| JobArgs {
+    let job = |program: &MatmulProgram| JobArgs {
         tasks: vec![program.task()],
         ..JobArgs::default()
     };

@@ -10,12 +10,12 @@ use npu_matmul::{Counters, Dtype, Engine, Profile, Results};
 use rknpu_regcmd::timing::seconds;
 use serde::{Deserialize, Serialize};
 
-use crate::data::ProductOperands;
+use crate::data::MatmulOperands;
 use crate::exit::Failure;
 use crate::expected::CpuResult;
 use crate::flags::OperandDtypes;
-use crate::product::ProductResult;
-use crate::shape::ProductShape;
+use crate::matmul::MatmulResult;
+use crate::shape::MatmulShape;
 
 /// Seed of the random numbers: the values do not matter.
 const SEED: u64 = 1;
@@ -33,7 +33,8 @@ pub(crate) struct Measurement {
     /// The tiling, as text.
     pub(crate) plan: String,
     /// Measured matmuls.
-    pub(crate) products: usize,
+    #[serde(rename = "products")]
+    pub(crate) matmuls: usize,
     /// Per matmul, on average: SUBMIT calls, register programs and bytes.
     pub(crate) submits: f64,
     pub(crate) tasks: f64,
@@ -96,17 +97,17 @@ fn share(bound_ms: f64, ms: f64) -> f64 {
 
 /// A matmul to measure, and the number of repetitions.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct MeasuredProduct {
+pub(crate) struct MeasuredMatmul {
     pub(crate) kind: OperandDtypes,
     pub(crate) results: Results,
     /// K-tile depth that INT4 weights must allow, if the user set one.
     pub(crate) int4_depth: Option<usize>,
-    pub(crate) shape: ProductShape,
+    pub(crate) shape: MatmulShape,
     pub(crate) repeat: usize,
     pub(crate) is_model: bool,
 }
 
-impl MeasuredProduct {
+impl MeasuredMatmul {
     /// Loads random weights, multiplies once unmeasured, checks two rows of the
     /// result, and measures the rest. `profile` is the engine's.
     pub(crate) fn measure(
@@ -115,31 +116,31 @@ impl MeasuredProduct {
         profile: &Profile,
     ) -> Result<Measurement, Failure> {
         let operands = &self.operands()?;
-        let ProductShape { m, k, n } = self.shape;
+        let MatmulShape { m, k, n } = self.shape;
         let [_, _, c] = self.shape.lengths()?;
         let before = engine.counters();
         let start = Instant::now();
         let weights = operands.load(engine, self.kind.dtype(), n, k)?;
         let load = start.elapsed();
         let loaded = engine.counters();
-        let gemm = engine.prepare(&weights, m, ProductResult::output(operands, self.results))?;
+        let gemm = engine.prepare(&weights, m, MatmulResult::output(operands, self.results))?;
         let plan = gemm.plan();
         let prediction = plan.predict(&profile.machine);
         let [needed, _] = plan.cache_bytes(&profile.choices);
         let (text, k_tiles) = (plan.to_string(), weights.plan().k_tile_count());
         let out_bytes = plan.ty.out_bytes();
 
-        let mut product = ProductResult::unwritten(operands, self.results, c);
+        let mut matmul = MatmulResult::unwritten(operands, self.results, c);
         // The first run allocates buffers and starts threads, so it is not measured.
-        product.multiply(engine, &weights, m, operands)?;
-        check(&product, self.shape, operands, k_tiles)?;
+        matmul.multiply(engine, &weights, m, operands)?;
+        check(&matmul, self.shape, operands, k_tiles)?;
 
         let warm = engine.counters();
         let cpu = cpu_time()?;
         let mut times = Vec::new();
         for _ in 0..self.repeat {
             let start = Instant::now();
-            product.multiply(engine, &weights, m, operands)?;
+            matmul.multiply(engine, &weights, m, operands)?;
             times.push(milliseconds(start.elapsed()));
         }
         let cpu = cpu_time()?.saturating_sub(cpu);
@@ -161,7 +162,7 @@ impl MeasuredProduct {
             k,
             n,
             plan: text,
-            products: self.repeat,
+            matmuls: self.repeat,
             submits,
             tasks: each(|c| c.tasks),
             bytes_to_device: each(|c| c.bytes_to_device),
@@ -187,9 +188,9 @@ impl MeasuredProduct {
     }
 
     /// Random operands, the same in every run.
-    fn operands(&self) -> Result<ProductOperands, Failure> {
+    fn operands(&self) -> Result<MatmulOperands, Failure> {
         let [a, b, _] = self.shape.lengths()?;
-        let random = ProductOperands::random(self.kind, a, b, SEED);
+        let random = MatmulOperands::random(self.kind, a, b, SEED);
         Ok(match self.int4_depth {
             Some(depth) => random.allowing(self.shape.k, depth),
             None => random,
@@ -198,20 +199,20 @@ impl MeasuredProduct {
 }
 
 /// Bytes of A, B and C on the NPU. An element of C takes `out_bytes`.
-fn operand_bytes(dtype: Dtype, out_bytes: u32, ProductShape { m, k, n }: ProductShape) -> f64 {
+fn operand_bytes(dtype: Dtype, out_bytes: u32, MatmulShape { m, k, n }: MatmulShape) -> f64 {
     let inputs = (m as f64 + n as f64) * k as f64 * dtype.input_bits() as f64 / 8.0;
     inputs + m as f64 * n as f64 * f64::from(out_bytes)
 }
 
 /// Compares the first and the last row with the CPU's: a wrong result has no speed.
 fn check(
-    product: &ProductResult,
-    shape: ProductShape,
-    operands: &ProductOperands,
+    matmul: &MatmulResult,
+    shape: MatmulShape,
+    operands: &MatmulOperands,
     k_tiles: usize,
 ) -> Result<(), Failure> {
     let ends = [0, shape.m - 1];
-    match CpuResult::wrong_row(product, shape, operands, k_tiles, ends) {
+    match CpuResult::wrong_row(matmul, shape, operands, k_tiles, ends) {
         None => Ok(()),
         Some(row) => Err(Failure::Device(anyhow!(
             "row {row} of {shape} is wrong, so its speed was not measured. Run `npu-probe \
@@ -249,7 +250,7 @@ mod tests {
 
     #[test]
     fn bytes_are_counted_once() {
-        let shape = ProductShape { m: 2, k: 8, n: 4 };
+        let shape = MatmulShape { m: 2, k: 8, n: 4 };
         // (2 + 4) * 8 inputs and 8 outputs of 32 bits. An INT4 input takes half a byte, its sum
         // 16 bits.
         assert_eq!(operand_bytes(Dtype::Int8, 4, shape), 48.0 + 32.0);
@@ -260,14 +261,14 @@ mod tests {
 
     #[test]
     fn a_wrong_row_has_no_speed() {
-        let operands = ProductOperands::Integers {
+        let operands = MatmulOperands::Integers {
             a: vec![1, 2, 3, 4],
             b: vec![1, 1, 2, 2],
         };
-        let shape = ProductShape { m: 2, k: 2, n: 2 };
+        let shape = MatmulShape { m: 2, k: 2, n: 2 };
         for (last, is_right) in [(14, true), (15, false)] {
-            let product = ProductResult::Integers(vec![3, 6, 7, last]);
-            assert_eq!(check(&product, shape, &operands, 1).is_ok(), is_right);
+            let matmul = MatmulResult::Integers(vec![3, 6, 7, last]);
+            assert_eq!(check(&matmul, shape, &operands, 1).is_ok(), is_right);
         }
     }
 }

@@ -51,7 +51,7 @@ pub(crate) const BUILD: &str = env!("BUILD_PROFILE");
 const SPEED_BUILD: &str = "dist";
 
 impl MeasuringConditions {
-    pub(crate) fn look(
+    pub(crate) fn read(
         device: DeviceReport,
         profile: &Profile,
         profile_refused: Option<String>,
@@ -144,7 +144,7 @@ impl Measurement {
         let mut text = format!(
             "\n{dtype}{} {m}x{k}x{n}: {} matmuls; {}\n",
             to(self.results),
-            self.products,
+            self.matmuls,
             self.plan
         );
         let rate = self.gops.map_or_else(

@@ -24,7 +24,7 @@ const COLUMNS: usize = 512;
 const LARGE: usize = 32 << 20;
 
 /// The rate of caches that need no maintenance, bytes per second: a profile's maximum.
-const NOTHING_TO_DO: f64 = 1e12;
+const MAX_SYNC_RATE: f64 = 1e12;
 
 /// Measures the CPU, and the caches with a buffer of this device.
 pub(super) fn measure(device: &Device) -> Result<HostCores, Failure> {
@@ -141,7 +141,7 @@ fn synced_bytes_per_second(device: &Device) -> anyhow::Result<f64> {
     });
     match failed {
         Some(error) => Err(error.into()),
-        None => Ok((2.0 * LARGE as f64 / time).min(NOTHING_TO_DO)),
+        None => Ok((2.0 * LARGE as f64 / time).min(MAX_SYNC_RATE)),
     }
 }
 

@@ -12,12 +12,12 @@ use rocket_uapi::Device;
 
 use super::facts;
 use crate::cmd::measuring;
-use crate::data::ProductOperands;
+use crate::data::MatmulOperands;
 use crate::exit::Failure;
 use crate::expected::CpuResult;
 use crate::flags::OperandDtypes;
-use crate::product::ProductResult;
-use crate::shape::ProductShape;
+use crate::matmul::MatmulResult;
+use crate::shape::MatmulShape;
 
 /// Depths to try: K of current models, whole or divided.
 const DEPTHS: [usize; 4] = [512, 1024, 2048, 4096];
@@ -139,14 +139,11 @@ fn runs(device: &Device, dtype: Dtype, [rows, k, n]: [usize; 3]) -> Result<bool,
         unmeasured_tiles: Some(true),
         ..PlanOptions::default()
     };
-    let operands = ProductOperands::random(kind, rows * k, n * k, SEED).allowing(k, k);
+    let operands = MatmulOperands::random(kind, rows * k, n * k, SEED).allowing(k, k);
     let engine = measuring::engine(device, 1, options, None)?;
     let weights = operands.load(&engine, dtype, n, k)?;
-    let mut product = ProductResult::unwritten(&operands, Results::Sums, rows * n);
-    if product
-        .multiply(&engine, &weights, rows, &operands)
-        .is_err()
-    {
+    let mut matmul = MatmulResult::unwritten(&operands, Results::Sums, rows * n);
+    if matmul.multiply(&engine, &weights, rows, &operands).is_err() {
         // The job was killed. Results on a broken core would be meaningless.
         return match facts::is_healthy(device).map_err(Failure::Device)? {
             true => Ok(false),
@@ -156,10 +153,10 @@ fn runs(device: &Device, dtype: Dtype, [rows, k, n]: [usize; 3]) -> Result<bool,
             ))),
         };
     }
-    let shape = ProductShape { m: rows, k, n };
+    let shape = MatmulShape { m: rows, k, n };
     // Rows that do not fit CBUF are the last ones.
     let looked_at = [0, 1, rows / 2, rows - 2, rows - 1];
-    Ok(CpuResult::wrong_row(&product, shape, &operands, 1, looked_at).is_none())
+    Ok(CpuResult::wrong_row(&matmul, shape, &operands, 1, looked_at).is_none())
 }
 
 #[cfg(test)]

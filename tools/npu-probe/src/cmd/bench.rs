@@ -4,7 +4,7 @@
 use npu_matmul::PlanOptions;
 
 use super::measuring;
-use crate::bench::{BenchReport, MeasuredProduct, MeasuringConditions};
+use crate::bench::{BenchReport, MeasuredMatmul, MeasuringConditions};
 use crate::exit::{Failure, Verdict};
 use crate::flags::BenchFlags;
 use crate::output;
@@ -22,7 +22,7 @@ pub(crate) fn run(args: &BenchFlags) -> Result<Verdict, Failure> {
     let threads = args.threads()?;
     let profile = &options.profile;
     let mut report = BenchReport {
-        conditions: MeasuringConditions::look(device, profile, refused, fds, threads),
+        conditions: MeasuringConditions::read(device, profile, refused, fds, threads),
         measurements: Vec::new(),
     };
     let steps = args.shapes.len() * args.kinds().len();
@@ -33,7 +33,7 @@ pub(crate) fn run(args: &BenchFlags) -> Result<Verdict, Failure> {
         for &kind in args.kinds() {
             progress.doing(&format!("{kind} {shape}"));
             let dtype = kind.dtype();
-            let case = MeasuredProduct {
+            let case = MeasuredMatmul {
                 kind,
                 results: planning.results(dtype),
                 int4_depth: planning.int4_depth(dtype, shape.k),

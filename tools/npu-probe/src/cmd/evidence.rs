@@ -56,7 +56,7 @@ fn run_steps(args: &FirstFlags, places: &StepPlaces, all: bool) -> Result<Verdic
     let mut run = EvidenceRun {
         args,
         runner,
-        private: PrivateWords::look(&private_paths(places)),
+        private: PrivateWords::collect(&private_paths(places)),
         broken: None,
         done: Vec::new(),
         device,
@@ -109,7 +109,7 @@ fn run_steps(args: &FirstFlags, places: &StepPlaces, all: bool) -> Result<Verdic
     Ok(first.exit())
 }
 
-fn told(outcome: Option<&EvidenceOutcome>) -> String {
+fn summary(outcome: Option<&EvidenceOutcome>) -> String {
     match outcome {
         None | Some(EvidenceOutcome::Begun { .. }) => "did not end".to_owned(),
         Some(EvidenceOutcome::Ended { ok: true, .. }) => "ok".to_owned(),
@@ -164,7 +164,7 @@ fn find_device(selector: &Selector) -> Result<EvidenceDevice, Failure> {
     let info = super::open_selected(selector, |_| ())?.device.info();
     let board = match info.is_model {
         true => "software model".to_owned(),
-        false => (HostMachine::look().board).unwrap_or_else(|| "unknown board".to_owned()),
+        false => (HostMachine::read().board).unwrap_or_else(|| "unknown board".to_owned()),
     };
     Ok(EvidenceDevice {
         name: match (info.is_model, selector) {
@@ -241,7 +241,7 @@ impl EvidenceRun<'_> {
         self.say(&format!(
             "{:<24} {}\n",
             step.name,
-            told(self.state.steps.get(&step.name))
+            summary(self.state.steps.get(&step.name))
         ))?;
         Ok(due)
     }
@@ -252,7 +252,7 @@ impl EvidenceRun<'_> {
         if let (Some(broken), true) = (&self.broken, uses_device) {
             return Some(broken.clone());
         }
-        let missing = step.needs.iter().find(|needed| !self.is_right(needed))?;
+        let missing = step.needs.iter().find(|needed| !self.succeeded(needed))?;
         Some(format!("{missing} did not pass"))
     }
 
@@ -274,7 +274,7 @@ impl EvidenceRun<'_> {
         let line = format!("rung {} --flip", rung.name);
         let mut flips = rung_step(&self.device, self.places, &name, &line);
         // This step succeeds also if it finds a failing register.
-        flips.right = &[0, 1];
+        flips.success_codes = &[0, 1];
         self.one(&flips)?;
         self.done.push(flips);
         // A register that hung the rung may hang a core for good when changed alone.
@@ -288,7 +288,7 @@ impl EvidenceRun<'_> {
     fn check_health(&mut self) -> Result<(), Failure> {
         let sick = |rung: &&Rung| {
             let name = rung.health_name();
-            self.state.steps.contains_key(&name) && !self.is_right(&name)
+            self.state.steps.contains_key(&name) && !self.succeeded(&name)
         };
         if let Some(rung) = LADDER.iter().find(sick) {
             self.health(rung, true)?;
@@ -313,13 +313,13 @@ impl EvidenceRun<'_> {
             self.state.steps.remove(&health.name);
         }
         self.one(&health)?;
-        if !self.is_right(&health.name) {
+        if !self.succeeded(&health.name) {
             self.broken = Some(broken_since(rung.name));
         }
         Ok(Some(health))
     }
 
-    fn is_right(&self, step: &str) -> bool {
+    fn succeeded(&self, step: &str) -> bool {
         matches!(
             self.state.steps.get(step),
             Some(EvidenceOutcome::Ended { ok: true, .. })
@@ -399,7 +399,7 @@ impl EvidenceRun<'_> {
         self.clean_all(step)?;
         match ended {
             Ok(Some(code)) => {
-                let ok = step.is_right(code);
+                let ok = step.succeeded(code);
                 Ok(EvidenceOutcome::Ended { code, ok })
             }
             Ok(None) => Ok(EvidenceOutcome::Killed {
@@ -440,7 +440,7 @@ impl EvidenceRun<'_> {
 
     /// Renders the page of all successful steps; returns whether it could.
     fn report(&self) -> Result<bool, Failure> {
-        let ended = |step: &&EvidenceStep| self.is_right(&step.name);
+        let ended = |step: &&EvidenceStep| self.succeeded(&step.name);
         // Rungs have a separate report; the output of `calibrate` contains the profile.
         let is_rung = |step: &&EvidenceStep| {
             FirstResults::reads(&step.output) || step.name.starts_with(HEALTH_STEP)

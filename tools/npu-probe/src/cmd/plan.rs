@@ -16,7 +16,7 @@ use crate::bench::to;
 use crate::exit::{Failure, Verdict};
 use crate::flags::PlanFlags;
 use crate::flags::planning::HERTZ_PER_MHZ;
-use crate::shape::ProductShape;
+use crate::shape::MatmulShape;
 use crate::table::MIB;
 use memory::MemoryReport;
 use one::PlanReport;
@@ -28,7 +28,7 @@ const DEFAULT_FDS: usize = 3;
 #[derive(Debug, Serialize)]
 struct Report {
     #[serde(flatten)]
-    shape: ProductShape,
+    shape: MatmulShape,
     dtype: String,
     /// Name of the board's profile, and its NPU clock.
     profile: String,
@@ -56,7 +56,7 @@ pub(crate) fn run(args: &PlanFlags) -> Result<Verdict, Failure> {
 }
 
 fn report(args: &PlanFlags, info: &DeviceInfo) -> Result<Report, PlanError> {
-    let ProductShape { m, k, n } = args.shape;
+    let MatmulShape { m, k, n } = args.shape;
     let dtype = args.dtype.dtype();
     let fds = args.fds.map_or(DEFAULT_FDS, NonZeroUsize::get);
     let (options, profile_refused) = args.planning.machine.options(info);

@@ -49,7 +49,7 @@ const FROM_TERMINAL: [Signal; 2] = [Signal::SIGINT, Signal::SIGQUIT];
 const PASSED_ON: [Signal; 2] = [Signal::SIGTERM, Signal::SIGHUP];
 
 pub(crate) fn run(run: &RunFlags) -> Result<u8, Failure> {
-    let shown = Shown::choose(run)?;
+    let shown = ServedDevice::choose(run)?;
     let library = library(run)?;
     let before = SigSet::thread_get_mask()
         .map_err(Failure::device("cannot block signals for the program"))?;
@@ -86,13 +86,13 @@ pub(crate) fn run(run: &RunFlags) -> Result<u8, Failure> {
     let status = wait(child)?;
     server.wait_for_clients(LINGER);
     // Jobs in flight continue after their file is closed.
-    if let Shown::Model(model) = &shown {
+    if let ServedDevice::Model(model) = &shown {
         model.wait_until_idle(LINGER);
     }
     let counts = server.counts();
     let report = match &shown {
-        Shown::Model(model) => UseReport::new(&counts, model),
-        Shown::Node(node) => {
+        ServedDevice::Model(model) => UseReport::new(&counts, model),
+        ServedDevice::Node(node) => {
             let ended = recorder.as_ref().map(Recorder::outcomes);
             UseReport::of_node(&counts, node, ended)
         }
@@ -116,12 +116,12 @@ pub(crate) fn run(run: &RunFlags) -> Result<u8, Failure> {
 }
 
 /// The device that the program uses.
-enum Shown {
+enum ServedDevice {
     Model(Arc<Model>),
     Node(Arc<ForwardService>),
 }
 
-impl Shown {
+impl ServedDevice {
     fn choose(run: &RunFlags) -> Result<Self, Failure> {
         let Selector::Path(path) = run.model.device.selector() else {
             let mut options = served::options(&run.model)?;

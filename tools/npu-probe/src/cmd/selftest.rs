@@ -15,20 +15,20 @@ use rknpu_regcmd::timing::seconds;
 use rocket_uapi::Device;
 
 use super::measuring;
-use crate::data::ProductOperands;
+use crate::data::MatmulOperands;
 use crate::exit::{Failure, Verdict};
 use crate::expected::CpuResult;
 use crate::flags::SelfTestFlags;
+use crate::matmul::MatmulResult;
 use crate::output;
-use crate::product::ProductResult;
 use crate::progress::ProgressLine;
 use crate::report::{
     DeviceReport, ProblemReport, ProgramCounter, RunReport, SelfTestReport, time_of,
 };
-use crate::shape::ProductShape;
+use crate::shape::MatmulShape;
 
 pub(crate) fn run(test: &SelfTestFlags) -> Result<Verdict, Failure> {
-    let ProductShape { m, k, n } = test.shape;
+    let MatmulShape { m, k, n } = test.shape;
     let [a_len, b_len, c_len] = test.shape.lengths()?;
     let opened = super::open_with(&test.device, |options| {
         options.timeline = test.files.trace.is_some()
@@ -45,13 +45,13 @@ pub(crate) fn run(test: &SelfTestFlags) -> Result<Verdict, Failure> {
     say(&device.text())?;
 
     let progress = ProgressLine::of(test.repeat.get() as u64, "computing on the CPU");
-    let operands = ProductOperands::random(test.dtype, a_len, b_len, test.seed);
+    let operands = MatmulOperands::random(test.dtype, a_len, b_len, test.seed);
     let (recorded, recorder) = recorded(&opened.device, test)?;
     let counter = Arc::new(ProgramCounter::default());
     let observer: Arc<dyn Observer> = Arc::<ProgramCounter>::clone(&counter);
     let engine = measuring::engine_of_board(&recorded, test.fds.get())?.observed_by(observer);
     let weights = operands.load(&engine, test.dtype.dtype(), n, k)?;
-    let output = ProductResult::output(&operands, Results::Sums);
+    let output = MatmulResult::output(&operands, Results::Sums);
     let plan = engine.prepare(&weights, m, output)?.plan().to_string();
     let problem = ProblemReport::new(test, plan);
     progress.aside(|| say(&problem.text()))?;
@@ -61,14 +61,14 @@ pub(crate) fn run(test: &SelfTestFlags) -> Result<Verdict, Failure> {
     progress.doing("multiplying");
     for _ in 0..test.repeat.get() {
         let start = Instant::now();
-        let mut product = ProductResult::unwritten(&operands, Results::Sums, c_len);
-        let multiplied = product.multiply(&engine, &weights, m, &operands);
+        let mut matmul = MatmulResult::unwritten(&operands, Results::Sums, c_len);
+        let multiplied = matmul.multiply(&engine, &weights, m, &operands);
         let wall = start.elapsed();
         if let Err(error) = multiplied {
             failed = Some(error);
             break;
         }
-        runs.push(RunReport::new(wall, expected.compare(&product, n)));
+        runs.push(RunReport::new(wall, expected.compare(&matmul, n)));
         progress.step();
     }
     let program = counter.of_one(runs.len() + usize::from(failed.is_some()));

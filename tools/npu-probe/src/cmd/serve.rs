@@ -48,11 +48,11 @@ fn end_on_signals() -> Result<Arc<AtomicBool>, Failure> {
 }
 
 /// The folder in which this user's programs look for a server.
-fn meeting() -> Result<Address, Failure> {
+fn shared_address() -> Result<Address, Failure> {
     let [runtime, temporary] =
         ["XDG_RUNTIME_DIR", "TMPDIR"].map(|name| env::var_os(name).map(OsStringExt::into_vec));
-    let folder = npu_wire::meeting_folder(runtime.as_deref(), temporary.as_deref());
-    Address::meeting(folder).map_err(Failure::usage(format!(
+    let folder = npu_wire::shared_directory(runtime.as_deref(), temporary.as_deref());
+    Address::shared(folder).map_err(Failure::usage(format!(
         "cannot use the folder {}",
         folder.escape_ascii()
     )))
@@ -61,7 +61,7 @@ fn meeting() -> Result<Address, Failure> {
 pub(crate) fn run(serve: &ServeFlags) -> Result<Verdict, Failure> {
     let options = served::options(&serve.model)?;
     let address = match &serve.address {
-        None => meeting()?,
+        None => shared_address()?,
         Some(name) => Address::new(name.as_bytes())
             .ok_or_else(|| Failure::Usage(anyhow!("`{name}` is not a valid name of a server")))?,
     };

@@ -22,17 +22,17 @@ use crate::flags::SoakFlags;
 use crate::output;
 use crate::progress::ProgressLine;
 use crate::report::DeviceReport;
-use crate::soak::{CheckedProduct, SoakProduct};
+use crate::soak::{CheckedMatmul, SoakMatmul};
 
 /// Most matmuls of a process that is not killed on purpose.
 const CASES: u64 = 8;
 
 /// Most matmuls before a process is killed.
-const PRODUCTS: u64 = 24;
+const MATMULS: u64 = 24;
 
 /// Longest delay after the last matmul of a killed process, microseconds: about one matmul
 /// in a virtual machine.
-const MOMENTS: u64 = 20_000;
+const MAX_KILL_DELAY_US: u64 = 20_000;
 
 pub(crate) fn run(args: &SoakFlags) -> Result<Verdict, Failure> {
     if let Some(cases) = args.client {
@@ -82,7 +82,7 @@ fn client(args: &SoakFlags, cases: u64) -> Result<Verdict, Failure> {
     let opened = super::open(&args.device)?;
     let mut random = SplitMix64::new(args.seed);
     for _ in 0..cases {
-        let case = SoakProduct::random(&mut random);
+        let case = SoakMatmul::random(&mut random);
         case.run(&opened.device, |checked| {
             if checked.wrong > 0 {
                 output::complain(&format!("{case}: {} words wrong", checked.wrong));
@@ -151,8 +151,8 @@ impl Soak {
     /// Runs one process from its start to its end.
     fn client(&self, random: &mut SplitMix64) -> anyhow::Result<()> {
         let cases = 1 + random.below(CASES);
-        let last = 1 + random.below(PRODUCTS);
-        let moment = Duration::from_micros(random.below(MOMENTS));
+        let last = 1 + random.below(MATMULS);
+        let moment = Duration::from_micros(random.below(MAX_KILL_DELAY_US));
         let doomed = self.kill && random.below(2) == 0;
         let mut command = Command::new(&self.program);
         command.args(["soak", "--device", &self.device]);
@@ -161,23 +161,23 @@ impl Soak {
         command.stdin(Stdio::null()).stdout(Stdio::piped());
         let mut child = command.spawn().context("cannot start a process")?;
         self.count(|tally| tally.clients += 1);
-        let mut products = 0;
+        let mut matmuls = 0;
         let output = child.stdout.take().context("the process has no output")?;
         for line in BufReader::new(output).lines() {
             let line = line.context("cannot read the output of a process")?;
             let checked = serde_json::from_str(&line);
             let checked = checked.with_context(|| format!("a process printed {line:?}"))?;
             self.count(|tally| tally.add(checked));
-            products += 1;
+            matmuls += 1;
             self.progress.reached(self.start.elapsed().as_secs());
-            if doomed && products == last {
+            if doomed && matmuls == last {
                 thread::sleep(moment);
                 child.kill().context("cannot kill a process")?;
                 self.count(|tally| tally.killed += 1);
             }
         }
         let status = child.wait().context("cannot wait for a process")?;
-        let as_meant = match doomed && products >= last {
+        let as_meant = match doomed && matmuls >= last {
             true => status.signal() == Some(Signal::SIGKILL as i32),
             false => status.success(),
         };
@@ -196,7 +196,8 @@ struct Tally {
     /// Processes that were killed on purpose.
     killed: u64,
     /// Computed matmuls, by the type of their operands.
-    products: BTreeMap<String, u64>,
+    #[serde(rename = "products")]
+    matmuls: BTreeMap<String, u64>,
     /// Compared elements of results.
     words: u64,
     wrong: u64,
@@ -205,10 +206,10 @@ struct Tally {
 }
 
 impl Tally {
-    fn add(&mut self, checked: CheckedProduct) {
+    fn add(&mut self, checked: CheckedMatmul) {
         match checked.words {
             0 => self.lost += 1,
-            _ => *self.products.entry(checked.kind).or_default() += 1,
+            _ => *self.matmuls.entry(checked.kind).or_default() += 1,
         }
         self.words += checked.words;
         self.wrong += checked.wrong;
@@ -236,11 +237,11 @@ struct Report {
 impl Report {
     fn text(&self) -> String {
         let tally = &self.tally;
-        let products: u64 = tally.products.values().sum();
+        let matmuls: u64 = tally.matmuls.values().sum();
         let words = self.result.words(self.device.is_model);
-        let mut text = format!("RESULT {words}: {products} matmuls");
+        let mut text = format!("RESULT {words}: {matmuls} matmuls");
         let mut separator = " (";
-        for (kind, number) in &tally.products {
+        for (kind, number) in &tally.matmuls {
             let _ = write!(text, "{separator}{number} {kind}");
             separator = ", ";
         }
@@ -268,7 +269,7 @@ mod tests {
             ("int4", 0, 0, Verdict::Mismatch),
             ("int4", 9, 0, Verdict::Mismatch),
         ] {
-            all.add(CheckedProduct {
+            all.add(CheckedMatmul {
                 kind: kind.to_owned(),
                 words,
                 wrong,
@@ -276,6 +277,6 @@ mod tests {
             assert_eq!(all.verdict(), verdict, "{kind} {words}");
         }
         assert_eq!((all.words, all.wrong, all.lost), (89, 1, 1));
-        assert_eq!((all.products["int8"], all.products["int4"]), (2, 1));
+        assert_eq!((all.matmuls["int8"], all.matmuls["int4"]), (2, 1));
     }
 }

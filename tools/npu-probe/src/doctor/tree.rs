@@ -64,12 +64,12 @@ pub(super) struct DeviceTree {
     model: Option<String>,
     pub(super) chip: ChipKind,
     nodes: Vec<TreeNode>,
-    sight: TreeSight,
+    visibility: TreeVisibility,
 }
 
 /// Whether the tree is readable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum TreeSight {
+enum TreeVisibility {
     Seen,
     /// The firmware directory is empty: a container masks it.
     Masked,
@@ -86,15 +86,15 @@ impl DeviceTree {
                 model: None,
                 chip: ChipKind::Other,
                 nodes: Vec::new(),
-                sight: if masked {
-                    TreeSight::Masked
+                visibility: if masked {
+                    TreeVisibility::Masked
                 } else {
-                    TreeSight::None
+                    TreeVisibility::None
                 },
             };
         };
         Self {
-            sight: TreeSight::Seen,
+            visibility: TreeVisibility::Seen,
             model: root.line(&format!("{base}/model")),
             chip: chip(&root.strings(&format!("{base}/compatible"))),
             nodes: nodes(root, base),
@@ -133,14 +133,14 @@ impl DeviceTree {
             ),
             ChipKind::Other if works => DoctorRow::ok(
                 "board",
-                match self.sight {
-                    TreeSight::Masked => {
+                match self.visibility {
+                    TreeVisibility::Masked => {
                         "a board with the NPU; /sys/firmware is masked, as in a container"
                     }
                     _ => "a board with the NPU; no device tree names it",
                 },
             ),
-            ChipKind::Other if self.sight == TreeSight::Masked => DoctorRow::problem(
+            ChipKind::Other if self.visibility == TreeVisibility::Masked => DoctorRow::problem(
                 "board",
                 "unknown: /sys/firmware is masked, as in a container, and no rocket driver is \
                  bound",
@@ -154,7 +154,7 @@ impl DeviceTree {
     pub(super) fn enabled_cores(&self) -> Option<usize> {
         let cores = self.nodes.iter().filter(|node| node.is_core());
         let enabled = cores.filter(|node| node.is_enabled()).count();
-        (self.sight == TreeSight::Seen).then_some(enabled)
+        (self.visibility == TreeVisibility::Seen).then_some(enabled)
     }
 
     /// The row of the cores; `None` if no tree is readable.

@@ -33,7 +33,7 @@ pub(crate) struct PrivateWords {
 
 impl PrivateWords {
     /// Collects those of this machine and user, and the given paths.
-    pub(crate) fn look(paths: &[&Path]) -> Self {
+    pub(crate) fn collect(paths: &[&Path]) -> Self {
         let mut all = Self::default();
         let user = User::from_uid(Uid::current()).ok().flatten();
         if let Some(user) = user {

@@ -56,7 +56,7 @@ pub(crate) struct EvidenceStep {
     variables: Vec<(&'static str, OsString)>,
     limit: u64,
     /// Exit codes that mean success.
-    pub(crate) right: &'static [i32],
+    pub(crate) success_codes: &'static [i32],
     /// File of its standard output.
     pub(crate) output: String,
     /// Other files that it writes.
@@ -75,7 +75,7 @@ impl EvidenceStep {
             arguments: line.split_whitespace().map(OsString::from).collect(),
             variables: Vec::new(),
             limit: SHORT,
-            right: &[0],
+            success_codes: &[0],
             output: output.to_owned(),
             others: Vec::new(),
             needs: Vec::new(),
@@ -83,8 +83,8 @@ impl EvidenceStep {
         }
     }
 
-    pub(crate) fn is_right(&self, code: i32) -> bool {
-        self.right.contains(&code)
+    pub(crate) fn succeeded(&self, code: i32) -> bool {
+        self.success_codes.contains(&code)
     }
 
     /// All files that it writes, including its standard error.
@@ -101,7 +101,7 @@ impl EvidenceStep {
         let mut step = self.clone();
         step.arguments
             .extend(["--record".into(), file.clone().into()]);
-        step.right = &[0, 1, 4];
+        step.success_codes = &[0, 1, 4];
         step.output = format!("{name}.json");
         step.others = vec![file];
         step.needs.clear();
@@ -142,7 +142,7 @@ fn probe(
 /// The checks that only read files, and the rungs.
 pub(crate) fn rung_steps(device: &EvidenceDevice, places: &StepPlaces) -> Vec<EvidenceStep> {
     let doctor = |name, output, line| EvidenceStep {
-        right: &[0, 3],
+        success_codes: &[0, 3],
         ..probe(device, places, name, output, line)
     };
     let mut steps = vec![
@@ -203,7 +203,7 @@ pub(crate) fn evidence_steps(device: &EvidenceDevice, places: &StepPlaces) -> Ve
     vec![
         EvidenceStep {
             limit: LONG,
-            right: &[0, 1],
+            success_codes: &[0, 1],
             others: vec![PROFILE.to_owned()],
             ..probe("calibrate", "calibrate.json", &calibrate)
         },

@@ -33,7 +33,7 @@ pub(crate) fn run(
     let moved: Vec<MovedBuffer> = memory.regions.iter().zip(&bos).map(moved).collect();
     let changed_words = relocate(&mut words, &moved).map_err(Failure::usage(format!(
         "the kernel placed {}, and the program cannot be changed to match",
-        told(memory, &moved)
+        moves_text(memory, &moved)
     )))?;
     let elsewhere = moved.iter().filter(|buffer| buffer.from != buffer.to);
     let mut outcome = ProgramRun {
@@ -105,14 +105,14 @@ fn moved((region, bo): (&MemoryRegion, &Bo)) -> MovedBuffer {
 }
 
 /// The moved buffers, as text.
-fn told(memory: &ProgramMemory, moved: &[MovedBuffer]) -> String {
+fn moves_text(memory: &ProgramMemory, moved: &[MovedBuffer]) -> String {
     let places = memory.regions.iter().zip(moved);
     let elsewhere = places.filter(|(_, buffer)| buffer.from != buffer.to);
-    let told = elsewhere.map(|(region, buffer)| {
+    let moves = elsewhere.map(|(region, buffer)| {
         let (what, to, from) = (&region.what, buffer.to, buffer.from);
         format!("{what} at {to:#x} instead of {from:#x}")
     });
-    joined(told, ", ")
+    joined(moves, ", ")
 }
 
 /// Waits for the job, and reads the buffers back.

@@ -111,7 +111,7 @@ mod tests {
     const PAGE: u32 = 4096;
 
     /// The words and extents of a matmul with its matrices at `places`.
-    fn product(ty: MatmulType, places: [u32; 3]) -> (Vec<Word>, Vec<Extent>) {
+    fn matmul(ty: MatmulType, places: [u32; 3]) -> (Vec<Word>, Vec<Extent>) {
         let ids = [0, 1, 2].map(BufferId);
         let [a, b, c] = ids.map(|id| id.at(64));
         let task = MatmulTask {
@@ -149,9 +149,9 @@ mod tests {
                 [0, 8 * PAGE, 16 * PAGE],
                 [0x8000_0000, 0x4000_0000, 0x0100_0000],
             ] {
-                let (mut words, _) = product(ty, from);
+                let (mut words, _) = matmul(ty, from);
                 let changes = relocate(&mut words, &moved(from, to)).unwrap();
-                let (expected, extents) = product(ty, to);
+                let (expected, extents) = matmul(ty, to);
                 assert_eq!(words, expected);
                 let moves = from.iter().zip(to).filter(|&(&from, to)| from != to);
                 assert_eq!(changes.len(), moves.count());
@@ -171,7 +171,7 @@ mod tests {
     fn tasks_share_addresses_and_what_cannot_be_changed_is_refused() {
         let from = [0x0100_0000, 0x0200_0000, 0x0300_0000];
         let to = [0, 8 * PAGE, 16 * PAGE];
-        let (one, _) = product(MatmulType::Int8ToInt32, from);
+        let (one, _) = matmul(MatmulType::Int8ToInt32, from);
         // Words are not decoded if no buffer moved.
         let mut nonsense = vec![Word::from_bits(u64::MAX); 3];
         assert_eq!(relocate(&mut nonsense, &moved(to, to)).unwrap(), []);

@@ -22,16 +22,16 @@ use rknpu_regcmd::{ChipProfile, LaidOutTask, Layouts, MatmulTask, Program, Progr
 /// Programs of matmuls that run one after another in a job. `options` decide what each may
 /// reuse from the one before.
 pub(crate) fn chained(
-    products: impl IntoIterator<Item = MatmulTask>,
+    matmuls: impl IntoIterator<Item = MatmulTask>,
     options: &ProgramOptions,
 ) -> anyhow::Result<Vec<Program>> {
     let chip = &ChipProfile::RK3588;
     let mut before: Option<LaidOutTask> = None;
-    let programs = products.into_iter().map(|product| {
-        let product = product.laid_out(Layouts::default());
-        let program = match before.replace(product) {
-            None => product.program(options, chip),
-            Some(before) => product.program_after(&before, options, chip),
+    let programs = matmuls.into_iter().map(|matmul| {
+        let matmul = matmul.laid_out(Layouts::default());
+        let program = match before.replace(matmul) {
+            None => matmul.program(options, chip),
+            Some(before) => matmul.program_after(&before, options, chip),
         };
         Ok(program?)
     });

@@ -3,7 +3,7 @@
 
 use rknpu_regcmd::regs::dpu;
 
-use super::products::fp16;
+use super::matmuls::fp16;
 use crate::calibrate::facts::flying::{FlyingOperation, flying};
 use crate::experiment::operands::make_subnormal;
 use crate::experiment::{Experiment, OUT};

@@ -9,7 +9,7 @@
 //!
 //! ```text
 //! ladder        the rungs: parents, what a failure means
-//! products      matmuls of rungs
+//! matmuls       matmuls of rungs
 //! experiments   rungs that are not only matmuls
 //! record        the record of a rung
 //! results       the records of a run, from its folder or its archive
@@ -21,7 +21,7 @@ mod experiments;
 mod finding;
 mod kernel_log;
 mod ladder;
-mod products;
+mod matmuls;
 mod record;
 mod results;
 #[cfg(test)]

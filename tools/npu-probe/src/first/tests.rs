@@ -139,10 +139,10 @@ fn flushed_subnormals_show_in_their_rows_and_columns() {
 #[test]
 fn the_addition_in_front_leaves_its_own_result() {
     let experiment = form_a_behind_flying().unwrap();
-    let [addition, product] = &experiment.jobs[0].tasks[..] else {
+    let [addition, matmul] = &experiment.jobs[0].tasks[..] else {
         panic!("two tasks");
     };
-    let targets = [addition, product].map(|task| task.target::<dpu::DstBaseAddr>());
+    let targets = [addition, matmul].map(|task| task.target::<dpu::DstBaseAddr>());
     assert_eq!(targets, [Some(OUT.at(256)), Some(OUT.at(0))]);
     let seen = expected(&experiment).unwrap().unwrap();
     assert!(seen.completed);

@@ -10,10 +10,10 @@ use super::common::{DeviceFlags, ReportFlags};
 use super::dtype::OperandDtypes;
 use super::planning::PlanningFlags;
 use crate::exit::Failure;
-use crate::shape::{self, ProductShape};
+use crate::shape::{self, MatmulShape};
 
 /// A projection of an 8B transformer for a prompt of 512 tokens.
-const DEFAULT_SHAPE: ProductShape = ProductShape {
+const DEFAULT_SHAPE: MatmulShape = MatmulShape {
     m: 512,
     k: 4096,
     n: 4096,
@@ -23,7 +23,7 @@ const DEFAULT_SHAPE: ProductShape = ProductShape {
 #[derive(Debug, Args)]
 pub(crate) struct BenchFlags {
     #[arg(value_name = shape::FORM, help = shape::HELP, default_values_t = [DEFAULT_SHAPE])]
-    pub(crate) shapes: Vec<ProductShape>,
+    pub(crate) shapes: Vec<MatmulShape>,
 
     /// Precisions of the operands [default: int8,fp16,int4]
     #[arg(long, value_delimiter = ',')]

@@ -8,13 +8,13 @@ use clap::Args;
 use super::common::{DeviceFlags, ReportFlags};
 use super::dtype::OperandDtypes;
 use super::planning::PlanningFlags;
-use crate::shape::{self, ProductShape};
+use crate::shape::{self, MatmulShape};
 
 /// Options of `plan`.
 #[derive(Debug, Args)]
 pub(crate) struct PlanFlags {
     #[arg(value_name = shape::FORM, help = shape::HELP)]
-    pub(crate) shape: ProductShape,
+    pub(crate) shape: MatmulShape,
 
     /// Precision of the operands
     #[arg(long, default_value = "int8")]

@@ -8,10 +8,10 @@ use clap::Args;
 
 use super::common::{DeviceFlags, ReportFlags, RunFiles};
 use super::dtype::OperandDtypes;
-use crate::shape::{self, ProductShape};
+use crate::shape::{self, MatmulShape};
 
 /// One tile of every precision.
-const DEFAULT_SHAPE: ProductShape = ProductShape {
+const DEFAULT_SHAPE: MatmulShape = MatmulShape {
     m: 64,
     k: 64,
     n: 64,
@@ -28,7 +28,7 @@ pub(crate) struct SelfTestFlags {
     pub(crate) dtype: OperandDtypes,
 
     #[arg(long, value_name = shape::FORM, help = shape::HELP, default_value_t = DEFAULT_SHAPE)]
-    pub(crate) shape: ProductShape,
+    pub(crate) shape: MatmulShape,
 
     /// Seed of the random numbers; the same seed gives the same matrices on every machine
     #[arg(long, default_value_t = 1)]

@@ -13,14 +13,14 @@ use crate::report::{DeviceReport, SelfTestReport};
 
 /// The device that computed the figures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum FiguresOf {
+pub(super) enum FigureSource {
     Npu,
     Model,
     /// No device, or an unknown one.
     Unknown,
 }
 
-impl FiguresOf {
+impl FigureSource {
     fn of(is_model: bool) -> Self {
         if is_model { Self::Model } else { Self::Npu }
     }
@@ -63,17 +63,17 @@ impl FiguresOf {
 }
 
 impl ReportInput {
-    fn figures_of(&self) -> FiguresOf {
+    fn figure_source(&self) -> FigureSource {
         match &self.content {
-            ReportContent::Doctor(_) => FiguresOf::Unknown,
-            ReportContent::SelfTest(test) => FiguresOf::of(test.device.is_model),
-            ReportContent::Bench(bench) => FiguresOf::of(bench.conditions.device.is_model),
-            ReportContent::Calibration(file) => FiguresOf::of(file.facts.device.is_model),
+            ReportContent::Doctor(_) => FigureSource::Unknown,
+            ReportContent::SelfTest(test) => FigureSource::of(test.device.is_model),
+            ReportContent::Bench(bench) => FigureSource::of(bench.conditions.device.is_model),
+            ReportContent::Calibration(file) => FigureSource::of(file.facts.device.is_model),
             ReportContent::Profile(profile) => match &profile.board {
-                Some(board) => FiguresOf::of(board.is_model),
-                None => FiguresOf::Unknown,
+                Some(board) => FigureSource::of(board.is_model),
+                None => FigureSource::Unknown,
             },
-            ReportContent::Trace(trace) => FiguresOf::of(trace.is_model()),
+            ReportContent::Trace(trace) => FigureSource::of(trace.is_model()),
         }
     }
 
@@ -152,15 +152,15 @@ fn summary(inputs: &[ReportInput], tests: &[&SelfTestReport]) -> Markup {
 
 /// The whole page, which is also well-formed XML.
 pub(crate) fn page(inputs: &[ReportInput]) -> String {
-    let all: Vec<FiguresOf> = inputs.iter().map(ReportInput::figures_of).collect();
-    let (class, banner) = FiguresOf::banner(&all);
+    let all: Vec<FigureSource> = inputs.iter().map(ReportInput::figure_source).collect();
+    let (class, banner) = FigureSource::banner(&all);
     let first_test = inputs.iter().position(|input| input.self_test().is_some());
     let tests: Vec<&SelfTestReport> = inputs.iter().filter_map(ReportInput::self_test).collect();
     let of_tests = inputs.iter().filter(|input| input.self_test().is_some());
     let names: Vec<&str> = of_tests.clone().map(|input| &*input.name).collect();
     let test_names = ShownText::from(&*names.join(", "));
-    let tests_of: Vec<FiguresOf> = of_tests.map(ReportInput::figures_of).collect();
-    let (tests_of, _) = FiguresOf::banner(&tests_of);
+    let tests_of: Vec<FigureSource> = of_tests.map(ReportInput::figure_source).collect();
+    let (tests_of, _) = FigureSource::banner(&tests_of);
     let page = html! {
         (own("<!DOCTYPE html>\n"))
         html lang="en" xmlns="http://www.w3.org/1999/xhtml" {
@@ -189,9 +189,9 @@ pub(crate) fn page(inputs: &[ReportInput]) -> String {
 }
 
 /// A section for one file, or for all self-tests.
-fn section(title: &str, of: FiguresOf, from: &ShownText, body: Markup) -> Markup {
+fn section(title: &str, of: FigureSource, from: &ShownText, body: Markup) -> Markup {
     html! { section {
-        h2 { (title) " " @if of != FiguresOf::Unknown {
+        h2 { (title) " " @if of != FigureSource::Unknown {
             span.badge.(of.class()) { (of.badge()) }
         } }
         p.note { "From " (from) }

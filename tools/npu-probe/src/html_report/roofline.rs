@@ -80,15 +80,15 @@ struct RooflineDot {
 impl BenchReport {
     fn dots(&self) -> Vec<RooflineDot> {
         let mut dots = Vec::new();
-        for (index, product) in self.measurements.iter().enumerate() {
+        for (index, matmul) in self.measurements.iter().enumerate() {
             // Wall times of the software model do not apply to an NPU.
-            let measured = product.gops.filter(|_| !self.conditions.device.is_model);
-            let both = [(Some(product.modelled_gops), false), (measured, true)];
+            let measured = matmul.gops.filter(|_| !self.conditions.device.is_model);
+            let both = [(Some(matmul.modelled_gops), false), (measured, true)];
             for (gops, is_measured) in both {
-                let roof = Roof::of(product.dtype.dtype());
+                let roof = Roof::of(matmul.dtype.dtype());
                 dots.extend(gops.map(|gops| RooflineDot {
                     row: index + 1,
-                    intensity: product.operations_per_byte,
+                    intensity: matmul.operations_per_byte,
                     gops,
                     is_measured,
                     color: roof.map_or(NO_ROOF, |roof| roof.color),

@@ -71,10 +71,10 @@ pub(super) fn self_tests(tests: &[&SelfTestReport]) -> Markup {
             } else {
                 "problem"
             };
-            let product = format!("{} {}", problem.dtype, problem.shape);
+            let matmul = format!("{} {}", problem.dtype, problem.shape);
             let cells = [
                 test.result.words(false).into(),
-                product.into(),
+                matmul.into(),
                 run.comparison.elements.into(),
                 run.comparison.different.into(),
                 format!("{} of {}", time(run.wall_us), test.time_of).into(),
@@ -164,7 +164,7 @@ impl CalibrateReport {
             @if let Some(measured) = &self.profile { (profile(measured)) }
             @let summary = format!("{} contested facts", all.len());
             (folded(&summary, table(["fact", "question", "outcome", "result"], all.iter().map(|fact| {
-                let (outcome, result) = fact.outcome.told();
+                let (outcome, result) = fact.outcome.kind_and_result();
                 [(&*fact.name).into(), (&*fact.question).into(), outcome.into(), result.into()]
             }))))
             p.note { "npu-probe " (self.facts.version) }
@@ -228,8 +228,8 @@ pub(super) fn profile_and_facts(whole: &Profile) -> Markup {
 
 impl TraceSlices {
     pub(super) fn section(&self) -> Markup {
-        let longest = self.products.first();
-        let zoom = longest.map(|product| (product.from, product.to));
+        let longest = self.matmuls.first();
+        let zoom = longest.map(|matmul| (matmul.from, matmul.to));
         html! {
             @for modelled in [false, true] {
                 @if let Some(picture) = TraceTimeline::new(self, modelled, None) {
@@ -241,10 +241,10 @@ impl TraceSlices {
             @if let (Some(longest), Some(picture)) = (longest, TraceTimeline::new(self, false, zoom)) {
                 (picture.draw(&format!("The longest matmul, {}: {}", longest.name, time(picture.span()))))
             }
-            @if !self.products.is_empty() {
+            @if !self.matmuls.is_empty() {
                 h3 { "The longest matmuls" }
-                (table(["matmul", "", "time"], self.products.iter().map(|product| [
-                    (&product.name).into(), (&product.what).into(), time(product.to - product.from).into(),
+                (table(["matmul", "", "time"], self.matmuls.iter().map(|matmul| [
+                    (&matmul.name).into(), (&matmul.what).into(), time(matmul.to - matmul.from).into(),
                 ])))
             }
             @if self.left_out > 0 { p.note { (self.left_out) " slices of this trace are left out." } }

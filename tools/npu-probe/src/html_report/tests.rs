@@ -93,7 +93,7 @@ fn what_files_say_is_text_and_nothing_else() {
         json!([
             { "ph": "M", "name": "process_name", "pid": 1, "args": { "name": HOSTILE } },
             { "ph": "M", "name": "thread_name", "pid": 1, "tid": 1, "args": { "name": HOSTILE } },
-            { "ph": "X", "name": HOSTILE, "cat": "product", "pid": 1, "tid": 1, "ts": 0, "dur": 5,
+            { "ph": "X", "name": HOSTILE, "cat": "matmul", "pid": 1, "tid": 1, "ts": 0, "dur": 5,
               "args": { "precision": HOSTILE, "rows": 1, "k": 2, "n": 3 } },
         ]),
     ];
@@ -118,7 +118,7 @@ fn figures_of_the_software_model_are_called_so() {
 #[test]
 fn a_long_trace_makes_a_page_of_bounded_length() {
     let kinds = [
-        "graph", "product", "pack", "submit", "wait", "unpack", "job", "x",
+        "graph", "matmul", "pack", "submit", "wait", "unpack", "job", "x",
     ];
     let mut events = Vec::new();
     for index in 0..60_000_u64 {

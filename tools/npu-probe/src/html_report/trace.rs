@@ -17,7 +17,7 @@ const MOST_SLICES: usize = 2_000_000;
 /// Most tracks, and most names of tracks.
 const MOST_TRACKS: usize = 64;
 /// Matmuls of the table: the longest ones.
-const MOST_PRODUCTS: usize = 10;
+const MOST_MATMULS: usize = 10;
 
 /// Process and thread of an event.
 pub(super) type TraceTrack = (u64, u64);
@@ -25,7 +25,7 @@ pub(super) type TraceTrack = (u64, u64);
 /// The kinds of work in drawing order: name, colour, distance from the edges of a row.
 const KINDS: [(&str, &str, f64); 11] = [
     ("graph", "#8f9aa8", 1.0),
-    ("product", "#e6a8b4", 3.0),
+    ("matmul", "#e6a8b4", 3.0),
     ("quantise", "#72b7b2", 5.0),
     ("pack", "#4c78a8", 5.0),
     ("submit", "#f58518", 5.0),
@@ -38,7 +38,7 @@ const KINDS: [(&str, &str, f64); 11] = [
 ];
 
 /// Matmuls, and all work without a kind.
-const PRODUCT: SliceKind = SliceKind(1);
+const MATMUL: SliceKind = SliceKind(1);
 const OTHER: SliceKind = SliceKind(10);
 
 /// The kind of work of a slice: an index of [`KINDS`].
@@ -85,7 +85,7 @@ pub(super) struct TimedSlice {
 
 /// A matmul of the table.
 #[derive(Clone, Debug)]
-pub(super) struct LongProduct {
+pub(super) struct LongMatmul {
     pub(super) name: ShownText,
     /// Precision and sizes.
     pub(super) what: ShownText,
@@ -93,7 +93,7 @@ pub(super) struct LongProduct {
     pub(super) to: f64,
 }
 
-impl LongProduct {
+impl LongMatmul {
     fn us(&self) -> f64 {
         self.to - self.from
     }
@@ -108,7 +108,7 @@ pub(super) struct TraceSlices {
     kept: usize,
     pub(super) left_out: usize,
     /// The longest matmuls, longest first.
-    pub(super) products: Vec<LongProduct>,
+    pub(super) matmuls: Vec<LongMatmul>,
 }
 
 impl TraceSlices {
@@ -138,19 +138,19 @@ impl TraceSlices {
         let kind = SliceKind::of(event.cat.as_deref(), &event.name);
         let slice = TimedSlice { from, to, kind };
         self.tracks.entry(track).or_default().push(slice);
-        let shortest = self.products.last().map_or(0.0, LongProduct::us);
-        let is_long = self.products.len() < MOST_PRODUCTS || to - from > shortest;
-        if kind == PRODUCT && is_long {
+        let shortest = self.matmuls.last().map_or(0.0, LongMatmul::us);
+        let is_long = self.matmuls.len() < MOST_MATMULS || to - from > shortest;
+        if kind == MATMUL && is_long {
             let what = event.args.what();
             let name = event.name;
-            self.products.push(LongProduct {
+            self.matmuls.push(LongMatmul {
                 name,
                 what,
                 from,
                 to,
             });
-            self.products.sort_by(|a, b| b.us().total_cmp(&a.us()));
-            self.products.truncate(MOST_PRODUCTS);
+            self.matmuls.sort_by(|a, b| b.us().total_cmp(&a.us()));
+            self.matmuls.truncate(MOST_MATMULS);
         }
     }
 

@@ -42,7 +42,7 @@ impl ProgramCalls {
     }
 
     /// Adds a line for each kind of call except jobs.
-    pub(super) fn tell(&self, line: &mut impl FnMut(&str, String)) {
+    pub(super) fn add_lines(&self, line: &mut impl FnMut(&str, String)) {
         line("opened", format!("{} times", self.opens));
         if self.clients_died > 0 {
             let died = self.clients_died;

@@ -159,7 +159,7 @@ impl ModelUse {
     pub(super) fn text(&self) -> String {
         let mut text = String::new();
         let mut line = |name: &str, says: String| push_line(&mut text, name, &says);
-        self.calls.tell(&mut line);
+        self.calls.add_lines(&mut line);
         let mut jobs = format!(
             "{}: {} completed, {} dropped, {} killed",
             self.calls.jobs, self.jobs_completed, self.jobs_dropped, self.jobs_killed

@@ -59,7 +59,7 @@ impl UseOfNode {
         let mut text = String::new();
         let mut line = |name: &str, says: String| push_line(&mut text, name, &says);
         line("device", format!("{}, driver {}", self.node, self.driver));
-        self.calls.tell(&mut line);
+        self.calls.add_lines(&mut line);
         let mut jobs = format!("{}", self.calls.jobs);
         if let Some(ended) = &self.ended {
             let _ = write!(

@@ -409,7 +409,7 @@ fn a_plan_needs_no_device() {
 }
 
 #[test]
-fn products_are_measured() {
+fn matmuls_are_measured() {
     let report = json("bench 8x64x96 3x100x32 --repeat 2 --fds 2");
     let measured = report["measurements"].as_array().unwrap();
     assert_eq!(measured.len(), 6, "{report:#}");

@@ -25,14 +25,14 @@ const APART: [u32; 3] = [0x0010_0000, 0x4000_0000, 0x8000_0000];
 
 /// A directory with a matmul: matrices in the NPU's layouts, its program for
 /// some addresses, and the expected C.
-struct Product {
+struct Matmul {
     directory: tempfile::TempDir,
     places: [u32; 3],
     words: Vec<Word>,
     expected: Vec<i32>,
 }
 
-impl Product {
+impl Matmul {
     fn new(places: [u32; 3]) -> Self {
         let element = |seed: usize, index: usize| {
             let mixed = (index + 1)
@@ -56,21 +56,21 @@ impl Product {
                 expected.push(products.sum());
             }
         }
-        let product = Self {
+        let matmul = Self {
             directory: tempfile::tempdir().unwrap(),
             places,
             words: program(places),
             expected,
         };
-        fs::write(product.path("a.bin"), a_bytes).unwrap();
-        fs::write(product.path("b.bin"), b_bytes).unwrap();
-        let hex: String = product
+        fs::write(matmul.path("a.bin"), a_bytes).unwrap();
+        fs::write(matmul.path("b.bin"), b_bytes).unwrap();
+        let hex: String = matmul
             .words
             .iter()
             .map(|word| format!("{:#018x}\n", word.bits()))
             .collect();
-        fs::write(product.path("program.hex"), hex).unwrap();
-        product
+        fs::write(matmul.path("program.hex"), hex).unwrap();
+        matmul
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -145,17 +145,17 @@ fn failed(output: &Output, code: i32, with: &str) {
 }
 
 #[test]
-fn a_product_in_every_form_of_program() {
-    let product = Product::new(APART);
-    fs::write(product.path("program"), disassemble(&product.words)).unwrap();
-    let binary: Vec<u8> = product
+fn a_matmul_in_every_form_of_program() {
+    let matmul = Matmul::new(APART);
+    fs::write(matmul.path("program"), disassemble(&matmul.words)).unwrap();
+    let binary: Vec<u8> = matmul
         .words
         .iter()
         .flat_map(|w| w.bits().to_le_bytes())
         .collect();
-    fs::write(product.path("program.bin"), binary).unwrap();
+    fs::write(matmul.path("program.bin"), binary).unwrap();
     for form in ["program.hex", "program", "program.bin"] {
-        let text = succeeded(&product.exec(form, &[]));
+        let text = succeeded(&matmul.exec(form, &[]));
         has(
             &text,
             &[
@@ -167,20 +167,20 @@ fn a_product_in_every_form_of_program() {
             ],
         );
         assert!(!text.contains("event"), "{text}");
-        product.check();
+        matmul.check();
     }
     // The last core, another address, and the strictest level.
     let strict = "model:level=strict";
     let more = ["--core", "2", "--device", strict, "--at", "0x20000000"];
-    let text = succeeded(&product.exec("program.hex", &more));
+    let text = succeeded(&matmul.exec("program.hex", &more));
     has(&text, &["core 2", "at 0x20000000"]);
-    product.check();
+    matmul.check();
 }
 
 #[test]
 fn what_is_touched_is_told() {
-    let product = Product::new(APART);
-    let output = product.exec("program.hex", &["--trace", "--json"]);
+    let matmul = Matmul::new(APART);
+    let output = matmul.exec("program.hex", &["--trace", "--json"]);
     let report: Value = serde_json::from_str(&succeeded(&output)).unwrap();
     assert_eq!(report["completed"], true);
     assert_eq!(report["interrupts"], 0x100);
@@ -211,22 +211,22 @@ fn what_is_touched_is_told() {
             ("DpuWrite", "Write", c, four),
         ]
     );
-    let text = succeeded(&product.exec("program.hex", &["--trace"]));
+    let text = succeeded(&matmul.exec("program.hex", &["--trace"]));
     let written = "DpuWrite  Write 0x80000000..0x80004000, 16384 bytes";
     has(&text, &[written]);
-    product.check();
+    matmul.check();
 }
 
 #[test]
 fn a_file_is_written_back_where_that_is_asked_for() {
-    let product = Product::new(APART);
+    let matmul = Matmul::new(APART);
     // C lies behind other bytes, in a file that ends within a page.
-    let c = product.path("c");
+    let c = matmul.path("c");
     fs::write(&c, vec![0x55; 4 * N * N + 5]).unwrap();
     let path = c.to_str().unwrap().to_owned();
     let run = |rw: &str| {
-        let [a, b, c] = product.places;
-        let file = |name: &str| product.path(name).to_str().unwrap().to_owned();
+        let [a, b, c] = matmul.places;
+        let file = |name: &str| matmul.path(name).to_str().unwrap().to_owned();
         let bos = [
             format!("{a}:{}", file("a.bin")),
             format!("{b}:{}", file("b.bin")),
@@ -247,37 +247,37 @@ fn a_file_is_written_back_where_that_is_asked_for() {
     let bytes = fs::read(&c).unwrap();
     assert_eq!(bytes.len(), 4 * N * N + 5);
     assert_eq!(bytes[4 * N * N..], [0x55; 5]);
-    assert_eq!(bytes[16..32], fs::read(product.path("part")).unwrap());
-    fs::write(product.path("c.bin"), &bytes[..4 * N * N]).unwrap();
-    product.check();
+    assert_eq!(bytes[16..32], fs::read(matmul.path("part")).unwrap());
+    fs::write(matmul.path("c.bin"), &bytes[..4 * N * N]).unwrap();
+    matmul.check();
 }
 
 #[test]
 fn programs_that_fail_are_told_apart() {
-    let product = Product::new(APART);
+    let matmul = Matmul::new(APART);
     // The program writes C to unmapped memory.
-    let mut elsewhere = product.words.clone();
+    let mut elsewhere = matmul.words.clone();
     for word in &mut elsewhere {
         if word.target() == 0x1001 && word.offset() == 0x4020 {
             *word = Word::new(0x1001, 0x4020, 0x9000_0000);
         }
     }
-    fs::write(product.path("fault"), disassemble(&elsewhere)).unwrap();
-    let output = product.exec("fault", &[]);
+    fs::write(matmul.path("fault"), disassemble(&elsewhere)).unwrap();
+    let output = matmul.exec("fault", &[]);
     failed(&output, 4, "did not complete: stopped by an IOMMU fault");
     let text = stdout(&output);
     let fault = "IOMMU fault: Write by DpuWrite at IOVA 0x90000000";
     has(&text, &[fault, "interrupts 0x02000 dma_write_error=1"]);
     // The output file is written all the same.
-    assert_eq!(fs::read(product.path("c.bin")).unwrap(), vec![0; 4 * N * N]);
+    assert_eq!(fs::read(matmul.path("c.bin")).unwrap(), vec![0; 4 * N * N]);
 
     // No block is started: no interrupt.
-    let mut idle = product.words.clone();
+    let mut idle = matmul.words.clone();
     idle.pop();
     idle.push(Word::NOP);
-    fs::write(product.path("idle"), disassemble(&idle)).unwrap();
+    fs::write(matmul.path("idle"), disassemble(&idle)).unwrap();
     failed(
-        &product.exec("idle", &[]),
+        &matmul.exec("idle", &[]),
         4,
         "did not complete: no completion interrupt",
     );
@@ -305,27 +305,27 @@ const WRONG_MEMORY: &str = "\
 
 #[test]
 fn wrong_memory_is_refused() {
-    let product = Product::new(APART);
-    let file = product.path("a.bin").to_str().unwrap().to_owned();
-    let empty = product.path("empty").to_str().unwrap().to_owned();
+    let matmul = Matmul::new(APART);
+    let file = matmul.path("a.bin").to_str().unwrap().to_owned();
+    let empty = matmul.path("empty").to_str().unwrap().to_owned();
     fs::write(&empty, "").unwrap();
-    let folder = product.directory.path().to_str().unwrap();
+    let folder = matmul.directory.path().to_str().unwrap();
     for [option, value, with] in crate::common::rows(WRONG_MEMORY) {
         let value = value.replace("FILE", &file).replace("EMPTY", &empty);
         let value = value.replace("FOLDER", folder);
-        failed(&product.exec("program.hex", &[option, &value]), 2, with);
+        failed(&matmul.exec("program.hex", &[option, &value]), 2, with);
     }
     failed(
-        &product.exec("program.hex", &["--unsafe-device", "/nonexistent/accel0"]),
+        &matmul.exec("program.hex", &["--unsafe-device", "/nonexistent/accel0"]),
         3,
         "/nonexistent/accel0",
     );
     failed(
-        &product.exec("nothing.hex", &[]),
+        &matmul.exec("nothing.hex", &[]),
         2,
         "nothing.hex: No such file",
     );
-    let program = product.path("program.hex");
+    let program = matmul.path("program.hex");
     let mut large = probe();
     large.arg("exec").arg(program);
     large.args(["--out", "0x0:0x80000000:x"]);
@@ -337,7 +337,7 @@ fn wrong_memory_is_refused() {
     // An unwritable output is reported after the run.
     let out = ["--out", "0x0:16:/nonexistent/out"];
     failed(
-        &product.exec("program.hex", &out),
+        &matmul.exec("program.hex", &out),
         5,
         "cannot write /nonexistent/out",
     );
@@ -345,8 +345,8 @@ fn wrong_memory_is_refused() {
 
 #[test]
 fn a_driver_gets_a_changed_program() {
-    let product = Product::new(APART);
-    let output = product.exec("program.hex", &["--unsafe-device", "model", "--json"]);
+    let matmul = Matmul::new(APART);
+    let output = matmul.exec("program.hex", &["--unsafe-device", "model", "--json"]);
     let report: Value = serde_json::from_str(&succeeded(&output)).unwrap();
     assert_eq!(report["interrupts"], Value::Null);
     // Buffers by address, one after another: A, B, C, the program.
@@ -365,7 +365,7 @@ fn a_driver_gets_a_changed_program() {
         .iter()
         .map(|change| {
             let number = |name: &str| change[name].as_u64().unwrap();
-            let word = product.words[number("word") as usize];
+            let word = matmul.words[number("word") as usize];
             assert_eq!(u64::from(word.value()), number("from"));
             (change["register"].as_str().unwrap(), number("to"))
         })
@@ -378,23 +378,23 @@ fn a_driver_gets_a_changed_program() {
             ("DPU.DST_BASE_ADDR", 0x2000),
         ]
     );
-    product.check();
+    matmul.check();
 
     // If the kernel's addresses are the requested ones, nothing is changed, and
     // any program may run.
-    let product = Product::new([0, 0x1000, 0x2000]);
-    let output = product.exec("program.hex", &["--unsafe-device", "model", "--json"]);
+    let matmul = Matmul::new([0, 0x1000, 0x2000]);
+    let output = matmul.exec("program.hex", &["--unsafe-device", "model", "--json"]);
     let report: Value = serde_json::from_str(&succeeded(&output)).unwrap();
     assert_eq!(report["changed_words"], serde_json::json!([]));
-    product.check();
+    matmul.check();
 }
 
 #[test]
 fn a_driver_does_not_get_what_cannot_be_changed() {
-    let product = Product::new(APART);
+    let matmul = Matmul::new(APART);
     // An input precision that no source describes, so the read range is
     // unknown.
-    let unknown: Vec<Word> = product
+    let unknown: Vec<Word> = matmul
         .words
         .iter()
         .map(|&word| {
@@ -405,8 +405,8 @@ fn a_driver_does_not_get_what_cannot_be_changed() {
             }
         })
         .collect();
-    fs::write(product.path("unknown"), disassemble(&unknown)).unwrap();
-    let output = product.exec("unknown", &["--unsafe-device", "model"]);
+    fs::write(matmul.path("unknown"), disassemble(&unknown)).unwrap();
+    let output = matmul.exec("unknown", &["--unsafe-device", "model"]);
     failed(
         &output,
         2,
@@ -414,23 +414,23 @@ fn a_driver_does_not_get_what_cannot_be_changed() {
     );
 
     // An address that no word writes.
-    let without: Vec<Word> = product
+    let without: Vec<Word> = matmul
         .words
         .iter()
         .copied()
         .filter(|word| word.offset() != 0x1070)
         .collect();
-    fs::write(product.path("without"), disassemble(&without)).unwrap();
-    let output = product.exec("without", &["--unsafe-device", "model"]);
+    fs::write(matmul.path("without"), disassemble(&without)).unwrap();
+    let output = matmul.exec("without", &["--unsafe-device", "model"]);
     failed(&output, 2, "is not within one of the buffers");
-    assert!(!product.path("c.bin").exists());
+    assert!(!matmul.path("c.bin").exists());
 
     // The driver kills a program that hangs, and reports it.
-    let product = Product::new([0, 0x1000, 0x2000]);
-    let mut idle = product.words.clone();
+    let matmul = Matmul::new([0, 0x1000, 0x2000]);
+    let mut idle = matmul.words.clone();
     idle.pop();
-    fs::write(product.path("idle"), disassemble(&idle)).unwrap();
-    let output = product.exec("idle", &["--unsafe-device", "model:level=strict"]);
+    fs::write(matmul.path("idle"), disassemble(&idle)).unwrap();
+    let output = matmul.exec("idle", &["--unsafe-device", "model:level=strict"]);
     failed(&output, 4, "the driver killed the job");
     assert!(stdout(&output).contains("event"), "{}", stdout(&output));
 }

@@ -45,7 +45,7 @@ fn a_plan_for_a_depth_is_what_runs() {
 }
 
 #[test]
-fn quantised_products_are_planned_and_measured_as_int8() {
+fn quantised_matmuls_are_planned_and_measured_as_int8() {
     let plan = |dtype: &str| json(&format!("plan 40x1000x96 --dtype {dtype}"));
     let quantised = plan("w8a8");
     assert_eq!(quantised["dtype"], "w8a8");
@@ -142,7 +142,7 @@ fn a_plan_tells_what_weights_take_and_whether_they_fit() {
 
 /// A plan of these would take gigabytes.
 #[test]
-fn a_product_that_no_plan_ends_for_is_refused() {
+fn a_matmul_that_no_plan_ends_for_is_refused() {
     for shape in ["2147483647x65536x65536", "1048576x16384x16384"] {
         let (_, err) = fails(&format!("plan {shape}"), 2);
         has(&err, &["Use fewer rows"]);

@@ -21,9 +21,9 @@ fn processes_multiply_and_some_are_killed() {
         assert!(killed < clients, "{report:#}");
         assert_eq!(report["clients"], clients);
         assert_eq!(report["wrong"], 0, "{report:#}");
-        let products = report["products"].as_object().unwrap();
-        let products = products.values().map(|number| number.as_u64().unwrap());
-        assert!(products.sum::<u64>() >= clients, "{report:#}");
+        let matmuls = report["products"].as_object().unwrap();
+        let matmuls = matmuls.values().map(|number| number.as_u64().unwrap());
+        assert!(matmuls.sum::<u64>() >= clients, "{report:#}");
     }
     let said = text("soak --seconds 0 --processes 1");
     has(&said, &["RESULT PASS (software model): "]);

@@ -29,7 +29,7 @@ fn run_by_expert(
         numbers[token * used + slot]
     });
     let mut out = vec![f32::NAN; m * used * n];
-    let product = MulMat {
+    let matmul = MulMat {
         offload: Offload {
             precision: ComputeType::Fp16,
             shape: Shape {
@@ -67,11 +67,11 @@ fn run_by_expert(
         kept: None,
         errors: Some(OutputErrors::default()),
     };
-    let mut products = [product];
-    let computed = compute_within(&OPENED.engine, &SCRATCH, &mut products, most);
+    let mut matmuls = [matmul];
+    let computed = compute_within(&OPENED.engine, &SCRATCH, &mut matmuls, most);
     computed.map_err(|ListError { error, .. }| error)?;
     // Compared with the experts that the rows chose.
-    let errors = products[0].errors.unwrap();
+    let errors = matmuls[0].errors.unwrap();
     let energy: f64 = out.iter().map(|x| f64::from(x * x)).sum();
     assert_eq!((errors.differences, errors.outputs), (0.0, energy));
     let mut expected = Vec::new();

@@ -15,7 +15,7 @@ fn row_sum(id: u32, precision: ComputeType, row: &[u8], k: usize) -> Result<f32,
         matrices: [1, 1],
         repeats: [1, 1],
     };
-    let product = MulMat {
+    let matmul = MulMat {
         offload: Offload {
             precision,
             shape,
@@ -38,7 +38,7 @@ fn row_sum(id: u32, precision: ComputeType, row: &[u8], k: usize) -> Result<f32,
         kept: None,
         errors: None,
     };
-    run_one(product).map_err(|error| error.to_string())?;
+    run_one(matmul).map_err(|error| error.to_string())?;
     Ok(out[0])
 }
 

@@ -26,7 +26,7 @@ pub(crate) fn attention(cache: u32, rows: i64) -> AttentionQuery {
 }
 
 #[test]
-fn attention_is_offloaded_from_as_many_rows_on_as_products() {
+fn attention_is_offloaded_from_as_many_rows_on_as_matmuls() {
     let decide =
         |rows, rules: &OffloadRules| decide_attention(&attention(type_id::F16, rows), rules);
     let shape = decide(32, &policy(32)).unwrap();

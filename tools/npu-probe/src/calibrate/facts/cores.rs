@@ -5,7 +5,7 @@ use rknpu_regcmd::regs::dpu;
 use rknpu_regcmd::task::CONVOLUTION;
 use rknpu_regcmd::{EnableMask, Program, Register};
 
-use super::products;
+use super::matmuls;
 use crate::experiment::{Experiment, ExperimentJob, OUT, OutcomeOrder, TaskTemplate, word_of};
 
 /// S_POINTER as programs write it: both pointers toggle.
@@ -18,7 +18,7 @@ const ROUND: usize = 4;
 /// A program that changes only the output address. Two whole programs before it set both
 /// register groups, so it runs with their registers, if it runs.
 pub(super) fn delta_program() -> anyhow::Result<Experiment> {
-    let (whole, inputs, length) = products::small()?;
+    let (whole, inputs, length) = matmuls::small()?;
     let words = vec![
         word_of(dpu::SPointer::from_bits(POINTER)),
         word_of(dpu::DstBaseAddr::new()),
@@ -36,7 +36,7 @@ pub(super) fn delta_program() -> anyhow::Result<Experiment> {
 
 /// Checks plain matmuls on every core that a file uses.
 pub(crate) fn health() -> anyhow::Result<Experiment> {
-    let (good, inputs, output) = products::small()?;
+    let (good, inputs, output) = matmuls::small()?;
     let mut experiment = Experiment::of(inputs, output, good);
     experiment.jobs = vec![experiment.jobs[0].clone(); ROUND];
     Ok(experiment)
@@ -44,7 +44,7 @@ pub(crate) fn health() -> anyhow::Result<Experiment> {
 
 /// A job that hangs, since it does not start the DPU, and good jobs behind it.
 pub(super) fn wedge() -> anyhow::Result<Experiment> {
-    let (good, inputs, output) = products::small()?;
+    let (good, inputs, output) = matmuls::small()?;
     let mut hang = good.clone();
     hang.enable(EnableMask::CNA | EnableMask::CORE);
     let mut experiment = Experiment::of(inputs, output, good);

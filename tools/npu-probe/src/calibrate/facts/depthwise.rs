@@ -6,7 +6,7 @@
 use rknpu_regcmd::regs::{cna, core, dpu, dpu_rdma};
 use rknpu_regcmd::{FieldRangeError, MatmulType, Precision, Register};
 
-use super::products::product;
+use super::matmuls::matmul;
 use crate::data::SplitMix64;
 use crate::experiment::{ALU_ADD, Experiment, TaskTemplate, change, input, put};
 
@@ -74,7 +74,7 @@ pub(crate) fn captured() -> anyhow::Result<Experiment> {
 
 /// A run in which the padding affects the results at every border.
 pub(super) fn depthwise_pad() -> anyhow::Result<Experiment> {
-    let mut task = product(MatmulType::Int8ToInt32, (PIXELS, CHANNELS, CHANNELS))?;
+    let mut task = matmul(MatmulType::Int8ToInt32, (PIXELS, CHANNELS, CHANNELS))?;
     fetch(&mut task)?;
     write(&mut task)?;
 

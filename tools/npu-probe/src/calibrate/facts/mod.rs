@@ -11,9 +11,9 @@ pub(crate) mod depthwise;
 pub(crate) mod flying;
 mod judge;
 mod lookup;
+mod matmuls;
 mod observed;
 mod pooling;
-mod products;
 pub(crate) mod report;
 mod run;
 
@@ -74,21 +74,21 @@ pub(crate) const FACTS: &[FactToSettle] = facts! {
         "Do BS and BN pass data through before any program wrote their registers?"
         note: "valid only if no program ran since the NPU last lost power: leave it idle for a \
                second first";
-    "wide-rounding": Run(products::wide_rounding),
+    "wide-rounding": Run(matmuls::wide_rounding),
         "How does a shift round 32-bit results, with CVT_TYPE 1?";
-    "output-ties": Run(products::output_ties),
+    "output-ties": Run(matmuls::output_ties),
         "Where does the output converter send exact halves, with CVT_ROUND 1?";
-    "output-scale": Run(products::output_scale),
+    "output-scale": Run(matmuls::output_scale),
         "Is an output scale of 0x8000 negative?";
-    "tf32-operand": Run(products::tf32_operand),
+    "tf32-operand": Run(matmuls::tf32_operand),
         "Are the low 13 bits of a tf32 operand cut off or rounded?";
-    "int16-without-sum": Run(products::int16_without_sum),
+    "int16-without-sum": Run(matmuls::int16_without_sum),
         "Does an int16 matmul with QD_EN 0 write all its columns?";
-    "short-height": Run(products::short_height),
+    "short-height": Run(matmuls::short_height),
         "Is a cube of two or three lines fetched right in groups of four?";
-    "line-rounding": Run(products::line_rounding),
+    "line-rounding": Run(matmuls::line_rounding),
         "Do lines in CBUF begin at multiples of 64 bytes?";
-    "few-grains": Run(products::few_grains),
+    "few-grains": Run(matmuls::few_grains),
         "Is an fp16 matmul right with FEATURE_GRAINS below its height?";
     "depthwise-pad": Run(depthwise::depthwise_pad),
         "What are channels 32 to 63 of a depthwise int8 group padded with?";
@@ -137,14 +137,14 @@ pub(crate) const FACTS: &[FactToSettle] = facts! {
     "flying-dual": Run(flying::flying_dual),
         "Does a flying operation on two operands work with COMB_USE 5?"
         risky: "on one side its task hangs";
-    "weight-room": Run(products::weight_room),
+    "weight-room": Run(matmuls::weight_room),
         "Which weights must fit their banks together?"
         risky: "on two of three sides its tasks hang";
     "wedge": Run(cores::wedge),
         "Does a core that hung work again after its reset?"
         risky: "it hangs a core on purpose; on one side that core needs a power cycle"
         note: "the driver may power off an idle core, which resets it before the check";
-    "partial-group": Run(products::partial_group),
+    "partial-group": Run(matmuls::partial_group),
         "Does a task complete if its int8 results end within a group of channels?"
         risky: "on one side, the likely one, its task hangs";
     "one-weight-bank": Run(observed::one_weight_bank),

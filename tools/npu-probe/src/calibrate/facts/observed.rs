@@ -7,8 +7,8 @@ use rknpu_regcmd::regs::{cna, dpu, dpu_rdma};
 use rknpu_regcmd::{MatmulType, Precision};
 
 use super::flying::{FlyingOperation, combined, flying, operand};
+use super::matmuls::{fp16_matmul, groups, int8_matmul, int16, matmul, small};
 use super::pooling::fp16_average;
-use super::products::{fp16_product, groups, int8_product, int16, product, small};
 use crate::data::SplitMix64;
 use crate::experiment::operands::{fp16s, int16s};
 use crate::experiment::{Experiment, ExperimentJob, OUT, TaskTemplate, change, put};
@@ -22,7 +22,7 @@ pub(super) fn int8_ties() -> anyhow::Result<Experiment> {
     const GROUP_ATOMS: u32 = 2;
     let shape = (ROWS, DEPTH as u32, COLUMNS as u32);
     let halved = |ties: u32| -> anyhow::Result<TaskTemplate> {
-        let (mut task, ..) = int8_product(shape)?;
+        let (mut task, ..) = int8_matmul(shape)?;
         change!(task; dpu::DataFormat { out_precision: Precision::Int8.code() });
         put!(task; dpu::OutCvtShift { out_cvt_shift: 1, cvt_round: ties });
         groups(&mut task, GROUP_ATOMS, ROWS)?;
@@ -49,7 +49,7 @@ pub(super) fn int8_ties() -> anyhow::Result<Experiment> {
 pub(super) fn int8_to_fp16() -> anyhow::Result<Experiment> {
     const SHAPE: (u32, u32, u32) = (8, 32, 64);
     const GROUP_ATOMS: u32 = 4;
-    let (mut task, inputs, _) = int8_product(SHAPE)?;
+    let (mut task, inputs, _) = int8_matmul(SHAPE)?;
     change! { task;
         dpu::DataFormat { out_precision: Precision::Fp16.code() }
         dpu::OutCvtScale { fp32tofp16_en: 1 }
@@ -66,7 +66,7 @@ pub(super) fn int8_to_fp16() -> anyhow::Result<Experiment> {
 pub(super) fn int16_columns() -> anyhow::Result<Experiment> {
     const SHAPE: (u32, u32, u32) = (64, 32, 256);
     let (m, k, n) = SHAPE;
-    let (mut task, _, output) = fp16_product(SHAPE)?;
+    let (mut task, _, output) = fp16_matmul(SHAPE)?;
     int16(&mut task)?;
     let inputs = vec![int16s((m * k) as usize, 1), int16s((n * k) as usize, 2)];
     Ok(Experiment::of(inputs, output, task))
@@ -76,7 +76,7 @@ pub(super) fn int16_columns() -> anyhow::Result<Experiment> {
 pub(super) fn one_weight_bank() -> anyhow::Result<Experiment> {
     const SHAPE: (u32, u32, u32) = (4, 384, 64);
     const DATA_BANKS: u32 = 11;
-    let (mut task, inputs, output) = fp16_product(SHAPE)?;
+    let (mut task, inputs, output) = fp16_matmul(SHAPE)?;
     put!(task; cna::CbufCon0 { data_bank: DATA_BANKS, weight_bank: 1 });
     Ok(Experiment::of(inputs, output, task))
 }
@@ -155,7 +155,7 @@ pub(super) fn in_place() -> anyhow::Result<Experiment> {
     const DEPTH: u32 = 32;
     const COLUMNS: u32 = 32;
     const ATOM: u32 = 16;
-    let mut task = product(MatmulType::Fp16ToFp16, (ROWS, DEPTH, COLUMNS))?;
+    let mut task = matmul(MatmulType::Fp16ToFp16, (ROWS, DEPTH, COLUMNS))?;
     operand(&mut task, FlyingOperation::Add)?;
     task.put_address::<dpu_rdma::SrcBaseAddr>(OUT.at(0));
     task.put_address::<dpu_rdma::EwBaseAddr>(OUT.at(ATOM * ROWS));

@@ -72,7 +72,7 @@ pub(crate) enum ExperimentOutcome {
 
 impl ExperimentOutcome {
     /// The kind of the outcome, and its result or reason.
-    pub(crate) fn told(&self) -> (&'static str, String) {
+    pub(crate) fn kind_and_result(&self) -> (&'static str, String) {
         match self {
             Self::Settled { side, .. } => ("settled", side.to_string()),
             Self::Neither { nearest } => {
@@ -130,9 +130,9 @@ impl FactReport {
 
     pub(crate) fn text(&self) -> String {
         let default = self.sides.first().copied().unwrap_or_default();
-        let (kind, told) = self.outcome.told();
+        let (kind, result) = self.outcome.kind_and_result();
         let mut note = None;
-        let told = match &self.outcome {
+        let result = match &self.outcome {
             ExperimentOutcome::Settled {
                 is_default, exact, ..
             } => {
@@ -145,14 +145,14 @@ impl FactReport {
                     false => "; wrong bytes differ from the model's",
                 };
                 note = self.note;
-                format!("{told} ({whose}{wrong})")
+                format!("{result} ({whose}{wrong})")
             }
-            ExperimentOutcome::Neither { .. } => format!("{kind}, {told}"),
-            ExperimentOutcome::Observed { .. } => told,
-            ExperimentOutcome::NotRun { .. } => format!("{kind}: {told}"),
-            ExperimentOutcome::Impossible { .. } => format!("not possible here: {told}"),
+            ExperimentOutcome::Neither { .. } => format!("{kind}, {result}"),
+            ExperimentOutcome::Observed { .. } => result,
+            ExperimentOutcome::NotRun { .. } => format!("{kind}: {result}"),
+            ExperimentOutcome::Impossible { .. } => format!("not possible here: {result}"),
         };
-        let mut text = format!("{}: {told}\n", self.name);
+        let mut text = format!("{}: {result}\n", self.name);
         if let Some(note) = note {
             let _ = writeln!(text, "  ({note})");
         }

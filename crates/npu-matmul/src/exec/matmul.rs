@@ -23,7 +23,7 @@ use crate::unpack::{
 };
 
 /// A matmul with checked operands.
-pub(crate) struct Product<'a> {
+pub(crate) struct Matmul<'a> {
     pub(crate) weights: &'a PackedWeights,
     /// Its plan, with [`Partial::TILE_ROWS`] rows for each row of A.
     pub(crate) prepared: Arc<Prepared>,
@@ -113,7 +113,7 @@ impl OutputTile<'_> {
     }
 }
 
-impl Product<'_> {
+impl Matmul<'_> {
     pub(super) fn matrix_id(&self) -> MatrixId {
         let (address, columns, encoding) = match self.a {
             Operand::Int8(a) => (a.row(0).as_ptr().addr(), a.columns(), 0),
@@ -136,7 +136,7 @@ impl Product<'_> {
         };
         let (k, n) = (self.weights.k(), self.weights.n());
         Counters {
-            products: 1,
+            matmuls: 1,
             macs: rows as u64 * k as u64 * n as u64,
             ..Counters::default()
         }

@@ -29,7 +29,7 @@ pub(super) const READ_PS: u64 = 3_624;
 
 /// A matmul and its division into tiles and files.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct CutProduct {
+pub(super) struct TiledMatmul {
     pub(super) ty: MatmulType,
     /// M, K, N.
     pub(super) size: (u32, u32, u32),
@@ -48,7 +48,7 @@ pub(super) struct CutProduct {
 
 /// Modelled times of one matmul, seconds.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct ProductTimes {
+pub(super) struct MatmulTimes {
     /// From the call to the result, seconds.
     pub(super) wall: f64,
     /// Time of cache maintenance, summed over files, seconds.
@@ -58,7 +58,7 @@ pub(super) struct ProductTimes {
 /// A task of a job, and the number of its result elements that the CPU reads.
 type ReadTask = (TaskWork, u64);
 
-impl CutProduct {
+impl TiledMatmul {
     /// Operations, two for each multiplication.
     pub(super) fn operations(&self) -> f64 {
         let (m, k, n) = self.size;
@@ -98,7 +98,7 @@ impl CutProduct {
             .collect()
     }
 
-    pub(super) fn run(&self, machine: &Machine) -> Result<ProductTimes> {
+    pub(super) fn run(&self, machine: &Machine) -> Result<MatmulTimes> {
         let (m, k, n) = self.size;
         let files = self.files as usize;
         let rows = if self.packs_weights { m + n } else { m };
@@ -141,7 +141,7 @@ impl CutProduct {
             end + machine.driver.wake_ps + host_ps
         });
         let wall = seconds(ends.max().unwrap_or_default());
-        Ok(ProductTimes {
+        Ok(MatmulTimes {
             wall,
             sync: seconds(sync_total),
         })
@@ -199,8 +199,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn all_of_a_product_is_computed() {
-        let fp16 = CutProduct {
+    fn all_of_a_matmul_is_computed() {
+        let fp16 = TiledMatmul {
             ty: MatmulType::Fp16ToFp16,
             size: (512, 3840, 4096),
             tile: (256, 384, 256),
@@ -209,15 +209,15 @@ mod tests {
             right_sized: false,
             packs_weights: false,
         };
-        for product in [fp16, fp16.as_integers(MatmulType::Int8ToInt32, 384)] {
-            let columns = product.columns();
+        for matmul in [fp16, fp16.as_integers(MatmulType::Int8ToInt32, 384)] {
+            let columns = matmul.columns();
             let counts: Vec<usize> = columns.iter().map(Vec::len).collect();
             assert_eq!(counts, [4, 3, 3, 3, 3]);
             let jobs = columns
                 .iter()
-                .flat_map(|columns| product.jobs(columns).unwrap());
+                .flat_map(|columns| matmul.jobs(columns).unwrap());
             let macs: Vec<u64> = jobs.flatten().map(|(work, _)| work.macs).collect();
-            assert_eq!(macs.iter().sum::<u64>() * 2, product.operations() as u64);
+            assert_eq!(macs.iter().sum::<u64>() * 2, matmul.operations() as u64);
             assert_eq!(macs.len(), 320);
         }
     }

@@ -11,7 +11,7 @@ use crate::experiment::operands::{fp16s, int8s, int16s};
 use crate::experiment::{Experiment, OUT, TaskTemplate, change, input, put};
 
 /// The matmul that rknpu-regcmd builds: inputs 0 and 1, to the output.
-pub(super) fn product(ty: MatmulType, (m, k, n): (u32, u32, u32)) -> anyhow::Result<TaskTemplate> {
+pub(super) fn matmul(ty: MatmulType, (m, k, n): (u32, u32, u32)) -> anyhow::Result<TaskTemplate> {
     let task = MatmulTask {
         ty,
         m,
@@ -25,19 +25,19 @@ pub(super) fn product(ty: MatmulType, (m, k, n): (u32, u32, u32)) -> anyhow::Res
 }
 
 /// An int8 matmul that is known to work, to be changed.
-pub(super) fn int8_product(
+pub(super) fn int8_matmul(
     (m, k, n): (u32, u32, u32),
 ) -> anyhow::Result<(TaskTemplate, Vec<Vec<u8>>, usize)> {
-    let template = product(MatmulType::Int8ToInt32, (m, k, n))?;
+    let template = matmul(MatmulType::Int8ToInt32, (m, k, n))?;
     let inputs = vec![int8s((m * k) as usize, 1), int8s((n * k) as usize, 2)];
     Ok((template, inputs, (m * n * 4) as usize))
 }
 
 /// An fp16 matmul that is known to work, to be changed.
-pub(super) fn fp16_product(
+pub(super) fn fp16_matmul(
     (m, k, n): (u32, u32, u32),
 ) -> anyhow::Result<(TaskTemplate, Vec<Vec<u8>>, usize)> {
-    let template = product(MatmulType::Fp16ToFp32, (m, k, n))?;
+    let template = matmul(MatmulType::Fp16ToFp32, (m, k, n))?;
     let inputs = vec![fp16s((m * k) as usize, 1), fp16s((n * k) as usize, 2)];
     Ok((template, inputs, (m * n * 4) as usize))
 }
@@ -47,7 +47,7 @@ const SMALL: (u32, u32, u32) = (4, 32, 32);
 
 /// The int8 matmul that experiments change.
 pub(super) fn small() -> anyhow::Result<(TaskTemplate, Vec<Vec<u8>>, usize)> {
-    int8_product(SMALL)
+    int8_matmul(SMALL)
 }
 
 /// Sets the writer's groups: atoms per pixel, and lines.
@@ -94,7 +94,7 @@ pub(super) fn partial_group() -> anyhow::Result<Experiment> {
     const WRITTEN: u32 = 48;
     /// Atoms per pixel of 32 bytes.
     const GROUP_ATOMS: u32 = 2;
-    let (mut task, inputs, _) = int8_product((ROWS, 32, COLUMNS))?;
+    let (mut task, inputs, _) = int8_matmul((ROWS, 32, COLUMNS))?;
     change!(task; core::MiscCfg { qd_en: 1 });
     put!(task; core::DataoutSize1 { dataout_channel: WRITTEN - 1 });
     change!(task; dpu::DataFormat { out_precision: Precision::Int8.code() });
@@ -111,7 +111,7 @@ pub(super) fn tf32_operand() -> anyhow::Result<Experiment> {
     const DEPTH: u32 = 16;
     const COLUMNS: u32 = 16;
     const ROWS: u32 = 4;
-    let (mut task, ..) = fp16_product((ROWS, 2 * DEPTH, COLUMNS))?;
+    let (mut task, ..) = fp16_matmul((ROWS, 2 * DEPTH, COLUMNS))?;
     change! { task;
         cna::ConvCon1 {
             in_precision: Precision::Tf32.code(), proc_precision: Precision::Tf32.code()
@@ -153,7 +153,7 @@ pub(super) fn int16(task: &mut TaskTemplate) -> Result<(), FieldRangeError> {
 /// An int16 matmul with QD_EN 0.
 pub(super) fn int16_without_sum() -> anyhow::Result<Experiment> {
     let (m, k, n) = SMALL;
-    let (mut task, _, output) = fp16_product(SMALL)?;
+    let (mut task, _, output) = fp16_matmul(SMALL)?;
     int16(&mut task)?;
     change!(task; core::MiscCfg { qd_en: 0 });
     let inputs = vec![int16s((m * k) as usize, 1), int16s((n * k) as usize, 2)];
@@ -169,13 +169,13 @@ pub(super) fn short_height() -> anyhow::Result<Experiment> {
         fp16s((short::COLUMNS * short::DEPTH) as usize, 2),
     ];
     let output = (ROWS_MAX * short::COLUMNS * 4) as usize;
-    let tasks = [short::product(2)?, short::product(ROWS_MAX)?];
+    let tasks = [short::matmul(2)?, short::matmul(ROWS_MAX)?];
     Ok(Experiment::of_each(inputs, output, tasks).spoiled_on(&["garbage"]))
 }
 
 /// Matmuls with fewer rows than a group of lines.
 mod short {
-    use super::{TaskTemplate, change, cna, core, dpu, fp16_product, put};
+    use super::{TaskTemplate, change, cna, core, dpu, fp16_matmul, put};
 
     pub(super) const DEPTH: u32 = 64;
     pub(super) const COLUMNS: u32 = 16;
@@ -184,8 +184,8 @@ mod short {
     /// Atoms per pixel of 16 columns of fp32.
     const GROUP_ATOMS: u32 = 4;
 
-    pub(super) fn product(rows: u32) -> anyhow::Result<TaskTemplate> {
-        let (mut task, ..) = fp16_product((GROUP, DEPTH, COLUMNS))?;
+    pub(super) fn matmul(rows: u32) -> anyhow::Result<TaskTemplate> {
+        let (mut task, ..) = fp16_matmul((GROUP, DEPTH, COLUMNS))?;
         change! { task;
             cna::ConvCon2 { feature_grains: rows + 1 }
             cna::DataSize0 { datain_height: rows }
@@ -206,7 +206,7 @@ mod short {
 
 /// 144 lines of 224 bytes: 31.5 KiB if packed densely, 36 KiB in units of 64 bytes.
 pub(super) fn line_rounding() -> anyhow::Result<Experiment> {
-    let (mut task, inputs, output) = int8_product((144, 224, 32))?;
+    let (mut task, inputs, output) = int8_matmul((144, 224, 32))?;
     change!(task; cna::CbufCon0 { data_bank: 1 });
     Ok(Experiment::of(inputs, output, task).spoiled_on(&["entries"]))
 }
@@ -218,12 +218,12 @@ pub(super) fn few_grains() -> anyhow::Result<Experiment> {
     const COLUMNS: u32 = 16;
     const DEPTHS: [u32; 3] = [64, 1024, 3840];
     let few = |depth| -> anyhow::Result<TaskTemplate> {
-        let (mut task, ..) = fp16_product((ROWS, depth, COLUMNS))?;
+        let (mut task, ..) = fp16_matmul((ROWS, depth, COLUMNS))?;
         change!(task; cna::ConvCon2 { feature_grains: ROWS / 2 });
         Ok(task)
     };
     let [.., deepest] = DEPTHS;
-    let (_, inputs, output) = fp16_product((ROWS, deepest, COLUMNS))?;
+    let (_, inputs, output) = fp16_matmul((ROWS, deepest, COLUMNS))?;
     let tasks = DEPTHS.into_iter().map(few).collect::<Result<Vec<_>, _>>()?;
     Ok(Experiment::of_each(inputs, output, tasks).spoiled_on(&["garbage"]))
 }
@@ -236,10 +236,7 @@ pub(super) fn weight_room() -> anyhow::Result<Experiment> {
         fp16s((ROWS * 8192) as usize, 1),
         fp16s(128 * 2560, 2), // the larger of the two
     ];
-    let tasks = [
-        deep_product(ROWS, 8192, 32)?,
-        deep_product(ROWS, 2560, 128)?,
-    ];
+    let tasks = [deep_matmul(ROWS, 8192, 32)?, deep_matmul(ROWS, 2560, 128)?];
     Ok(Experiment::of_each(
         inputs,
         (ROWS * 128 * 4) as usize,
@@ -248,13 +245,13 @@ pub(super) fn weight_room() -> anyhow::Result<Experiment> {
 }
 
 /// An fp16 matmul whose depth or weights rknpu-regcmd refuses.
-fn deep_product(rows: u32, depth: u32, columns: u32) -> anyhow::Result<TaskTemplate> {
+fn deep_matmul(rows: u32, depth: u32, columns: u32) -> anyhow::Result<TaskTemplate> {
     const BANKS: u32 = 12;
     const BANK_BYTES: u32 = 32 << 10;
     const ENTRY_BYTES: u32 = 64;
     let row_bytes = 2 * depth;
     let data_banks = (rows * row_bytes).div_ceil(BANK_BYTES);
-    let (mut task, ..) = fp16_product((rows, 32, columns))?;
+    let (mut task, ..) = fp16_matmul((rows, 32, columns))?;
     put! { task;
         cna::DataSize1 { datain_channel: depth, datain_channel_real: depth - 1 }
         cna::FcDataSize1 { dma_channel: depth }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* Products and a convolution by plain ioctls, and what the node looks like. */
+/* Matmuls and a convolution by plain ioctls, and what the node looks like. */
 #include "npu.h"
 
 #include <stdio.h>
@@ -30,7 +30,7 @@ int main(void)
            "numbers %u:%u", major(by_fd.st_rdev), minor(by_fd.st_rdev));
     for (unsigned round = 0; round < 2; round++)
         for (enum kind kind = 0; kind < KINDS; kind++)
-            product(&device, kind, 10 * round + kind);
+            matmul(&device, kind, 10 * round + kind);
     EXPECT(close(device.fd) == 0, "close");
     puts("ok");
     return 0;

@@ -3,7 +3,7 @@
 
 use families::Words;
 use families::conv::ConvProgram;
-use families::matmul::{INT8_INT32, ProductTypes};
+use families::matmul::{INT8_INT32, OperandTypes};
 use rknpu_chip::{ChipOptions, Effect, Level};
 
 use super::board::{Board, Outcome, SENTINEL};
@@ -13,10 +13,10 @@ use super::tensor::{Numbers, check, cube_index, dot, pack_a, pack_b};
 pub(crate) type Size = (usize, usize, usize);
 
 /// A matmul, ready to run.
-pub(crate) struct Product {
+pub(crate) struct BoardMatmul {
     pub(crate) board: Board,
     pub(crate) conv: ConvProgram,
-    ty: ProductTypes,
+    ty: OperandTypes,
     size: Size,
     a: Vec<f64>,
     b: Vec<f64>,
@@ -26,7 +26,7 @@ pub(crate) struct Product {
 pub(crate) fn place(
     board: &mut Board,
     numbers: &mut Numbers,
-    ty: ProductTypes,
+    ty: OperandTypes,
     (m, k, n): Size,
 ) -> (ConvProgram, [Vec<f64>; 2]) {
     let (a, b) = (numbers.values(ty, m * k), numbers.values(ty, n * k));
@@ -38,16 +38,16 @@ pub(crate) fn place(
     (ty.matmul(m as u32, k as u32, n as u32, at), [a, b])
 }
 
-impl Product {
-    pub(crate) fn new(ty: ProductTypes, size: Size, level: Level) -> Self {
-        product_with(ty, size, &at(level))
+impl BoardMatmul {
+    pub(crate) fn new(ty: OperandTypes, size: Size, level: Level) -> Self {
+        matmul_with(ty, size, &at(level))
     }
 
     /// The result at [`Level::Strict`], without a trap.
-    pub(crate) fn right(ty: ProductTypes, size: Size) -> Vec<u8> {
-        let mut product = Self::new(ty, size, Level::Strict);
-        product.run().assert_clean();
-        product.out()
+    pub(crate) fn right(ty: OperandTypes, size: Size) -> Vec<u8> {
+        let mut matmul = Self::new(ty, size, Level::Strict);
+        matmul.run().assert_clean();
+        matmul.out()
     }
 
     pub(crate) fn run(&mut self) -> Outcome {
@@ -87,14 +87,19 @@ impl Product {
     }
 }
 
-pub(crate) fn product_with(ty: ProductTypes, size: Size, options: &ChipOptions) -> Product {
+pub(crate) fn matmul_with(ty: OperandTypes, size: Size, options: &ChipOptions) -> BoardMatmul {
     seeded(ty, size, options, 1)
 }
 
-pub(crate) fn seeded(ty: ProductTypes, size: Size, options: &ChipOptions, seed: u64) -> Product {
+pub(crate) fn seeded(
+    ty: OperandTypes,
+    size: Size,
+    options: &ChipOptions,
+    seed: u64,
+) -> BoardMatmul {
     let mut board = Board::with_options(8 << 20, options);
     let (conv, [a, b]) = place(&mut board, &mut Numbers::new(seed), ty, size);
-    Product {
+    BoardMatmul {
         board,
         conv,
         ty,
@@ -111,8 +116,8 @@ pub(crate) fn at(level: Level) -> ChipOptions {
     }
 }
 
-pub(crate) fn small() -> Product {
-    Product::new(INT8_INT32, (8, 64, 64), Level::Faithful)
+pub(crate) fn small() -> BoardMatmul {
+    BoardMatmul::new(INT8_INT32, (8, 64, 64), Level::Faithful)
 }
 
 #[track_caller]

@@ -9,7 +9,7 @@ use crate::experiment::{Experiment, ExperimentJob, OUT, Placement, TaskTemplate,
 
 /// Matmuls that share an operand.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct RungProduct {
+pub(super) struct RungMatmul {
     ty: MatmulType,
     rows: u32,
     depth: u32,
@@ -24,8 +24,8 @@ pub(super) struct RungProduct {
 
 /// A matmul with the options of built-in profiles, but without reuse: form B, and for int8 a
 /// spare data bank.
-const fn product(ty: MatmulType, rows: u32, depth: u32, columns: &'static [u32]) -> RungProduct {
-    RungProduct {
+const fn matmul(ty: MatmulType, rows: u32, depth: u32, columns: &'static [u32]) -> RungMatmul {
+    RungMatmul {
         ty,
         rows,
         depth,
@@ -40,19 +40,19 @@ const fn product(ty: MatmulType, rows: u32, depth: u32, columns: &'static [u32])
     }
 }
 
-pub(super) const fn fp16(rows: u32, depth: u32, columns: &'static [u32]) -> RungProduct {
-    product(MatmulType::Fp16ToFp32, rows, depth, columns)
+pub(super) const fn fp16(rows: u32, depth: u32, columns: &'static [u32]) -> RungMatmul {
+    matmul(MatmulType::Fp16ToFp32, rows, depth, columns)
 }
 
-pub(super) const fn int8(rows: u32, depth: u32, columns: &'static [u32]) -> RungProduct {
-    product(MatmulType::Int8ToInt32, rows, depth, columns)
+pub(super) const fn int8(rows: u32, depth: u32, columns: &'static [u32]) -> RungMatmul {
+    matmul(MatmulType::Int8ToInt32, rows, depth, columns)
 }
 
-pub(super) const fn int4(rows: u32, depth: u32, columns: &'static [u32]) -> RungProduct {
-    product(MatmulType::Int4ToInt16, rows, depth, columns)
+pub(super) const fn int4(rows: u32, depth: u32, columns: &'static [u32]) -> RungMatmul {
+    matmul(MatmulType::Int4ToInt16, rows, depth, columns)
 }
 
-impl RungProduct {
+impl RungMatmul {
     pub(super) const fn form_a(mut self) -> Self {
         self.options.form = MatmulForm::A;
         self
@@ -84,13 +84,13 @@ impl RungProduct {
             ty, rows, depth, ..
         } = *self;
         let (mut features, mut weights, mut results) = (0, 0, 0);
-        let products = self.columns.iter().map(|&n| {
+        let matmuls = self.columns.iter().map(|&n| {
             let (a, b) = if self.same_weights {
                 (features, 0)
             } else {
                 (0, weights)
             };
-            let product = MatmulTask {
+            let matmul = MatmulTask {
                 ty,
                 m: rows,
                 k: depth,
@@ -99,12 +99,12 @@ impl RungProduct {
                 b: input(1).at(b),
                 c: OUT.at(results),
             };
-            features = a + product.a_bytes() as u32;
-            weights = b + product.b_bytes() as u32;
-            results += product.c_bytes() as u32;
-            product
+            features = a + matmul.a_bytes() as u32;
+            weights = b + matmul.b_bytes() as u32;
+            results += matmul.c_bytes() as u32;
+            matmul
         });
-        let programs = chained(products, &self.options)?;
+        let programs = chained(matmuls, &self.options)?;
         let tasks = programs.iter().map(TaskTemplate::of).collect();
         let inputs = vec![
             operand(ty, features as usize, 1),

@@ -191,7 +191,7 @@ fn extreme_integers() {
 }
 
 #[test]
-fn quantised_products_are_the_dequantised_integer_product() {
+fn quantised_matmuls_are_the_dequantised_integer_matmul() {
     let (m, n, k) = (9, 70, 300);
     let float = |seed| -> Vec<f32> {
         let integers = random_i8(seed, m.max(n) * k);
@@ -305,7 +305,7 @@ fn threads_share_an_engine_and_weights() {
         }
     });
     let counters = engine.counters();
-    assert_eq!(counters.products, 32);
+    assert_eq!(counters.matmuls, 32);
     let rows: u64 = (0..4)
         .flat_map(|t| (0..4).map(move |r| 1 + 13 * t + r))
         .sum();

@@ -6,31 +6,31 @@ use std::ops::Range;
 use half::f16;
 use npu_matmul::{Engine, Error, Output, OutputRows, PackedWeights, Results};
 
-use crate::data::ProductOperands;
+use crate::data::MatmulOperands;
 
 /// The NPU's result of a matmul.
 #[derive(Clone, Debug)]
-pub(crate) enum ProductResult {
+pub(crate) enum MatmulResult {
     Integers(Vec<i32>),
     Floats(Vec<f32>),
     /// Sums of FP16 operands, rounded to binary16.
     Halves(Vec<f16>),
 }
 
-impl ProductResult {
+impl MatmulResult {
     /// The element type of such a result.
-    pub(crate) const fn output(operands: &ProductOperands, results: Results) -> Output {
+    pub(crate) const fn output(operands: &MatmulOperands, results: Results) -> Output {
         match (operands, results) {
-            (ProductOperands::Integers { .. }, _) => Output::I32,
-            (ProductOperands::Floats { .. }, Results::Sums)
-            | (ProductOperands::Quantised { .. }, _) => Output::F32,
-            (ProductOperands::Floats { .. }, Results::Halves) => Output::F16,
+            (MatmulOperands::Integers { .. }, _) => Output::I32,
+            (MatmulOperands::Floats { .. }, Results::Sums)
+            | (MatmulOperands::Quantised { .. }, _) => Output::F32,
+            (MatmulOperands::Floats { .. }, Results::Halves) => Output::F16,
         }
     }
 
     /// Space for `len` elements, filled with an unlikely value that shows unwritten
     /// elements.
-    pub(crate) fn unwritten(operands: &ProductOperands, results: Results, len: usize) -> Self {
+    pub(crate) fn unwritten(operands: &MatmulOperands, results: Results, len: usize) -> Self {
         match Self::output(operands, results) {
             Output::I32 => Self::Integers(vec![i32::MIN; len]),
             Output::F32 => Self::Floats(vec![f32::NAN; len]),
@@ -44,7 +44,7 @@ impl ProductResult {
         engine: &Engine,
         weights: &PackedWeights,
         m: usize,
-        operands: &ProductOperands,
+        operands: &MatmulOperands,
     ) -> Result<(), Error> {
         let c: OutputRows<'_> = match self {
             Self::Integers(c) => c.into(),
