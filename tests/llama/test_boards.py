@@ -144,7 +144,7 @@ def test_distrusted_precision(stock, tmp_path, seen):
     assert len(said) == 1, output.stderr
     stats = output.stats
     assert stats["matmuls failed"] == 0, stats.text
-    inside = stats["nodes left to the CPU (precision off, see the log)"]
+    inside = stats["nodes that the CPU computed after an NPU failure (see the log)"]
     declined = stats["declined: a precision that the NPU computed wrong, see the log"]
     assert inside > 0 and declined > 0, stats.text
-    seen(f"{inside:.0f} nodes left to the CPU, {declined:.0f} times declined")
+    seen(f"{inside:.0f} nodes computed by the CPU, {declined:.0f} times declined")

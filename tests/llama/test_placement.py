@@ -62,7 +62,7 @@ def test_layers_device(stock, seen):
     """With `-dev` our device is that of the layers: weights lie where they lie without, as many
     matmuls with them are offloaded, and one warning names what it costs."""
     model, disabled = stock.quantised("tiny-1", "Q4_0"), "Flash Attention not supported"
-    layers = "is the device of the model's layers"
+    layers = "is selected for the model's layers"
 
     def run(*options: str) -> Output:
         words = [*completion(PROMPT, 4), "-v", *options]
@@ -124,7 +124,7 @@ def test_late_weights(stock, seen):
     for why, env in {
         "excluded by GGML_ROCKET_TENSORS": dict(GGML_ROCKET_TENSORS="!*"),
         "beyond GGML_ROCKET_MEM": dict(GGML_ROCKET_MEM="1K"),
-        "fewer rows than GGML_ROCKET_MIN_M": dict(GGML_ROCKET_MIN_M="1000"),
+        "fewer rows than the threshold (GGML_ROCKET_MIN_M)": dict(GGML_ROCKET_MIN_M="1000"),
     }.items():
         stats = run(**env).stats
         declined = [row for row in stats if row.startswith("declined: ") and "a matmul" not in row]

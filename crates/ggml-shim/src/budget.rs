@@ -36,7 +36,7 @@ impl fmt::Display for LeftOnCpu {
         f.write_str(match self {
             Self::Excluded => "excluded by GGML_ROCKET_TENSORS",
             Self::Memory => "beyond GGML_ROCKET_MEM",
-            Self::Addresses => "beyond the NPU's addresses",
+            Self::Addresses => "beyond the NPU's address space",
             Self::Mappings => "beyond vm.max_map_count",
             Self::Failed => "not packed, see above",
             Self::Written => "written by a graph",

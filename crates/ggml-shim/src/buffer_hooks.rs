@@ -33,7 +33,8 @@ pub(crate) fn hooks() -> BufferCallbacks {
 fn entry(runtime: &Runtime, buffer: *const Buffer) -> Option<Arc<WeightBuffer>> {
     let entry = runtime.weight_buffers.get(buffer);
     if entry.is_none() {
-        let line = "a buffer was changed that is not known any more; please report it";
+        let line = "internal error: ggml uses a buffer that this backend does not know; please \
+                    report it";
         runtime.log(LogLevel::Error, line);
     }
     entry

@@ -61,7 +61,7 @@ pub(crate) struct Config {
     /// `NPU_THREADS`: threads for the engine's work, instead of the program's.
     pub(crate) threads: Option<Threads>,
     /// `GGML_ROCKET_DEVICE`, else `ROCKET_DEVICE`: `auto`, `model` or a path; `None` for `none` and
-    /// `off`, which leave the NPU alone.
+    /// `off`, which disable the NPU.
     pub(crate) device: Option<Selector>,
 }
 
@@ -102,7 +102,7 @@ impl Config {
                 _ => complain(
                     MIN_M,
                     &value,
-                    "a number of rows from 1 on, or auto",
+                    "a number of rows of at least 1, or auto",
                     "the default",
                 ),
             }
@@ -138,7 +138,7 @@ impl Config {
         if let Some(value) = text(MEM) {
             memory = npu_offload::parse_bytes(&value);
             if memory.is_none() {
-                let wanted = "a number of bytes, with K, M or G behind it or nothing";
+                let wanted = "a number of bytes, optionally with K, M or G";
                 complain(MEM, &value, wanted, "half of the free memory");
             }
         }
@@ -173,7 +173,7 @@ impl Config {
         if let Some(value) = text(THREADS_VARIABLE) {
             threads = value.parse().ok();
             if threads.is_none() {
-                let wanted = "a number of threads or auto, with ,pin or ,free behind it or nothing";
+                let wanted = "a number of threads or auto, optionally with ,pin or ,free";
                 complain(THREADS_VARIABLE, &value, wanted, "the program's threads");
             }
         }

@@ -60,7 +60,7 @@ impl fmt::Display for StartLine<'_> {
         match self.node {
             Some(node) => write!(f, ", {node}")?,
             None => f.write_str(
-                ", and much slower than the CPU (unset GGML_ROCKET_DEVICE to do without)",
+                ", and much slower than the CPU (unset GGML_ROCKET_DEVICE to disable it)",
             )?,
         }
         write!(f, "; precision {}", self.precision)?;

@@ -130,8 +130,8 @@ unsafe extern "C" fn init_backend(_device: *mut Device, _params: *const c_char) 
     guard("init_backend", ptr::null_mut(), |runtime| {
         if runtime.evidence.is_none() && is_rpc_server() {
             let line = format!(
-                "ggml's RPC server hands over whole graphs, of which this device takes a part: start \
-                 the server with {SERVE}=1"
+                "ggml's RPC server sends whole graphs, but this device computes only some \
+                 operations: start the server with {SERVE}=1"
             );
             runtime.log(LogLevel::Error, &line);
             return ptr::null_mut();
@@ -217,8 +217,8 @@ fn advise_flash_attention(runtime: &Runtime, matmul: &MulMatQuery) {
         return;
     }
     SAID.call_once(|| {
-        let line = "flash attention is off, so that the NPU gets attention in parts if at all, and \
-                    takes longer: leave out -fa off, or run with -fa on";
+        let line = "flash attention is off: attention reaches the NPU as separate matmuls or not \
+                    at all, which is slower. Remove `-fa off` or use `-fa on`";
         runtime.log(LogLevel::Warn, line);
     });
 }

@@ -66,7 +66,7 @@ pub(crate) fn open(
     let (options, refused) = PlanOptions::for_device(&info);
     let complaint = refused.map(|error| {
         let profile = &options.profile.name;
-        format!("{error}; planning for {profile}")
+        format!("{error}; using the profile \"{profile}\" instead")
     });
     let target = PlanTarget::new(cores, options);
     let engine = Engine::with_options(pool, target.options.clone());
@@ -74,7 +74,7 @@ pub(crate) fn open(
         None => engine,
         Some(threads) => engine.and_then(|engine| engine.with_threads(threads)),
     };
-    let engine = engine.map_err(|error| failed("engine on device", &error))?;
+    let engine = engine.map_err(|error| failed("cannot start the engine on device", &error))?;
     Ok(OpenedEngine {
         engine,
         target,

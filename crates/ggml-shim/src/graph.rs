@@ -185,8 +185,8 @@ fn work_of(
         GraphNode::RowOp { .. } => (None, Work::OnCpu),
         GraphNode::Other => {
             let line = format!(
-                "asked to compute {name}, an operation that supports_op declines: a server of whole \
-                 graphs (ggml-rpc-server) needs {SERVE}=1"
+                "cannot compute {name}: this backend declined its operation (supports_op). A \
+                 server of whole graphs (ggml-rpc-server) needs {SERVE}=1"
             );
             return Err(line.into());
         }

@@ -221,10 +221,10 @@ pub(crate) mod tests {
             ("0.9.0", false, false, "older than 0.9.1"),
             ("0.0.6431", false, false, "older than 0.9.1"),
             ("of unknown version", false, false, "older than 0.9.1"),
-            ("0.10.0", false, false, "does not know"),
-            ("0.26.0", false, true, "does not know"),
-            ("7.1", false, true, "does not know"),
-            ("0.26.0", true, false, "does not know"),
+            ("0.10.0", false, false, "unknown backend interface"),
+            ("0.26.0", false, true, "unknown backend interface"),
+            ("7.1", false, true, "unknown backend interface"),
+            ("0.26.0", true, false, "unknown backend interface"),
         ] {
             let error = detect(alloc_buffer_n, tensor_set_2d, version).unwrap_err();
             let error = error.to_string();

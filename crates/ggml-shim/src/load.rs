@@ -40,7 +40,7 @@ pub(crate) fn pack_tensor(
         row_bytes: weights
             .format
             .row_bytes(dimensions[0])
-            .ok_or("its rows are no whole blocks")?,
+            .ok_or("its rows are not a whole number of blocks")?,
         nb: weights.nb,
     };
     let [k, n, b2, b3] = dimensions;
@@ -48,10 +48,10 @@ pub(crate) fn pack_tensor(
     for i3 in 0..b3 {
         for i2 in 0..b2 {
             let matrix = Matrix::new(decoder, &rows, [n, k], [i2, i3])
-                .ok_or("its data are shorter than its strides say")?;
+                .ok_or("its data is shorter than its strides require")?;
             let key = weights
                 .key(tensor.address(), [i2, i3])
-                .ok_or("its strides leave memory")?;
+                .ok_or("its strides exceed the address space")?;
             let loaded = pack::load_matrix(&engine, precision, &matrix, runtime.verify.is_on());
             let mut loaded = loaded.map_err(|error| error.to_string())?;
             loaded.counted = Some(decision.count_packed());

@@ -16,8 +16,8 @@ pub(crate) enum LoadError {
     NoGgml,
     /// More than one ggml.
     #[error(
-        "{copies} copies of ggml in this process, and no way to tell which of them loads this \
-         backend; use one that shares its ggml"
+        "this process has {copies} copies of ggml, and this backend cannot determine which one \
+         loads it; use a program that shares one ggml library"
     )]
     SeveralGgml {
         /// Number of copies.
@@ -25,8 +25,8 @@ pub(crate) enum LoadError {
     },
     /// ggml is older than the first layout.
     #[error(
-        "ggml {version} is older than 0.9.1, the first version whose backend interface this \
-         backend speaks. Use a llama.cpp of October 2025 or later"
+        "ggml {version} is older than 0.9.1, the first version that this backend supports. Use a \
+         llama.cpp of October 2025 or later"
     )]
     TooOld {
         /// The version that `ggml_version` says.
@@ -34,9 +34,8 @@ pub(crate) enum LoadError {
     },
     /// ggml has an unknown layout.
     #[error(
-        "ggml {version} lays out its backend interface in a way that this backend does not know: \
-         it does not export the functions of that version. Use a llama.cpp as it is distributed, \
-         or a newer version of this backend"
+        "ggml {version} has an unknown backend interface: it does not export the functions of \
+         that version. Use an unmodified llama.cpp, or a newer version of this backend"
     )]
     UnknownLayout {
         /// The version that `ggml_version` says.
@@ -44,8 +43,9 @@ pub(crate) enum LoadError {
     },
     /// A function of ggml does not do what the layout says.
     #[error(
-        "ggml {version} has tables that this backend does not know: {function} does not call or \
-         read what it did. Use a llama.cpp of before, or a newer version of this backend"
+        "ggml {version} has an unknown backend interface: {function} does not call \
+         or read what this backend expects. Use an earlier llama.cpp, or a newer version of this \
+         backend"
     )]
     OtherTables {
         /// The version that `ggml_version` says.
@@ -54,13 +54,19 @@ pub(crate) enum LoadError {
         function: String,
     },
     /// A function is missing.
-    #[error("ggml {version} lacks a function of its backend interface that this backend calls")]
+    #[error(
+        "ggml {version} lacks a function that this backend calls. Use an unmodified llama.cpp, or \
+         a newer version of this backend"
+    )]
     Incomplete {
         /// The version that `ggml_version` says.
         version: GgmlVersion,
     },
     /// A required operation has no number.
-    #[error("ggml {version} knows no operation named {name}; this backend needs it")]
+    #[error(
+        "ggml {version} lacks the operation {name}, which this backend needs. Use an unmodified \
+         llama.cpp, or a newer version of this backend"
+    )]
     NoSuchOp {
         /// The version that `ggml_version` says.
         version: GgmlVersion,

@@ -24,14 +24,14 @@ pub(crate) enum MulMatError {
     #[error("its weights were not packed when they were loaded")]
     NotPacked,
     /// A row that chose weights that do not exist.
-    #[error("a row asks for expert {number} of {count}")]
+    #[error("a row selects expert {number}, but there are only {count}")]
     NoSuchExpert {
         /// The number of the expert that the row asks for.
         number: i32,
         count: usize,
     },
     /// A tensor whose data is not where its strides say.
-    #[error("the {0} are shorter than their strides say, or not aligned to their type")]
+    #[error("the {0} are shorter than their strides require, or not aligned to their type")]
     Data(&'static str),
 }
 

@@ -118,15 +118,15 @@ impl DeclineReason {
             Self::NotAMatmul => "neither a matmul nor attention",
             Self::Computed => "no stored weights (attention)",
             Self::Input => "weights are an input of the graph (rotations of a KV cache)",
-            Self::Asked => "asked where weights shall lie: where the CPU wants them",
+            Self::Asked => "query about weight placement (left to the CPU)",
             Self::Elsewhere => "weights not in a buffer of weights",
             Self::NotPacked => "weights rearranged for the CPU only",
-            Self::Unseen => "weights in a buffer from before this backend was loaded",
-            Self::Part => "weights are a part or another shape of a tensor",
+            Self::Unseen => "weights in a buffer made before this backend was loaded",
+            Self::Part => "weights are a part or another shape of a stored tensor",
             Self::NoPlan => "weights of a size without a plan",
             Self::Excluded => "weights excluded by GGML_ROCKET_TENSORS",
             Self::Memory => "weights beyond GGML_ROCKET_MEM",
-            Self::Addresses => "weights beyond the NPU's addresses",
+            Self::Addresses => "weights beyond the NPU's address space",
             Self::Mappings => "weights beyond vm.max_map_count",
             Self::NotPackable => "weights that could not be packed, see the log",
             Self::Written => "weights that a graph writes",
@@ -134,7 +134,7 @@ impl DeclineReason {
             Self::ActivationType => "activations not F32",
             Self::NotContiguous => "rows not contiguous in memory",
             Self::Shape => "dimensions do not fit a matmul",
-            Self::SmallBatch => "fewer rows than GGML_ROCKET_MIN_M",
+            Self::SmallBatch => "fewer rows than the threshold (GGML_ROCKET_MIN_M)",
             Self::Slower => "weights with which the CPU is faster (modelled)",
             Self::FewOutputs => "too few outputs for INT8",
             Self::TooDeep => "dot products too long for INT8",
@@ -142,12 +142,18 @@ impl DeclineReason {
             Self::AttentionOff => "attention excluded by GGML_ROCKET_ATTENTION",
             Self::AttentionRows => "attention of few rows",
             Self::AttentionSlower => "attention with which the CPU is faster (modelled)",
+<<<<<<< HEAD
             Self::AttentionMatmuls => "attention without flash attention (-fa off)",
             Self::AttentionType => "attention with operands of another type",
             Self::AttentionHead => "attention with heads of more than 576",
+=======
+            Self::AttentionProducts => "attention without flash attention (-fa off)",
+            Self::AttentionType => "attention with operands of an unsupported type",
+            Self::AttentionHead => "attention with heads of more than 576 elements",
+>>>>>>> strings-a
             Self::AttentionPlace => "attention with operands not in plain memory",
             Self::AttentionPlan => "attention of a size without a plan",
-            Self::AttentionKind => "attention of another kind",
+            Self::AttentionKind => "attention with unknown operands or parameters",
         }
     }
 }

@@ -62,9 +62,9 @@ fn warn_of_layers() {
         SAID.call_once(|| {
             let name = runtime.name.to_string_lossy();
             let line = format!(
-                "{name} is the device of the model's layers: flash attention is off unless it is \
-                 forced (-fa on), since {name} leaves that of single tokens to the CPU. Leave out \
-                 -dev {name}: the NPU is used without it"
+                "{name} is selected for the model's layers (-dev {name}): llama.cpp turns flash \
+                 attention off unless it is forced (-fa on), since {name} leaves flash attention \
+                 of single tokens to the CPU. Remove -dev {name}: the NPU is used without it"
             );
             runtime.log(LogLevel::Warn, &line);
         });

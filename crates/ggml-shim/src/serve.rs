@@ -98,7 +98,7 @@ fn note_computed(runtime: &Runtime, evidence: &Evidence, node: HostTensor<'_>) {
     let entry = runtime.weight_buffers.get(buffer);
     if entry.is_some_and(|entry| entry.leave_written(&range)) {
         let name = node.name();
-        let line = format!("what {name} overwrites stays on the CPU from now on");
+        let line = format!("weights that {name} overwrites stay on the CPU from now on");
         runtime.log(LogLevel::Info, &line);
     }
 }

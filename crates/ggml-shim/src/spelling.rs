@@ -26,7 +26,7 @@ pub(crate) fn complaints(
             let nearest = (known.iter()).min_by_key(|known| strsim::levenshtein(&upper, known));
             let nearest =
                 nearest.map_or_else(String::new, |near| format!("; did you mean {near}?"));
-            format!("there is no variable {name:?}, which changes nothing{nearest}")
+            format!("unknown variable {name:?} is ignored{nearest}")
         })
         .collect()
 }

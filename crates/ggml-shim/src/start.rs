@@ -65,7 +65,7 @@ fn new() -> Option<Runtime> {
     let (config, complaints) = Config::from_env();
     // Before any other check, which could log something.
     let Some(device) = config.device.clone() else {
-        let line = "the NPU is left alone, as GGML_ROCKET_DEVICE or ROCKET_DEVICE says";
+        let line = "the NPU is not used: GGML_ROCKET_DEVICE or ROCKET_DEVICE is `none` or `off`";
         logger.write(LogLevel::Info, line);
         return None;
     };

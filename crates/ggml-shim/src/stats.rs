@@ -129,7 +129,7 @@ impl Stats {
         let left = read(&self.left_to_cpu);
         if left > 0 {
             rows.push((
-                "nodes left to the CPU (precision off, see the log)".to_owned(),
+                "nodes that the CPU computed after an NPU failure (see the log)".to_owned(),
                 left,
             ));
         }
@@ -194,7 +194,8 @@ impl Stats {
                 "  (modelled: by the timing model, for an NPU at {clock} MHz)"
             );
         }
-        table.push_str("  (declined: answers to the host's questions, which it repeats)\n");
+        table
+            .push_str("  (declined: counted each time the program asks, and it asks repeatedly)\n");
         table
     }
 }
@@ -310,7 +311,7 @@ mod tests {
         assert_eq!(count("weight tensors left to the CPU"), "0");
         assert_eq!(count("jobs"), "9");
         assert_eq!(count("first tasks checked"), "4");
-        assert_eq!(count("nodes left to the CPU"), "2");
+        assert_eq!(count("nodes that the CPU computed"), "2");
         assert_eq!(count("declined: fewer rows"), "1");
         assert_eq!(count("attention nodes computed"), "2");
         assert_eq!(count("attention rows x keys"), "4000");

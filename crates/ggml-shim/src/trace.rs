@@ -98,9 +98,9 @@ impl Trace {
             ended: Vec::new(),
         };
         let jobs = if is_model {
-            format!("jobs: {device} (measured: the software's own time, not an NPU's)")
+            format!("jobs: {device} (measured: time of the software model, not of an NPU)")
         } else {
-            format!("jobs: {device} (measured, until their end was seen)")
+            format!("jobs: {device} (measured, until this process saw their end)")
         };
         let backend = "ROCKET in this process (measured)";
         sink.events
@@ -268,7 +268,7 @@ impl Sink {
         }
         self.at += len as u64;
         if self.at > MOST {
-            let full = format!("it is full, with {} MiB", MOST >> 20);
+            let full = format!("the file has reached its limit of {} MiB", MOST >> 20);
             return Err(io::Error::other(full));
         }
         Ok(())

@@ -95,7 +95,9 @@ pub enum Error {
     #[error("a planned tile is not legal, which is a bug in npu-matmul: {0}")]
     Program(#[from] MatmulError),
     /// A program accesses memory outside its buffers: a bug in the plan.
-    #[error("a planned program leaves its buffers, which is a bug in npu-matmul: {0}")]
+    #[error(
+        "a planned program accesses memory outside its buffers, which is a bug in npu-matmul: {0}"
+    )]
     Link(#[from] LinkError),
     /// The kernel driver or its model returned an error.
     #[error("device {device}: {source}")]

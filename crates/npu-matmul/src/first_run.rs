@@ -109,7 +109,7 @@ impl fmt::Display for Remedy {
                     "{dtype} tasks fetch both operands from now on; run the call again"
                 )
             }
-            Self::FormB => f.write_str("programs have form B from now on; run the call again"),
+            Self::FormB => f.write_str("all programs use form B from now on; run the call again"),
             Self::Refuse(dtype) => write!(f, "{dtype} is not used on this NPU from now on"),
         }
     }

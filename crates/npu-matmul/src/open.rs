@@ -19,7 +19,7 @@ pub struct OpenedNpu {
 #[non_exhaustive]
 pub enum OpenNpuError {
     /// The requested node is not a usable NPU.
-    #[error("no NPU at {node}. `auto` or `model` as the device would use the software model")]
+    #[error("no NPU at {node}. For the software model, choose the device `auto` or `model`")]
     NoDevice {
         /// The node, and what is wrong with it.
         node: RefusedNode,

@@ -89,7 +89,7 @@ pub enum LinkError {
     #[error("{0}: S_POINTER must be written first, and as 0xe")]
     RegisterGroup(Block),
     /// The program does not write a register that determines addresses.
-    #[error("{block} {register} decides what is touched, and the program does not write it")]
+    #[error("{block} {register} decides what is accessed, but the program does not write it")]
     Unwritten {
         /// The block.
         block: Block,

@@ -13,8 +13,8 @@ const GROUP_READ_WRITE: u32 = 0o060;
 
 /// What to do if there is no node.
 pub(crate) const DRIVER_REMEDY: &str = "the rocket driver is in Linux 6.18 and newer \
-     (CONFIG_DRM_ACCEL_ROCKET); see that the kernel has it, that `modprobe rocket` succeeds, and \
-     that the board's device tree enables the NPU (`dmesg | grep -i rocket`)";
+     (CONFIG_DRM_ACCEL_ROCKET); check that the kernel has it, that `modprobe rocket` succeeds, \
+     and that the board's device tree enables the NPU (`dmesg | grep -i rocket`)";
 
 macro_rules! no_thread_remedy {
     () => {
@@ -80,15 +80,15 @@ pub enum ProgramError {
     },
     /// The programs lie at an unaligned address: the NPU would hang.
     #[error(
-        "programs would lie at {address}, and the NPU fetches from multiples of {ATOM_BYTES} only; \
-         the driver gave that address, which is a bug below"
+        "programs would lie at {address}, but the NPU fetches from multiples of {ATOM_BYTES} \
+         only; the driver gave that address: a bug in the driver or its model"
     )]
     Unaligned {
         /// NPU address of the first program.
         address: Iova,
     },
     /// The witness program could not be built.
-    #[error("the witness of a job is no legal program, which is a bug in rocket-uapi")]
+    #[error("the witness program is invalid: a bug in rocket-uapi")]
     Witness,
 }
 
@@ -221,19 +221,19 @@ pub enum Error {
         handle: Handle,
     },
     /// A wait for a fence ended at its deadline.
-    #[error("the wait for a fence ended at its deadline; a job that it stands for still runs")]
+    #[error("the wait for a fence ended at its deadline; at least one of its jobs still runs")]
     FenceTimedOut,
     /// The dma-buf was exported from the file that imports it.
     #[error(
-        "buffer object {handle} was exported from this very file; use the `DmaBuf`, or import it \
-         into another file"
+        "buffer object {handle} cannot be imported into the open file that exported it; use the \
+         `DmaBuf`, or import it into another file"
     )]
     OwnBuffer {
         /// Its handle in that file.
         handle: Handle,
     },
     /// A copy leaves the buffer.
-    #[error("{count} bytes from {offset} on, of a buffer of {len} bytes")]
+    #[error("{count} bytes at offset {offset} are not within the buffer of {len} bytes")]
     OutOfBounds {
         /// First byte of the copy, counted from the start of the buffer.
         offset: usize,
@@ -255,7 +255,7 @@ pub enum Error {
     #[error("there is no such device node; {DRIVER_REMEDY}")]
     NoSuchNode,
     /// The file is not a DRM device.
-    #[error("it is no DRM device; give the path of an accel node such as /dev/accel/accel0")]
+    #[error("not a DRM device; give the path of an accel node such as /dev/accel/accel0")]
     NotADevice,
     /// The user may not open the node.
     #[error("no permission to open it: {0}")]
@@ -267,7 +267,10 @@ pub enum Error {
         driver: String,
     },
     /// The mapping of a BO is shorter than requested.
-    #[error("buffer object {handle} was mapped with {mapped} bytes instead of {len}: a bug below")]
+    #[error(
+        "buffer object {handle} was mapped with {mapped} bytes instead of {len}: a bug in the \
+         driver or its model"
+    )]
     MappingTooShort {
         /// The handle of the new buffer object.
         handle: Handle,

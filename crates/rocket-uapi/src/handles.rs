@@ -9,7 +9,7 @@ use crate::units::Handle;
 
 fn close(device: &Device, handle: Handle) {
     if let Err(error) = device.file().close_bo(handle) {
-        tracing::warn!(%handle, %error, "a buffer object could not be closed");
+        tracing::warn!(%handle, %error, "cannot close a buffer object");
     }
 }
 

@@ -280,7 +280,7 @@ impl Drop for Pages {
         // Users of the pointer know that it becomes invalid here.
         if unsafe { libc::munmap(self.start, self.len) } != 0 {
             let error = io::Error::last_os_error();
-            tracing::error!(%error, "a mapping stays");
+            tracing::error!(%error, "munmap failed; the mapping is leaked");
         }
     }
 }

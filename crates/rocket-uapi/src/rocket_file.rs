@@ -35,7 +35,7 @@ impl RawBo {
         let handle = self.handle;
         drop(self.memory);
         if let Err(error) = file.close_bo(handle) {
-            tracing::warn!(%handle, %error, "what belongs to jobs could not be closed");
+            tracing::warn!(%handle, %error, "cannot close a buffer object of the witness");
         }
     }
 }
@@ -106,7 +106,7 @@ impl RocketFile {
             }),
             Err(error) => {
                 if let Err(error) = self.close_bo(handle) {
-                    tracing::error!(%error, "cannot close a buffer object that could not be used");
+                    tracing::error!(%error, "cannot close an unusable buffer object");
                 }
                 Err(error)
             }

@@ -36,8 +36,8 @@ pub enum LengthError {
     Zero,
     /// 2 GiB or more.
     #[error(
-        "a buffer object of {bytes} bytes; below 2 GiB they must stay, because larger ones \
-         break the driver for the rest of the file's life: use several"
+        "a buffer object of {bytes} bytes; it must be smaller than 2 GiB: a larger one breaks the \
+         driver for this file; use several"
     )]
     TooLong {
         /// The requested length.

@@ -26,7 +26,7 @@ pub struct Opened {
 #[non_exhaustive]
 pub enum OpenError {
     /// The named node is not a usable NPU.
-    #[error("no NPU at {node}. `auto` or `model` as the device would use the software model")]
+    #[error("no NPU at {node}. For the software model, choose the device `auto` or `model`")]
     NoDevice {
         /// The node, and what is wrong with it.
         node: RefusedNode,

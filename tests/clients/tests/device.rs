@@ -165,8 +165,8 @@ fn a_node_that_will_not_do_is_told_of() {
     let client = Client::compile("plain", &SHARED);
     for (node, says) in [
         ("/dev/accel/accel7", "no such device node"),
-        ("/dev/null", "no DRM device"),
-        ("/etc/passwd", "no DRM device"),
+        ("/dev/null", "not a DRM device"),
+        ("/etc/passwd", "not a DRM device"),
     ] {
         let output = client.run(&["--device", node], &[]);
         assert_eq!(output.status.code(), Some(3), "{}", text(&output));

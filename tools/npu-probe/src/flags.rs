@@ -132,12 +132,12 @@ fn list(tool: &clap::Command, names: &[&str]) -> String {
     names.iter().filter_map(line).collect()
 }
 
-/// What to do.
+/// The commands.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Multiply two matrices on the NPU, and compare with the CPU
     ///
-    /// Random integers or floats, through the same path as everything else here. Every
+    /// Random integers or floats, through the same code as all other matmuls. Every
     /// element of the result is compared.
     #[command(after_help = "Examples:
   npu-probe selftest --dtype fp16 --shape 100x999x7
@@ -157,19 +157,19 @@ pub(crate) enum Command {
     Info(InfoFlags),
     /// Measure this board, and save its profile
     ///
-    /// Measures the clock, start costs, memory and the CPU's kernels, finds the tiles that
-    /// give right results, and decides contested facts: where sources contradict each other,
-    /// an experiment runs on the device and on a model of each side. Takes about a minute on
-    /// a board (estimated). The exit code is 1 if a device is on no side of a fact. Run
-    /// `first` or the self-test before. Engines, llama.cpp, `plan` and `bench` read the
-    /// profile (docs/profile.md). On the software model times are modelled, and no NPU uses
-    /// the profile.
+    /// Measures the clock, start costs, memory and the CPU's kernels, finds the tiles
+    /// that give right results, and decides contested facts: where sources contradict
+    /// each other, an experiment runs on the device and on a model of each side. Takes
+    /// about a minute on a board (estimated). The exit code is 1 if the device matches no
+    /// side of a fact. Run `first` or the self-test before. Engines, llama.cpp, `plan`
+    /// and `bench` read the profile (docs/profile.md). On the software model times are
+    /// modelled, and no NPU uses the profile.
     #[command(after_help = "Example: npu-probe calibrate --json > board.json")]
     Calibrate(CalibrateFlags),
     /// Measure the speed of matmuls
     ///
-    /// Wall time, CPU time, SUBMITs and bytes of a matmul, its modelled time, and the least
-    /// time that multiplications or memory alone would take. Two rows of each result are
+    /// Wall time, CPU time, SUBMITs and bytes of a matmul, its modelled time, and the
+    /// lower bound from multiplications or memory alone. Two rows of each result are
     /// checked first. On the software model wall times say nothing about an NPU.
     #[command(after_help = "Example: npu-probe bench 512x2048x8192")]
     Bench(BenchFlags),
@@ -181,22 +181,23 @@ pub(crate) enum Command {
     /// Predict memory use and prompt speed of a GGUF model
     ///
     /// Reads the head of the file. Shows which weights llama.cpp's backend would put on the
-    /// NPU, in which precision and from how many rows on, whether they fit, and the speed of
-    /// prompts and of parallel sequences, beside the CPU alone. Runs nothing: times are
-    /// modelled, with the profile of the board.
+    /// NPU, in which precision and for which minimum number of rows, whether they fit, and
+    /// the speed of prompts and of parallel sequences, beside the CPU alone. Runs nothing:
+    /// times are modelled, with the profile of the board.
     #[command(after_help = "Example: npu-probe model model-q8_0.gguf")]
     Model(GgufFlags),
     /// Stress the NPU with random matmuls from several processes
     ///
     /// All sizes and precisions, over one to three files each. Every element is compared
-    /// with the CPU's, exactly. The exit code is 1 if one is wrong, and 4 if a process fails
-    /// or the driver kills a job. On the software model each process has a model to itself.
+    /// with the CPU's, exactly. The exit code is 1 if one is wrong, and 4 if a process
+    /// fails or the driver kills a job. On the software model each process has a separate
+    /// model.
     #[command(after_help = "Example: npu-probe soak --seconds 60 --processes 4")]
     Soak(SoakFlags),
     /// Check a new board with small experiments, and name what fails
     ///
-    /// For the first minutes with a board. The best proven experiments run first; each of
-    /// the others adds one thing to one that passed. Each runs in a separate process on
+    /// For the first minutes with a board. The best proven experiments run first; each
+    /// later one adds one thing to one that passed. Each runs in a separate process on
     /// every core, and leaves a record. Prints what works and what does not, writes a
     /// profile that avoids what failed, and collects the records in one archive to send;
     /// `explain` judges it on any machine. The same command continues an interrupted run,
@@ -228,10 +229,10 @@ pub(crate) enum Command {
     /// Run a program on the software NPU, and record its jobs if wanted
     ///
     /// The program finds the software NPU as /dev/accel/accel0. It must be linked
-    /// dynamically, and need not know this project. With --device and a node it works on
-    /// that device, to record it. At the end the program's use of the NPU is printed on
-    /// standard error. The exit code is the program's; 128 and the signal's number if a
-    /// signal ended it.
+    /// dynamically; it needs no changes. With --device and a path it uses that device,
+    /// for example to record its jobs. At the end the program's use of the NPU is printed
+    /// on standard error. The exit code is the program's; 128 plus the signal's number if
+    /// a signal ended it.
     #[command(after_help = "Examples:
   npu-probe run -- ./a.out
   npu-probe run --record it.rkcap -- ./a.out")]
@@ -240,7 +241,7 @@ pub(crate) enum Command {
     Expert,
     /// Disassemble a register program, or list the jobs of a capture
     ///
-    /// Shows what each task asks for, and what is wrong with it.
+    /// Shows what each task computes, and its lint findings.
     #[command(after_help = "Example: npu-probe decode --job 0 failing/jobs.rkcap")]
     Decode(DecodeFlags),
     /// Assemble a register program
@@ -264,14 +265,15 @@ pub(crate) enum Command {
     Replay(ReplayFlags),
     /// Compare two captures
     ///
-    /// Device, jobs, command words by the names of their registers, contents. The exit code
-    /// is 1 if anything differs.
+    /// Compares device, jobs, command words (by register name) and contents. The exit
+    /// code is 1 if anything differs.
     #[command(after_help = "Example: npu-probe diff board.rkcap model.rkcap")]
     Diff(DiffFlags),
     /// Serve the software NPU to other programs
     ///
-    /// Until its last client has ended. librocket_preload.so starts it in programs that
-    /// `npu-probe run` has not started. All programs of a user then share one device.
+    /// Runs until its last client has ended. librocket_preload.so starts it for programs
+    /// that `npu-probe run` has not started. All programs of a user then share one
+    /// device.
     Serve(ServeFlags),
     /// Write man pages and shell completions
     #[cfg(feature = "manual")]

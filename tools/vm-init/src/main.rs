@@ -44,7 +44,7 @@ const PORTS: &str = "/sys/class/virtio-ports";
 
 fn main() -> ExitCode {
     if std::process::id() != 1 {
-        eprintln!("this is the first process of a virtual machine, and no use elsewhere");
+        eprintln!("this is the first process of a virtual machine; do not run it elsewhere");
         return ExitCode::FAILURE;
     }
     let Err(error) = run();
@@ -69,7 +69,7 @@ fn run() -> Result<Infallible> {
     if let Err(error) = send_files() {
         eprintln!("vm-init: {error:#}");
     }
-    writeln!(status, "{line}").context("telling how the program ended")?;
+    writeln!(status, "{line}").context("sending the exit status")?;
     switch_off();
     bail!("the machine cannot be switched off");
 }

@@ -77,8 +77,8 @@ fn lock(file: &File) -> io::Result<()> {
         Err(TryLockError::WouldBlock) => Err(io::Error::new(
             io::ErrorKind::ResourceBusy,
             format!(
-                "another process is writing its trace there; with {PROCESS} in the name each \
-                 writes a file of its own"
+                "another process writes its trace to this file; put {PROCESS} into the name for \
+                 one file per process"
             ),
         )),
         // Without locks in the file system the trace is written all the same.

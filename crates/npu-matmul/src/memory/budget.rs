@@ -141,7 +141,7 @@ pub enum DoesNotFit {
     },
     /// The buffer objects exceed the mappings allowed to the process.
     #[error(
-        "the buffers would need up to {mappings} mappings, but this process may have {limit} for \
+        "the buffers would need up to {mappings} mappings, but this process has only {limit} for \
          them; raise vm.max_map_count"
     )]
     Mappings {

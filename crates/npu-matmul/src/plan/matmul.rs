@@ -171,7 +171,7 @@ impl fmt::Display for Plan {
         write!(
             f,
             "{} M={} K={} N={}: tiles of {} x {} x {}, {} K tile(s), {} block(s) of weights, \
-             {} step(s) of up to {} channels, {} K tile(s) a device",
+             {} step(s) of up to {} channels, {} K tile(s) per job",
             w.dtype,
             self.m,
             w.k,

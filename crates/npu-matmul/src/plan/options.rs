@@ -208,7 +208,7 @@ pub enum PlanError {
     /// One group of output channels does not fit a buffer.
     #[error(
         "a group of output channels of K = {k} takes {bytes} bytes, more than \
-         the {limit} of a weight buffer; multiply parts of K and add them up"
+         the {limit} of a weight buffer; split K and add the results"
     )]
     GroupTooLarge {
         /// The depth of the weights.

@@ -200,7 +200,7 @@ fn small_matmuls_are_one_task() {
     assert_eq!(
         plan.to_string(),
         "int8 M=64 K=64 N=64: tiles of 64 x 64 x 8192, 1 K tile(s), 1 block(s) of weights, \
-         1 step(s) of up to 64 channels, 1 K tile(s) a device"
+         1 step(s) of up to 64 channels, 1 K tile(s) per job"
     );
 }
 

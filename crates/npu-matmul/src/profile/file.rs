@@ -44,7 +44,7 @@ const COUNT: std::ops::RangeInclusive<u64> = 1..=1024;
 #[non_exhaustive]
 pub enum ProfileError {
     /// The file cannot be read.
-    #[error("{}: cannot read it: {source}", file.display())]
+    #[error("{}: cannot read the profile: {source}", file.display())]
     Read {
         /// The file.
         file: PathBuf,

@@ -42,7 +42,12 @@ fn start(
             Ok(()) => waiting.push(sender),
             Err(error) if waiting.is_empty() => return Err(error),
             Err(error) => {
-                tracing::warn!(wanted = count, started = index, %error, "fewer threads than wanted");
+                tracing::warn!(
+                    wanted = count,
+                    started = index,
+                    %error,
+                    "started fewer threads than requested"
+                );
                 break;
             }
         }
@@ -81,7 +86,7 @@ fn start_global() -> bool {
     let set = set.and_then(|text| text.parse().ok());
     let count = set.filter(|&count| count > 0).unwrap_or_else(available);
     let Ok(waiting) = start(count, |index| format!("npu-cpu-{index}"), spawn) else {
-        tracing::warn!("no thread could be started: each caller does its parallel work itself");
+        tracing::warn!("cannot start a thread: each caller does its parallel work alone");
         return false;
     };
     // Fails if the program started the global pool in the meantime; then that one is used.

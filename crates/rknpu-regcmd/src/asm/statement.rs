@@ -40,7 +40,7 @@ pub(super) fn line(text: &str, words: &mut Vec<Word>) -> Result<(), LineError> {
         [word] if *word == said => {}
         [word] => {
             return Err(place.wrong(format!(
-                "the word {:016x} is not what the line says, {:016x}: correct one, or leave out the word",
+                "the word {:016x} differs from its line, {:016x}: correct one, or remove the word",
                 word.bits(),
                 said.bits()
             )));

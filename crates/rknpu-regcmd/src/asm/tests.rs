@@ -203,7 +203,7 @@ CNA.CBUF_CON0 undeclared_bits=1
 DPU.0x4ffc = 1 field=1
     line 1, column 16: expected the end of the line, found `field`
 0000000000000000 marker
-    line 1, column 18: the word 0000000000000000 is not what the line says, 0041000000000000: correct one, or leave out the word
+    line 1, column 18: the word 0000000000000000 differs from its line, 0041000000000000: correct one, or remove the word
 0x0 0x0 marker
     line 1, column 9: a statement can follow one word, not several
 enable PC

@@ -123,7 +123,7 @@ pub enum ExtentError {
     #[error("the enable mask starts unknown blocks: bits {0:#x}")]
     UnknownBlocks(u32),
     /// A field holds a value whose effect on addresses is not known.
-    #[error("{register}.{field} = {value}: what this mode touches is not known")]
+    #[error("{register}.{field} = {value}: what this mode accesses is not known")]
     UnknownMode {
         /// The register.
         register: &'static str,
@@ -133,7 +133,7 @@ pub enum ExtentError {
         value: u32,
     },
     /// A size is 0, in a field that holds the size itself, not size - 1.
-    #[error("{register}.{field} is 0, and what an empty fetch touches is not known")]
+    #[error("{register}.{field} is 0, and what an empty fetch accesses is not known")]
     Empty {
         /// The register.
         register: &'static str,
@@ -150,7 +150,7 @@ pub enum ExtentError {
     },
     /// Two registers differ that all known programs write alike. Which of them
     /// applies is not known.
-    #[error("{first} and {second} disagree about {what}; what is touched is then not known")]
+    #[error("{first} and {second} disagree about {what}; what they access is then not known")]
     Disagreement {
         /// Name of one register.
         first: &'static str,
@@ -171,7 +171,7 @@ pub enum ExtentError {
         value: u32,
     },
     /// The range leaves the 4 GiB of IO virtual addresses.
-    #[error("the {engine} would touch {start:#x} to {end:#x}, outside of 32-bit addresses")]
+    #[error("the {engine} would access {start:#x} to {end:#x}, beyond 32-bit addresses")]
     OutOfRange {
         /// The engine.
         engine: DmaEngine,

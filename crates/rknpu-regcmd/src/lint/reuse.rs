@@ -29,7 +29,7 @@ impl View<'_> {
         let Some(left) = self.left else { return };
         let mut other = |what, register| {
             let message = format!(
-                "{what} reuse, but the task before left data of another size or in other banks"
+                "{what} reuse, but the previous task left data of another size or in other banks"
             );
             self.report(&STALE_CBUF, &[cna::CbufCon0::INFO, register], message);
         };

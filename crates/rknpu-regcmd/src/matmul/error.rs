@@ -123,7 +123,7 @@ pub enum MatmulError {
     },
     /// A value does not fit its register. On the known chips the rules above exclude
     /// this.
-    #[error("the product does not fit the registers: {0}")]
+    #[error("the matmul does not fit the registers: {0}")]
     Register(#[from] FieldRangeError),
 }
 

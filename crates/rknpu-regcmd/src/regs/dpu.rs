@@ -65,8 +65,8 @@ registers! {
     /// BS stage: what it does.
     plain BsCfg BS_CFG @ 0x4040 {
         bs_bypass: 0..=0 = "1: the stage does nothing.",
-        bs_alu_bypass: 1..=1 = "1: the ALU is passed by.",
-        bs_mul_bypass: 4..=4 = "1: the multiplier is passed by.",
+        bs_alu_bypass: 1..=1 = "1: the ALU is bypassed.",
+        bs_mul_bypass: 4..=4 = "1: the multiplier is bypassed.",
         bs_mul_prelu: 5..=5 = "1: multiply negative values only.",
         bs_relu_bypass: 6..=6 = "1: negative results stay.",
         bs_relux_en: 7..=7 = "1: clip above at BS_RELUX_CMP_VALUE too.",
@@ -116,8 +116,8 @@ registers! {
     /// BN stage: what it does.
     plain BnCfg BN_CFG @ 0x4060 {
         bn_bypass: 0..=0 = "1: the stage does nothing.",
-        bn_alu_bypass: 1..=1 = "1: the ALU is passed by.",
-        bn_mul_bypass: 4..=4 = "1: the multiplier is passed by.",
+        bn_alu_bypass: 1..=1 = "1: the ALU is bypassed.",
+        bn_mul_bypass: 4..=4 = "1: the multiplier is bypassed.",
         bn_mul_prelu: 5..=5 = "1: multiply negative values only.",
         bn_relu_bypass: 6..=6 = "1: negative results stay.",
         bn_relux_en: 7..=7 = "1: clip above at BN_RELUX_CMP_VALUE too.",

@@ -13,13 +13,13 @@ registers! {
     plain DataCubeInWidth DATA_CUBE_IN_WIDTH @ 0x600c { cube_in_width: 0..=12 = "Pixels per line - 1.", }
     /// Height of the input.
     plain DataCubeInHeight DATA_CUBE_IN_HEIGHT @ 0x6010 { cube_in_height: 0..=12 = "Input lines, - 1.", }
-    /// Channel of the input.
+    /// Channels of the input.
     plain DataCubeInChannel DATA_CUBE_IN_CHANNEL @ 0x6014 { cube_in_channel: 0..=12 = "Input channels, - 1.", }
     /// Width of the output.
     plain DataCubeOutWidth DATA_CUBE_OUT_WIDTH @ 0x6018 { cube_out_width: 0..=12 = "Pixels per line - 1.", }
     /// Height of the output.
     plain DataCubeOutHeight DATA_CUBE_OUT_HEIGHT @ 0x601c { cube_out_height: 0..=12 = "Output lines, - 1.", }
-    /// Channel of the output.
+    /// Channels of the output.
     plain DataCubeOutChannel DATA_CUBE_OUT_CHANNEL @ 0x6020 { cube_out_channel: 0..=12 = "Output channels, - 1.", }
     /// Mode of the pooling.
     plain OperationModeCfg OPERATION_MODE_CFG @ 0x6024 {

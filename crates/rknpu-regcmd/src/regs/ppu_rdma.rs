@@ -13,7 +13,7 @@ registers! {
     plain CubeInWidth CUBE_IN_WIDTH @ 0x700c { cube_in_width: 0..=12 = "Pixels per line - 1.", }
     /// Height of the input.
     plain CubeInHeight CUBE_IN_HEIGHT @ 0x7010 { cube_in_height: 0..=12 = "Lines to read, - 1.", }
-    /// Channel of the input.
+    /// Channels of the input.
     plain CubeInChannel CUBE_IN_CHANNEL @ 0x7014 { cube_in_channel: 0..=12 = "Channels to read, - 1.", }
     /// Base address of the input.
     address SrcBaseAddr SRC_BASE_ADDR @ 0x701c {

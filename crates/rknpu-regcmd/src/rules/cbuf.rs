@@ -28,8 +28,8 @@ const LINES: Shows = shows![
 
 rules! { pub,
     "T26-banks" ["E-cbuf-size", "E-bank-split"] [cna::CbufCon0] Error Hang:
-        "features and weights share 12 banks and need one each; else the core hangs or computes rubbish (stated)",
-        "give the weights what the features leave of 12 banks",
+        "features and weights share 12 banks and need at least one each; otherwise the core hangs or computes garbage (stated)",
+        "give the weights the banks that the features leave free",
         Conv |conv, _| {
             let (data, weight) = conv.cbuf.split();
             let broken = data == 0 || weight == 0 || data + weight > CHIP.cbuf_banks as usize;
@@ -49,7 +49,7 @@ rules! { pub,
         Conv |conv, _| weights_without_room(conv, conv.weights.precision.kernel_group());
     "T26a-one-weight-bank" ["E-one-weight-bank"] [..WEIGHTS] Note Note:
         "weights stream through one bank: no known program does that, and whether it works is not known",
-        "give weights that do not fit one bank two banks or more",
+        "give weights that do not fit one bank at least two banks",
         Conv |conv, _| {
             let few = conv.cbuf.weight_banks < CHIP.weight_banks_min as usize;
             weights_without_room(conv, usize::MAX).filter(|_| few)
@@ -59,7 +59,7 @@ rules! { pub,
         "WEIGHT_BANK >= max(2, ceil(min(N, 32) x bytes per kernel / 32768))",
         Conv |conv, _| weights_without_room(conv, CHIP.resident_kernels as usize);
     "weight-bytes" [] [..WEIGHTS] Error:
-        "WEIGHT_SIZE0 is not bytes per kernel x kernels, or 0",
+        "WEIGHT_SIZE0 is 0, or not bytes per kernel x kernels",
         "make the weight sizes agree",
         Conv |conv, _| {
             let weights = &conv.weights;
@@ -80,7 +80,7 @@ rules! { pub,
                 .then(|| format!("mode {mode:#x} with {ty} weights"))
         };
     "T28-fc-data-bank" ["E-fc-data-bank"] [cna::CbufCon0] Error Garbage:
-        "the features are looked for in other banks than they are in (measured)",
+        "the features are read from other banks than those that hold them (measured)",
         "write 0 to FC_DATA_BANK",
         Conv |conv, _| {
             let bank = conv.cbuf.fc_data_bank;
@@ -112,12 +112,12 @@ rules! { pub,
         };
     /// Lines that do not fit the data banks.
     LINE_ROUNDING "T20-line-rounding" ["E-line-rounding"] [..LINES] Error Garbage, contested LineRounding:
-        "lines that do not fit the data banks read as weights: the last rows are rubbish (measured)",
+        "lines that do not fit the data banks read as weights: the last rows are garbage (measured)",
         "use ceil(lines x DATA_ENTRIES x 64 / 32768) data banks, or smaller tiles",
         Conv lines_without_room;
     "grains-beyond-banks" [] [..LINES] Error:
         "the lines that must be there before computing starts do not fit the data banks",
-        "ask for fewer lines, or give the features more banks",
+        "lower FEATURE_GRAINS, or give the features more banks",
         Conv |conv, _| {
             let grains = Grains::of(conv);
             let present = grains.present;
@@ -169,7 +169,7 @@ fn lines_without_room(conv: &ConvTask, _: &crate::RegisterFile) -> Found {
     let fit = cbuf.lines_that_fit(bytes);
     (fit < height).then(|| {
         let (room, banks) = (cbuf.line_bytes(), cbuf.data_banks);
-        format!("of {height} lines of {room} bytes {fit} fit {banks} data banks")
+        format!("{fit} of {height} lines of {room} bytes fit {banks} data banks")
     })
 }
 

@@ -35,7 +35,7 @@ rules! { pub,
                 .then(|| format!("CNA produces {cna} pixels, CORE expects {core}, the DPU {dpu}"))
         };
     "H05-pixels-left" [] [..PIXELS] Error Note:
-        "the DPU writes fewer pixels than CNA produces; whether the rest is in the way is not known",
+        "the DPU writes fewer pixels than CNA produces; whether the rest blocks anything is not known",
         "make DATAOUT_ATOMICS, DATAOUT_SIZE_0 and the DPU's width x height equal",
         Conv |conv, _| {
             let (cna, dpu) = (conv.pixels, conv.output.pixels());
@@ -49,7 +49,7 @@ rules! { pub,
             (core != dpu).then(|| format!("CORE computes {core} channels, the DPU writes {dpu}"))
         };
     "H05-empty-input" ["E-empty-lines"] [..SIZES] Error Hang:
-        "a size that is not written less one is 0: nobody knows what silicon makes of that, and here no data ever come",
+        "a size that is not stored minus one is 0: the silicon's behaviour is not known, and on the model no data arrive",
         "write the size; where there is nothing to compute, submit no task",
         Conv |conv, _| {
             let ([width, height, channels], [across, down, _]) =
@@ -86,7 +86,7 @@ rules! { pub,
         };
     "conv-mode" [] [cna::ConvCon1, core::MiscCfg, dpu::FeatureModeCfg] Error:
         "the blocks disagree about depthwise convolution",
-        "set the mode alike in CNA, CORE, DPU and DPU_RDMA",
+        "set the same mode in CNA, CORE, DPU and DPU_RDMA",
         Conv |conv, regs| {
             let cna = regs.get::<cna::ConvCon1>().conv_mode();
             let dpu = regs.get::<dpu::FeatureModeCfg>().conv_mode();
@@ -96,7 +96,7 @@ rules! { pub,
         };
     "precision-mismatch" [] [cna::ConvCon1, core::MiscCfg, dpu::DataFormat] Error:
         "the blocks disagree about the type of the data",
-        "set the precision alike in CNA, CORE and DPU (tf32 is fp32 to the DPU)",
+        "set the same precision in CNA, CORE and DPU (tf32 is fp32 in the DPU)",
         Conv |conv, regs| {
             let core = conv.precision;
             let cna = [conv.features.precision, conv.weights.precision];
@@ -126,7 +126,7 @@ rules! { pub,
                 .then(|| format!("weights are corrected by {operand}, but QD_EN is 0"))
         };
     "T32-channels-not-padded" ["E-padded-channels"] [cna::DataSize1, cna::WeightSize1] Error Garbage:
-        "channels end within an atom: what lies behind them is multiplied too (generators refuse it)",
+        "channels end within an atom: the bytes behind them are multiplied too (generators refuse it)",
         "pad features and weights with zeros to whole atoms",
         Conv |conv, _| {
             let (channels, per_atom) = (conv.features.window[2], conv.features.precision.per_atom());

@@ -38,7 +38,7 @@ rules! { pub,
         };
     "edata-size" [] [..OPERAND] Error:
         "EW and ERDMA disagree about the size of the operand",
-        "write EDATA_SIZE and ERDMA_DATA_SIZE alike",
+        "write the same size to EDATA_SIZE and ERDMA_DATA_SIZE",
         Dpu |task| {
             task.element().filter(|_| task.takes())?;
             let ew = task.ew().edata_size();
@@ -46,7 +46,7 @@ rules! { pub,
             (ew != read).then(|| format!("EDATA_SIZE is {ew}, ERDMA_DATA_SIZE {read}"))
         };
     "T46-operand-as-float" ["E-int32-add-cvt"] [..OPERAND] Error Garbage:
-        "with the operand's conversion on, an int32 operand comes out as a float (measured)",
+        "with the operand's conversion on, an int32 operand is converted to a float (measured)",
         "set OP_CVT_BYPASS (EW_CFG 0x10C203C0)",
         Dpu |task| {
             let operand = task.flying()?.operand_precision(task.float())?;
@@ -55,7 +55,7 @@ rules! { pub,
         };
     "T46-wide-operand-behind-core" [] [..PAIR] Error Garbage:
         "no source has a word that adds an int32 operand behind CORE",
-        "add in a flying task of its own",
+        "add in a separate flying task",
         Dpu |task| {
             let operand = task.pair()?.operand;
             (operand == Precision::Int32).then(|| format!("an operand of {operand}"))
@@ -95,8 +95,8 @@ rules! { pub,
             (pair.several && skips && dense).then(|| pair.describe())
         };
     "T44-in-place" ["E-in-place"] [dpu::DstBaseAddr, dpu_rdma::SrcBaseAddr] Error Garbage:
-        "a convolution adds to the cube that it writes: rubbish (measured); how it comes about is not known, and the model's sums are right",
-        "let the operand and the result take turns in two buffers",
+        "a convolution adds to the cube that it writes: garbage (measured); the cause is not known, and the model's sums are right",
+        "alternate two buffers between operand and result",
         Dpu in_place;
 }
 

@@ -37,11 +37,11 @@ rules! { pub,
             })
         };
     "T22-surface-pitch" ["E-surface-pitch"] [..STRIDES] Error Garbage:
-        "surfaces of the input overlap, so that all but the first channels are rubbish (measured for heights that are no multiple of 4)",
+        "surfaces of the input overlap, so that all but the first channels are garbage (measured for heights that are not a multiple of 4)",
         SURFACE,
         Conv surface_pitch;
     "T21-short-height" ["E-short-height-exact", "E-short-height-garbage", "E-short-slice"] [..STRIDES] Warning Note:
-        "less than four lines with the surface pitch of four: right only if the cube is stored with four (measured: with the stride clamped to 0 it is rubbish)",
+        "less than four lines with the surface pitch of four: right only if the cube is stored with four (measured: with the stride clamped to 0 it is garbage)",
         SURFACE,
         Conv |conv, _| {
             let cube = fetched(conv)?;
@@ -74,7 +74,7 @@ rules! { pub,
                 .then(|| format!("lines are {pitch} atoms apart"))
         };
     "T31-measured-failures" ["E-deep-int8-rows", "E-deep-tf32"] [cna::DataSize1, cna::DataSize0, cna::CbufCon0] Note Note:
-        "row-major int8 with 3072 < K < 4096 and more than 4 rows, or more than 8 data banks, and tf32 with K = 5120 failed on silicon; nobody knows the rule",
+        "row-major int8 with 3072 < K < 4096 and more than 4 rows, or more than 8 data banks, and tf32 with K = 5120 failed on silicon; the rule is not known",
         "split K or the rows, or store the matrix as a cube",
         Conv |conv, _| {
             let cube = fetched(conv)?;

@@ -21,7 +21,7 @@ rules! { pub,
         };
     "pooling-input" [] [ppu::DataCubeInWidth, ppu_rdma::CubeInWidth] Error:
         "PPU and PPU_RDMA disagree about the input's size",
-        "write CUBE_IN_* alike in both",
+        "write the same CUBE_IN_* to both",
         Pool |pool, _| (pool.input != pool.read.size && !short(pool)).then(|| sizes(pool));
     /// Types that are pooled as another type.
     POOLING_PRECISION "T58-pooling-precision" ["E-pool-width", "E-pooling-int8"] [ppu::DataFormat, ppu_rdma::DataFormat] Error Garbage, contested BytePooling:
@@ -32,8 +32,8 @@ rules! { pub,
             (ty != pool.element()).then(|| format!("PPU precision {ty}, PPU_RDMA size code {size}"))
         };
     "T57-small-cube" ["E-small-pool"] [ppu::DataCubeInWidth, ppu::DataCubeInHeight] Note Note:
-        "a cube of fewer than 4 lines or columns was measured to be misread where another pooling wrote it (how is not known, here it is read right)",
-        "let pooling that feeds pooling end at 4 lines and columns or more",
+        "a cube of fewer than 4 lines or columns is misread if another pooling task wrote it (measured; how is not known, and the model reads it correctly)",
+        "if pooling feeds pooling, keep at least 4 lines and columns between the two",
         Pool |pool, _| {
             let [width, height, _] = pool.input;
             (width.min(height) < SMALL).then(|| format!("the input is {width} x {height}"))

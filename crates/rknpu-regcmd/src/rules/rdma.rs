@@ -17,7 +17,7 @@ const STAGES: Shows = shows![
 ];
 rules! { pub,
     "T02-operand-not-read" ["E-operand-unread"] [..OPERAND] Error Hang:
-        "EW waits for an operand from memory that nobody reads (measured)",
+        "EW waits for an operand from memory that no engine reads (measured)",
         "enable DPU_RDMA and clear ERDMA_DISABLE, or bypass EW (EW_CFG 0x383)",
         Dpu |task| {
             (task.takes() && task.element().is_none())
@@ -90,7 +90,7 @@ rules! { pub,
         };
     "flying-mismatch" [] [dpu_rdma::FeatureModeCfg, dpu::FeatureModeCfg] Error:
         "DPU and DPU_RDMA disagree about where the main input comes from",
-        "set FLYING_MODE alike",
+        "set the same FLYING_MODE in both",
         Dpu |task| {
             let flying = task.conv.is_some() && task.reads?.flying;
             flying.then(|| "FLYING_MODE is 0 in the DPU, 1 in DPU_RDMA".into())
@@ -105,7 +105,7 @@ rules! { pub,
         };
     /// A flying task with ORIG_CHANNEL 0.
     ORIG_CHANNEL "T48-orig-channel" ["E-orig-channel"] [dpu::DataCubeChannel] Error Garbage:
-        "with ORIG_CHANNEL 0 only the first lane of each atom is right (measured); the others are 0 here",
+        "with ORIG_CHANNEL 0 only the first lane of each atom is right (measured); on the model the others are 0",
         "write the number of channels less one to both halves of DATA_CUBE_CHANNEL",
         Dpu |task| {
             task.flying()?;
@@ -115,7 +115,7 @@ rules! { pub,
         };
     /// A flying task whose lines are too wide.
     FLYING_WIDTH "T30-width" ["E-width-limit"] [dpu::DataCubeWidth, dpu_rdma::DataCubeWidth] Error Garbage:
-        "fed from memory, some 54 elements at the end of the widest lines are wrong (measured); here they read as 0",
+        "fed from memory, some 54 elements at the end of the widest lines are wrong (measured); on the model they are 0",
         "keep the width at 4096 atoms or below",
         Dpu |task| {
             let width = task.flying().map(|_| task.output.cube[0])?;

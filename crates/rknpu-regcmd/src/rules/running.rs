@@ -6,7 +6,7 @@ use crate::regs::{cna, dpu, dpu_rdma};
 
 rules! { pub,
     "T07-delta-program" ["E-delta-in-group", "E-groups-alternate"] [dpu::DstBaseAddr, dpu::DataFormat] Warning Note:
-        "a program that leaves out sizes, output address or a precision runs with what its register group holds: with 0xe in S_POINTER that of the task before the last (measured)",
+        "a program that does not write sizes, output address or a precision runs with the values in its register group: with 0xe in S_POINTER, those of the task before the last (measured)",
         "write all registers of every block that the program starts, at least in the first two tasks of a job",
         Dpu |task| {
             let written = |offset| task.regs.was_written(offset);
@@ -20,11 +20,11 @@ rules! { pub,
         };
     /// Blocks that wait for a block that does not start.
     ENABLE_MASK "H05-enable-mask" ["E-enable-mask"] [] Error Hang:
-        "a block waits for another that is not started, or none is: no interrupt comes",
+        "a block waits for one that is not started, or no block is started: no interrupt comes",
         "start every block that the data pass through: 0x0D convolution, 0x1D with DPU_RDMA, 0x18 flying, 0x60 pooling";
     /// Registers that keep the value of an earlier program.
     STALE_REGISTERS "T07-stale-registers" ["E-registers-persist", "E-stale-operand"] [] Error Garbage:
-        "the task uses what it does not write and an earlier program left behind (measured; for operands on the RK3576)",
+        "the task uses register values that an earlier program left behind (measured; for operands on the RK3576)",
         "write every register that the task uses in every program";
     /// Raw weights that are decoded as compressed ones.
     STALE_DECOMPRESSION "T14-stale-decompression" ["E-dcomp-left"] [cna::DcompCtrl, cna::DcompRegnum] Warning Garbage:
@@ -32,8 +32,8 @@ rules! { pub,
         "write 0 to DCOMP_CTRL and DCOMP_REGNUM in every program";
     /// Reuse of data that CBUF does not hold.
     STALE_CBUF "T29-stale-cbuf" ["E-reuse"] [cna::CbufCon0] Error Garbage:
-        "what CBUF holds is used without a word, whatever it is (measured)",
-        "fetch in the first task of a job, and reuse only what the task before fetched as a whole, with the same banks and sizes";
+        "the contents of CBUF are used without an error, whatever they are (measured)",
+        "fetch in the first task of a job, and reuse only what the previous task fetched completely, with the same banks and sizes";
     /// Fewer than four lines, fetched in groups of four.
     SHORT_GROUP "T21-short-group" ["E-short-height-garbage"] [cna::FcDataSize0, cna::DmaCon2] Error Garbage, contested ShortHeight:
         "a cube of fewer than four lines, fetched in groups of four (measured)",
@@ -44,14 +44,14 @@ rules! { pub,
         "use the input height + 1, at most 1023";
     /// Values that do not fit their fields.
     FIELD_OVERFLOW "T30-field-overflow" ["E-field-overflow"] [] Warning Note:
-        "bits beyond all fields: a value too large for its field, which the hardware cuts without a word (stated)",
+        "bits outside all fields: a value too large for its field, which the hardware truncates without an error (stated)",
         "keep sizes below 8192 (CNA widths and heights below 2048), strides within 28 bits";
     /// Sums beyond int16.
     INT16_SATURATES "T38-int16-saturates" ["E-int4-saturates"] [dpu::DataFormat] Note Note:
-        "a sum did not fit the int16 of the output and was cut to its limit (measured)",
-        "keep K of int4 products at 511 or below (668 for operands of -7 to 7)";
+        "a sum did not fit the int16 of the output and was clamped to its limit (measured)",
+        "keep K of int4 matmuls at 511 or below (668 for operands of -7 to 7)";
     /// Exponents below MINUS_EXP, which wrap.
     EXPONENT_WRAPS "T52-exponent-wraps" ["E-zero-wraps"] [dpu::OutCvtShift, dpu::OutCvtOffset, dpu::DataFormat] Error Garbage, contested SmallExponent:
         "the exponent of a value is below MINUS_EXP and wraps: a zero becomes 2^(17 - MINUS_EXP) (measured values; the wrap is inferred)",
-        "choose table entries and OUT_CVT_OFFSET so that their sum is never 0 or tiny, or replace the results where the function is about 0 on the CPU";
+        "choose table entries and OUT_CVT_OFFSET so that their sum is never 0 or tiny, or let the CPU replace the results where the function is about 0";
 }

@@ -33,7 +33,7 @@ rules! { pub,
             (mode != TO_MEMORY).then(|| format!("OUTPUT_MODE is {mode}"))
         };
     "T35-group-too-wide" ["E-depthwise-wide"] [..GROUP] Error NoWrite:
-        "a group needs more than the 8 atoms that SIZE_E can say: half of the data are lost (measured for depthwise int8 to int32)",
+        "a group needs more than the 8 atoms that SIZE_E can express: half of the data are lost (measured for depthwise int8 to int32)",
         "use an output type of at most 8 atoms a group",
         Dpu |task| {
             let group = Group::of(task)?;
@@ -72,7 +72,7 @@ rules! { pub,
         Dpu partial_group;
     /// A transposed result that is not a whole group.
     TRANSPOSED_HANG "H08-transposed-group" ["E-transposed-hang", "E-transposed-size"] [..TRANSPOSER] Error Hang:
-        "the transposing writer does not end behind its last write with 16 channels, or with SIZE_E 3 and 16 pixels (measured; for all below 32 channels, and other SIZE_E, inferred)",
+        "the transposing writer does not stop after its last write with 16 channels, or with SIZE_E 3 and 16 pixels (measured; for all below 32 channels, and other SIZE_E, inferred)",
         "transpose on the host",
         Dpu |task| {
             let (channels, pixels) = (task.channels(), task.output.pixels());
@@ -91,7 +91,7 @@ rules! { pub,
         };
     "writer-size" [] [dpu::WdmaSize0, dpu::WdmaSize1, dpu::DataCubeWidth, dpu::DataCubeHeight, dpu::DataCubeChannel, dpu::DataCubeNotchAddr] Warning:
         "the sizes of the cube and of the writer differ",
-        "write DATA_CUBE_* and WDMA_SIZE_* alike",
+        "write the same sizes to DATA_CUBE_* and WDMA_SIZE_*",
         Dpu writer_size;
 }
 
@@ -218,7 +218,7 @@ fn transposing(task: &DpuPart<'_>) -> Found {
     let whole = task.output.group_atoms == GROUP_ATOMS_MAX;
     let ty = task.output.input;
     (asked && !(known && whole))
-        .then(|| format!("{channels} channels of a product of {ty} are transposed"))
+        .then(|| format!("{channels} channels of a {ty} result are transposed"))
 }
 
 fn partial_group(task: &DpuPart<'_>) -> Found {

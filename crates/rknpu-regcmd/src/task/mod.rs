@@ -139,7 +139,7 @@ impl fmt::Display for Task {
                 let [across, down] = conv.weights.kernel;
                 write!(
                     f,
-                    "{kind}: {} of {} under {across}x{down} to {} of {}",
+                    "{kind}: {} of {}, kernel {across}x{down}, to {} of {}",
                     size(features.window),
                     features.precision,
                     size(output.written),
@@ -158,7 +158,7 @@ impl fmt::Display for Task {
                 let [across, down] = pool.kernel;
                 write!(
                     f,
-                    "pooling: {} of {} under {across}x{down} to {}",
+                    "pooling: {} of {}, kernel {across}x{down}, to {}",
                     size(pool.input),
                     pool.precision,
                     size(pool.written.size)
@@ -195,8 +195,13 @@ mod tests {
             c,
         };
         assert_eq!(
+<<<<<<< HEAD
             headings(matmul.program(&ChipProfile::RK3588).unwrap().words()),
             ["convolution: 1x8x64 of int8 under 1x1 to 1x8x32 of int32"]
+=======
+            headings(product.program(&ChipProfile::RK3588).unwrap().words()),
+            ["convolution: 1x8x64 of int8, kernel 1x1, to 1x8x32 of int32"]
+>>>>>>> strings-a
         );
         // `families` uses another build of this crate, so its words have another
         // type.

@@ -18,10 +18,10 @@ pub(super) const MAX_PROGRAMS: usize = 1 << 16;
 #[non_exhaustive]
 pub enum Refusal {
     /// The job has no program.
-    #[error("a job without a program; the driver would drop it without telling")]
+    #[error("the job has no program; the driver would drop it silently")]
     NoPrograms,
     /// The program index is beyond the end of the program buffer.
-    #[error("program {index} of a buffer that holds {len}")]
+    #[error("there is no program {index}: the buffer holds {len}, counted from 0")]
     NoSuchProgram {
         /// The requested index.
         index: usize,
@@ -29,7 +29,7 @@ pub enum Refusal {
         len: usize,
     },
     /// The job has more programs than any use needs.
-    #[error("a job of {count} programs; split it into jobs of at most {MAX_PROGRAMS}")]
+    #[error("the job has {count} programs; split it into jobs of at most {MAX_PROGRAMS}")]
     TooManyPrograms {
         /// Programs of the job.
         count: usize,
@@ -38,10 +38,12 @@ pub enum Refusal {
     #[error(transparent)]
     Program(#[from] ProgramError),
     /// The job writes no buffer object.
-    #[error("a job that writes no buffer object, and so has no result")]
+    #[error(
+        "the job writes no buffer object, so it has no result; add its output to the written ones"
+    )]
     NothingWritten,
     /// A BO is listed twice.
-    #[error("buffer object {handle} is named twice; the driver would drop the job without telling")]
+    #[error("buffer object {handle} is listed twice; the driver would drop the job silently")]
     NamedTwice {
         /// The handle that is listed twice.
         handle: Handle,

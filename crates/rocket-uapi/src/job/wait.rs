@@ -39,7 +39,7 @@ impl PendingJob {
 #[non_exhaustive]
 pub enum WaitError {
     /// The job has not ended at the deadline. Wait again.
-    #[error("the job had not ended at the deadline; wait again, or drop it and give it up")]
+    #[error("the job did not end before the deadline; wait again, or drop it to give up")]
     TimedOut {
         /// The job, which continues.
         job: Box<PendingJob>,
@@ -51,7 +51,7 @@ pub enum WaitError {
     #[error(
         "the driver ended the job before its last task: either the job hung or ran for longer \
          than the driver's 500 ms, or the driver could not power the NPU or attach its IOMMU; \
-         the kernel log tells which (`dmesg | grep -i -e rocket -e iommu`)"
+         the kernel log shows which (`dmesg | grep -i -e rocket -e iommu`)"
     )]
     Killed {
         /// The buffers; the contents of written buffers are unspecified.
@@ -75,7 +75,7 @@ pub enum WaitError {
         job: FinishedJob,
     },
     /// The device did not report the state of the job. The job may still run; wait again.
-    #[error("the state of the job could not be learnt: {source}")]
+    #[error("cannot read the state of the job: {source}")]
     Device {
         /// Why the state is unknown.
         #[source]

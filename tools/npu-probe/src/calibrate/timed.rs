@@ -166,7 +166,7 @@ impl PreparedJob {
         let job = builder.writes(writes).build();
         let job = job.map_err(|error| error.refusal)?;
         let mut submitted = self.device.submit(vec![job])?;
-        submitted.pop().context("the driver took no job")
+        submitted.pop().context("the driver accepted no job")
     }
 }
 

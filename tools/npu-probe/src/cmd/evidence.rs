@@ -101,7 +101,7 @@ fn run_steps(args: &FirstFlags, places: &StepPlaces, all: bool) -> Result<Verdic
     }
     run.say(&first.text())?;
     let what = if run.device.is_model {
-        "Archive of the software model, of no use to others"
+        "Archive of the software model; do not send it"
     } else {
         "Send this file"
     };

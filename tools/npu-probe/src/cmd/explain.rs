@@ -17,7 +17,7 @@ const ALL_MAX: u64 = 512 << 20;
 
 pub(crate) fn run(args: &ExplainFlags) -> Result<Verdict, Failure> {
     let results = unpack(&args.archive).map_err(Failure::usage(format!(
-        "{} is no archive of `first`",
+        "{} is not an archive of `first` or `evidence`",
         args.archive.display()
     )))?;
     let report = results.judge(true).map_err(Failure::Usage)?;
@@ -41,6 +41,6 @@ fn unpack(archive: &Path) -> anyhow::Result<FirstResults> {
         entry.take(FILE_MAX).read_to_end(&mut text)?;
         results.add(&name, &text)?;
     }
-    anyhow::ensure!(!results.is_empty(), "there is no rung in it");
+    anyhow::ensure!(!results.is_empty(), "the archive contains no rung");
     Ok(results)
 }

@@ -98,7 +98,7 @@ impl CoreRounds {
 /// Runs `experiment`; returns the outcomes of the observed jobs, in order.
 pub(crate) fn run(device: &Device, experiment: &Experiment) -> anyhow::Result<Vec<SeenJob>> {
     let mut log = ExperimentLog {
-        no_interrupts: Some("nobody asks".to_owned()),
+        no_interrupts: Some("not requested".to_owned()),
         ..ExperimentLog::default()
     };
     run_on_cores(device, experiment, CoreRounds::ONCE, &mut log)
@@ -275,7 +275,7 @@ impl ExperimentBuffers {
         let mut programs = Vec::new();
         for task in &recipes {
             let words = task.words(|to| self.place(to));
-            programs.push(words.context("a program uses a buffer that is not there")?);
+            programs.push(words.context("a program uses a missing buffer")?);
         }
         self.prove(&recipes, &programs.concat())?;
         let tasks = self.load(&programs)?;

@@ -100,7 +100,8 @@ fn places(record: &RungRecord) -> Vec<String> {
     if !right.is_empty() && wrong.is_disjoint(&right) {
         let files = ranges(&wrong);
         shown.push(format!(
-            "always the jobs of file {files} of {cores}, counted from 0; each file runs on another core"
+            "the wrong jobs are always those of file {files} of {cores}, counted from 0; each \
+             file runs on a different core"
         ));
     }
     if !raised.is_empty() && !wrong.is_empty() {

@@ -123,45 +123,49 @@ use RungMeaning::{Accuracy, Essential, ExactBanks, Precision, Reuse, Streaming, 
 /// All rungs. Parents come before their children.
 pub(crate) const LADDER: &[Rung] = rungs! {
     "driver" after []: Essential, Idle(fp16(4, 32, &[16])),
-        "buffers, and no job",
+        "allocates buffers, and submits no job",
         "the driver cannot allocate buffers: see `npu-probe doctor`";
     "flying-add" after ["driver"]: Essential,
         Other(|| flying(FlyingOperation::Add, [1.5; 8], [2.25; 8])),
         "an fp16 addition by the DPU alone (E-flying-dual-0, allbilly on mainline 6.18)",
-        "no job ends, or the NPU does not see memory as the CPU does: kernel, power or device \
-         tree";
+        "no job ends, or NPU and CPU see different memory contents: check kernel, power and \
+         device tree";
     "depthwise" after ["flying-add"]: Essential, Other(depthwise::captured),
         "an int8 convolution whose result on silicon is known (E-depthwise-pad, Mesa's capture)",
-        "CNA and CORE do not compute, although the DPU does: board or kernel";
+        "CNA and CORE do not compute, although the DPU does: check board and kernel";
     "fp16" after ["depthwise"]: Precision(Dtype::Fp16), Matmul(fp16(4, 32, &[16])),
         "an fp16 matmul of 4x32x16, form B (E-form-b-mainline)",
-        "this project's fp16 program or its layouts are wrong: another project's convolution runs";
+        "this project's fp16 program or its layouts are wrong, since another project's \
+         convolution runs";
     "form-a" after ["fp16"]: Unused, Matmul(fp16(4, 32, &[16]).form_a()),
-        "the same, form A: DPU_RDMA is not started (E-form-a-mainline; E-form-a-hangs)",
-        "programs of form A, which leave DPU_RDMA out, do not run";
+        "the same fp16 matmul in form A: DPU_RDMA is not started (E-form-a-mainline; \
+         E-form-a-hangs)",
+        "programs of form A, which do not start DPU_RDMA, do not run";
     "program-at-zero" after ["fp16"]: Unused,
         Matmul(fp16(4, 32, &[16]).placed(Placement::ProgramAtZero)),
-        "the same, with the program at IOVA 0 (E-guard-page)",
+        "the same fp16 matmul, with its program at IOVA 0 (E-guard-page)",
         "a program at IOVA 0 does not run";
     "weights-at-zero" after ["fp16"]: Unused,
         Matmul(fp16(4, 32, &[16]).placed(Placement::WeightsAtZero)),
-        "the same, with the weights at IOVA 0 (E-guard-page)",
+        "the same fp16 matmul, with its weights at IOVA 0 (E-guard-page)",
         "operands at IOVA 0 do not work";
     // The features take exactly one page.
     "no-slack" after ["fp16"]: Unused,
         Matmul(fp16(32, 64, &[16]).placed(Placement::NothingBehindFeatures)),
-        "the same, with nothing mapped behind the features (E-over-read)",
+        "an fp16 matmul of 32x64x16, with nothing mapped behind its features (E-over-read)",
         "the NPU reads beyond the end of the features";
     "int8" after ["depthwise"]: Precision(Dtype::Int8), Matmul(int8(64, 64, &[64])),
         "int8 matmuls of 64x64x64, form B (E-form-b-mainline)",
-        "this project's int8 program or its layouts are wrong: another project's convolution runs";
+        "this project's int8 program or its layouts are wrong, since another project's \
+         convolution runs";
     "int8-exact-banks" after ["int8"]: ExactBanks,
         Matmul(int8(128, 512, &[64]).without_spare_bank()),
-        "int8 features that fill their data banks, with none to spare (E-spare-data-bank)",
+        "int8 features that fill their data banks, with no spare bank (E-spare-data-bank)",
         "int8 features need one data bank more than they fill";
     "int4" after ["depthwise"]: Precision(Dtype::Int4), Matmul(int4(64, 64, &[64])),
         "int4 matmuls of 64x64x64, form B (E-form-b-mainline)",
-        "this project's int4 program or its layouts are wrong: another project's convolution runs";
+        "this project's int4 program or its layouts are wrong, since another project's \
+         convolution runs";
     "int8-form-a" after ["form-a"]: Unused, Matmul(int8(64, 64, &[64]).form_a()),
         "an int8 matmul of form A (E-form-a-vendor)",
         "int8 programs of form A do not run";
@@ -205,55 +209,55 @@ pub(crate) const LADDER: &[Rung] = rungs! {
         "int4 256x1408x512: weights stream through their banks (E-streamed-tiles, of others)",
         "int4 weights that do not fit CBUF do not stream through it";
     "three-files" after ["int8-large"]: Essential, Matmul(int8(256, 640, &[256])), at once,
-        "the int8 matmul 256x640x256 through as many files as there are cores, at once (E-cores)",
-        "cores that work at once disturb each other";
+        "the int8 matmul 256x640x256 on all cores at the same time, one file per core (E-cores)",
+        "cores that work at the same time disturb each other";
     "tasks-2" after ["int8"]: Essential, Matmul(int8(8, 64, &[32; 2])),
         "one job of two int8 tasks (E-time-cores)",
-        "the second task of a job does not run as it does alone";
+        "the second task of a job fails, although it works alone";
     "tasks-16" after ["tasks-2"]: Essential, Matmul(int8(8, 64, &[32; 16])),
         "one job of 16 int8 tasks (E-time-cores)",
-        "a job of 16 tasks does not run as its tasks alone do";
+        "a job of 16 tasks fails, although its tasks work alone";
     "tasks" after ["tasks-16"]: Essential, Matmul(int8(8, 64, &[32; 64])),
         "one job of 64 int8 tasks (E-time-cores)",
-        "a job of many tasks does not run as its tasks alone do";
+        "a job of many tasks fails, although its tasks work alone";
     "fp16-reuse" after ["fp16-large"]: Reuse(Dtype::Fp16),
         Matmul(fp16(64, 64, &[64, 64]).reusing()),
         "fp16 tasks of equal sizes, the second with DATA_REUSE (E-reuse-equal)",
-        "fp16 features that a task finds in CBUF are wrong";
+        "fp16 features that a task reuses from CBUF are wrong";
     "fp16-reuse-other-n" after ["fp16-reuse"]: Unused, Matmul(fp16(64, 64, &[64, 32]).reusing()),
-        "the same, with fewer columns in the second (E-reuse-unseen)",
-        "fp16 features that a task of other columns finds in CBUF are wrong";
+        "fp16 tasks, the second with DATA_REUSE and fewer columns (E-reuse-unseen)",
+        "fp16 features that a task with fewer columns reuses from CBUF are wrong";
     "int8-reuse" after ["fp16-reuse"]: Unused, Matmul(int8(64, 64, &[64, 64]).reusing()),
         "int8 tasks of equal sizes, the second with DATA_REUSE (E-reuse-unseen)",
-        "int8 features that a task finds in CBUF are wrong";
+        "int8 features that a task reuses from CBUF are wrong";
     "int4-reuse" after ["int8-reuse"]: Unused, Matmul(int4(64, 64, &[64, 64]).reusing()),
         "int4 tasks of equal sizes, the second with DATA_REUSE (E-reuse-unseen)",
-        "int4 features that a task finds in CBUF are wrong";
+        "int4 features that a task reuses from CBUF are wrong";
     "int8-reuse-large" after ["int8-reuse", "int8-large"]: Unused,
         Matmul(int8(256, 640, &[256, 256]).reusing()),
         "int8 tasks of 256x640x256, the second with DATA_REUSE (E-reuse-unseen)",
-        "many int8 features that a task finds in CBUF are wrong";
+        "large int8 features that a task reuses from CBUF are wrong";
     "int4-reuse-large" after ["int4-reuse", "int4-large"]: Unused,
         Matmul(int4(256, 1408, &[256, 256]).reusing()),
         "int4 tasks of 256x1408x256, the second with DATA_REUSE (E-reuse-unseen)",
-        "many int4 features that a task finds in CBUF are wrong";
+        "large int4 features that a task reuses from CBUF are wrong";
     "int8-reuse-other-n" after ["int8-reuse", "fp16-reuse-other-n"]: Unused,
         Matmul(int8(64, 64, &[64, 32]).reusing()),
-        "the int8 tasks, with fewer columns in the second (E-reuse-unseen)",
-        "int8 features that a task of other columns finds in CBUF are wrong";
+        "int8 tasks, the second with DATA_REUSE and fewer columns (E-reuse-unseen)",
+        "int8 features that a task with fewer columns reuses from CBUF are wrong";
     "fp16-weight-reuse" after ["fp16-reuse"]: Unused,
         Matmul(fp16(64, 64, &[64, 64]).of_same_weights().reusing()),
         "fp16 tasks of the same weights, the second with WEIGHT_REUSE (E-reuse)",
-        "fp16 weights that a task finds in CBUF are wrong";
+        "fp16 weights that a task reuses from CBUF are wrong";
     "int8-weight-reuse" after ["int8-reuse"]: Unused,
         Matmul(int8(64, 64, &[64, 64]).of_same_weights().reusing()),
         "int8 tasks of the same weights, the second with WEIGHT_REUSE (E-reuse-spare-bank, of \
          convolutions)",
-        "int8 weights that a task finds in CBUF are wrong";
+        "int8 weights that a task reuses from CBUF are wrong";
     "int4-weight-reuse" after ["int4-reuse"]: Unused,
         Matmul(int4(64, 64, &[64, 64]).of_same_weights().reusing()),
         "int4 tasks of the same weights, the second with WEIGHT_REUSE (E-reuse)",
-        "int4 weights that a task finds in CBUF are wrong";
+        "int4 weights that a task reuses from CBUF are wrong";
     "fp16-reuse-streams" after ["fp16-reuse", "fp16-streams"]: Unused,
         Matmul(fp16(64, 512, &[512, 512]).reusing()),
         "fp16 tasks whose weights stream, the second with DATA_REUSE (E-reuse-unseen)",

@@ -203,7 +203,7 @@ impl RungRecord {
             return Ok(record);
         };
         if !alike || base.jobs.len() != 1 {
-            record.error = Some("its operands are others than its parent's".to_owned());
+            record.error = Some("its operands differ from its parent's".to_owned());
             return Ok(record);
         }
         let (right, healthy) = (expected(&base)?, base.clone());
@@ -218,7 +218,7 @@ impl RungRecord {
                 right: is_right,
             });
             if !is_right && runner::run(device, &healthy)?.first() != right.as_ref() {
-                let error = "after the last of them the parent's program does not run either";
+                let error = "after the last register change the parent's program fails too";
                 record.error = Some(error.to_owned());
                 break;
             }

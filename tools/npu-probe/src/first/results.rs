@@ -100,7 +100,7 @@ impl FirstResults {
             let has_ended = matches!(outcome, EvidenceOutcome::Ended { .. });
             if rung.meaning != RungMeaning::Essential && has_ended {
                 if !records.contains_key(rung.name) {
-                    let why = format!("{step}-stderr.txt in the archive says why");
+                    let why = format!("see {step}-stderr.txt in the archive");
                     unjudged.push(format!("{step} could not be judged: {how}; {why}"));
                 }
                 continue;

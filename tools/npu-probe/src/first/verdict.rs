@@ -361,7 +361,7 @@ impl FirstReport {
             if !cause.registers.is_empty() {
                 let registers = cause.registers.join(", ");
                 line(&format!(
-                    "its parent fails with one register changed: {registers}"
+                    "its parent's program fails if one of these registers is changed: {registers}"
                 ));
             }
         }

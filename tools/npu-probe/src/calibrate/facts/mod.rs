@@ -72,6 +72,7 @@ const BY_FIRST: &str = "`npu-probe first` settles it: plain matmuls depend on it
 pub(crate) const FACTS: &[FactToSettle] = facts! {
     "fresh-stages": Run(flying::fresh_stages),
         "Do BS and BN pass data through before any program wrote their registers?"
+<<<<<<< HEAD
         note: "valid only if no program ran since the NPU last lost power: leave it idle for a \
                second first";
     "wide-rounding": Run(matmuls::wide_rounding),
@@ -79,6 +80,15 @@ pub(crate) const FACTS: &[FactToSettle] = facts! {
     "output-ties": Run(matmuls::output_ties),
         "Where does the output converter send exact halves, with CVT_ROUND 1?";
     "output-scale": Run(matmuls::output_scale),
+=======
+        note: "valid only if no program ran since the NPU last lost power: leave the NPU idle for \
+               one second before";
+    "wide-rounding": Run(products::wide_rounding),
+        "How does a shift round 32-bit results, with CVT_TYPE 1?";
+    "output-ties": Run(products::output_ties),
+        "How does the output converter round exact halves, with CVT_ROUND 1?";
+    "output-scale": Run(products::output_scale),
+>>>>>>> strings-a
         "Is an output scale of 0x8000 negative?";
     "tf32-operand": Run(matmuls::tf32_operand),
         "Are the low 13 bits of a tf32 operand cut off or rounded?";
@@ -93,13 +103,13 @@ pub(crate) const FACTS: &[FactToSettle] = facts! {
     "depthwise-pad": Run(depthwise::depthwise_pad),
         "What are channels 32 to 63 of a depthwise int8 group padded with?";
     "delta-program": Run(cores::delta_program),
-        "Does a program of addresses run with the sizes of its register group?";
+        "Does a program that writes only addresses run with the sizes in its register group?";
     "small-exponent": Run(flying::small_exponent),
         "Does MINUS_EXP wrap an exponent that is smaller?";
     "nan-compare": Run(flying::nan_compare),
         "What is the maximum of a number and a NaN?";
     "lut-index": Run(lookup::lut_index),
-        "How does a float choose its place in a look-up table?";
+        "How does a float select its entry in a look-up table?";
     "pooling-interrupt": Run(pooling::pooling_interrupt),
         "Does a pooling task raise the DPU's interrupt, for which the driver waits?";
     "average-rounding": Run(pooling::average_rounding),
@@ -109,7 +119,7 @@ pub(crate) const FACTS: &[FactToSettle] = facts! {
     "lut-ends": Run(lookup::lut_ends),
         "How do look-up tables of either sign round, and extrapolate beyond their ends?";
     "int8-ties": Run(observed::int8_ties),
-        "How are ties rounded on the way to int8, with CVT_ROUND 0 and 1?";
+        "How does the conversion to int8 round ties, with CVT_ROUND 0 and 1?";
     "int8-to-fp16": Run(observed::int8_to_fp16),
         "Is an int8 matmul of 64 columns right in fp16, in groups of four atoms?";
     "int16-columns": Run(observed::int16_columns),
@@ -117,7 +127,7 @@ pub(crate) const FACTS: &[FactToSettle] = facts! {
     "signed-zeros": Run(observed::signed_zeros),
         "Which zero is greater, and how do infinities and subnormals compare?";
     "fp16-overflow": Run(observed::fp16_overflow),
-        "What are sums beyond fp16, and below its normal numbers?";
+        "What are the results of sums beyond the fp16 range, and below its normal numbers?";
     "average-order": Run(observed::average_order),
         "In which order, and how precisely, does pooling add?";
     "in-place": Run(observed::in_place),
@@ -133,12 +143,17 @@ pub(crate) const FACTS: &[FactToSettle] = facts! {
     "program-at-zero": Impossible(BY_FIRST),
         "Does a program at IOVA 0 run?";
     "over-read": Impossible(BY_FIRST),
-        "Does the feature fetch read behind its cube?";
+        "Does the feature fetch read past the end of its cube?";
     "flying-dual": Run(flying::flying_dual),
         "Does a flying operation on two operands work with COMB_USE 5?"
         risky: "on one side its task hangs";
+<<<<<<< HEAD
     "weight-room": Run(matmuls::weight_room),
         "Which weights must fit their banks together?"
+=======
+    "weight-room": Run(products::weight_room),
+        "Which weights must fit the weight banks at the same time?"
+>>>>>>> strings-a
         risky: "on two of three sides its tasks hang";
     "wedge": Run(cores::wedge),
         "Does a core that hung work again after its reset?"

@@ -156,7 +156,7 @@ impl SpeedReport {
         for (title, rows) in parts {
             let mut cells = vec![title, "CPU alone".to_owned()];
             cells.extend(self.clocks_mhz.iter().map(|clock| format!("{clock} MHz")));
-            cells.push(format!("mostly, at {here} MHz"));
+            cells.push(format!("largest share, at {here} MHz"));
             let cells = vec![cells];
             let rows = cells.into_iter().chain(rows.iter().map(SpeedRow::cells));
             text.push('\n');

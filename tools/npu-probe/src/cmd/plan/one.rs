@@ -145,8 +145,8 @@ impl PlanReport {
         );
         let _ = writeln!(
             text,
-            "  call     {:.3} ms, {:.2} times the bound: waits for the {}; {:.0} % of the \
-             shorter of CPU and NPU hidden",
+            "  call     {:.3} ms, {:.2} times the bound: waits for the {}; {:.0} % of the shorter \
+             of CPU and NPU time is hidden",
             self.modelled_call_ms,
             self.call_over_bound,
             self.waits_for,
@@ -178,8 +178,8 @@ impl PlanReport {
         );
         let _ = writeln!(
             text,
-            "  traffic  A {:.1}, B {:.1}, C {:.1}, programs {:.2} MiB; with the CPU's \
-             {:.3} ms of the memory; {} tasks in {} jobs",
+            "  traffic  A {:.1}, B {:.1}, C {:.1}, programs {:.2} MiB; {:.3} ms of memory time, \
+             the CPU's included; {} tasks in {} jobs",
             mib(self.bytes_features),
             mib(self.bytes_weights),
             mib(self.bytes_outputs),
