@@ -52,7 +52,8 @@ pub(crate) fn speed() -> Result<String> {
             ));
         }
     }
-    let heads = "model | prompt | CPU alone | 200 MHz | 600 MHz | 600 MHz, attention on the CPU | 1000 MHz | mostly, at 1000 MHz";
+    let heads = "model | prompt | CPU alone | 200 MHz | 600 MHz | 600 MHz, attention on the CPU | \
+                 1000 MHz | largest share, at 1000 MHz";
     Ok(table(heads, rows))
 }
 
