@@ -1,10 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""Builds the fuzzers, runs each for some time, and says how much it tried.
+"""Builds the fuzzers, runs them, and reports the number of inputs and the coverage.
 
-Corpora are kept as text, one input a line in hex, so that a repository of hundreds of files of
-ten bytes is not needed and a change can be read. What a run finds stays below target/fuzz
-until --bless takes it over.
+Corpora are text files, one input a line in hex: hundreds of files of ten bytes would be hard to
+review. New inputs of a run stay below target/fuzz; --bless merges them into the corpora.
 """
 
 import argparse
@@ -83,7 +82,7 @@ def start(target, seconds):
 
 
 def end(target, process):
-    """Waits for a fuzzer; tells its statistics, or all of a failure. Returns whether it held."""
+    """Waits for a fuzzer; prints its statistics, or its log if it failed. Returns if it passed."""
     status = process.wait()
     log = (WORK / f"{target}.log").read_text(errors="replace")
 
@@ -94,8 +93,8 @@ def end(target, process):
     if status != 0 or count == 0:
         print(log, file=sys.stderr)
         print(
-            f"{target} failed ({status}); inputs that fail are in {WORK}/failed/{target}: add them"
-            f" to tests/fuzz/regressions/{target}.txt, in hex and with a name, once they are fixed",
+            f"{target} failed ({status}); the failing inputs are in {WORK}/failed/{target}: when"
+            f" fixed, add them to tests/fuzz/regressions/{target}.txt, in hex and with a name",
             file=sys.stderr,
         )
         return False
@@ -105,7 +104,7 @@ def end(target, process):
 
 
 def bless(target):
-    """Makes the least inputs of the same coverage the corpus, short ones first."""
+    """Writes a minimal set of inputs with the same coverage as the corpus, short ones first."""
     least = empty("least", target)
     known = [WORK / kind / target for kind in ("seeds", "found")]
     merge = fuzzer(target, "-set_cover_merge=1", least, *known)
@@ -118,9 +117,9 @@ def bless(target):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--seconds", type=int, default=60, help="how long they run, all at once")
-    parser.add_argument("--bless", action="store_true", help="take what is known as the corpora")
-    parser.add_argument("target", nargs="*", help=f"only these of {', '.join(TARGETS)}")
+    parser.add_argument("--seconds", type=int, default=60, help="time for all, which run at once")
+    parser.add_argument("--bless", action="store_true", help="merge new inputs into the corpora")
+    parser.add_argument("target", nargs="*", help=f"run only these: {', '.join(TARGETS)}")
     arguments = parser.parse_args()
     if unknown := set(arguments.target) - set(TARGETS):
         parser.error(f"no such target: {', '.join(sorted(unknown))}")

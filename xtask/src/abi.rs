@@ -71,7 +71,7 @@ fn fetch(directory: &Path) -> Result<()> {
     let header = root.join("usr/include/drm/rocket_accel.h");
     ensure!(
         header.exists(),
-        "{PACKAGE} of {SUITE} carries no drm/rocket_accel.h"
+        "{PACKAGE} of {SUITE} contains no drm/rocket_accel.h"
     );
     Ok(())
 }

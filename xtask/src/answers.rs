@@ -75,7 +75,7 @@ pub(crate) fn speculative() -> Result<String> {
             }
         }
     }
-    let heads = "draft | tokens | right, each | CPU alone | 200 MHz | 600 MHz";
+    let heads = "draft | drafted tokens | right, each | CPU alone | 200 MHz | 600 MHz";
     Ok(table(heads, rows))
 }
 

@@ -294,7 +294,7 @@ pub(crate) fn markdown() -> Result<String> {
             ));
         }
     }
-    let heads = "model | boards | memory of the fullest | fits in | prompt, tokens/s: 1 Gbit/s | 2.5 Gbit/s | sent | tokens/s after it: 1 Gbit/s | 2.5 Gbit/s | sent";
+    let heads = "model | boards | memory of the largest part | fits in | prompt, tokens/s: 1 Gbit/s | 2.5 Gbit/s | sent | tokens/s after it: 1 Gbit/s | 2.5 Gbit/s | sent";
     Ok(table(heads, rows))
 }
 

@@ -111,7 +111,7 @@ pub(crate) fn vm_plugin() -> Result<PathBuf> {
 /// Builds the program `name` of this workspace for a virtual machine, static; returns its path.
 pub(crate) fn guest(name: &str) -> Result<PathBuf> {
     let directory = cargo(&["--bin", name], CargoProfile::Vm, Some(GUEST_TARGET))
-        .context("does the toolchain have it (`rustup target add aarch64-unknown-linux-musl`)?")?;
+        .context("if the target is missing, run `rustup target add aarch64-unknown-linux-musl`")?;
     Ok(directory.join(name))
 }
 

@@ -56,7 +56,7 @@ fn build_and_run(folder: &Path) -> Result<()> {
     // The recipe is for a board; the packages for this machine have other names.
     let [image, commands] = ["dockerfile", "sh"].map(|language| {
         let block = block(&page, language).map(|text| text.replace("_arm64.deb", &package(arch)));
-        block.with_context(|| format!("{PAGE} has no block of {language}"))
+        block.with_context(|| format!("{PAGE} has no code block in {language}"))
     });
     let commands = commands?.replace("docker ", "podman ");
     fs::create_dir_all(folder.join("target")).context("making a directory")?;
@@ -96,7 +96,7 @@ fn build_and_run(folder: &Path) -> Result<()> {
         .arg(set("CONTAINERS_STORAGE_CONF", "storage.conf"))
         .arg("BUILDAH_ISOLATION=chroot")
         .args(["unshare", "--mount", "sh", "-euc", CGROUP2, "sh", &script]);
-    let output = process::run(&podman, debian::FETCH_LIMIT)?.checked("the recipe")?;
+    let output = process::run(&podman, debian::FETCH_LIMIT)?.checked("building the image")?;
     print!("{}", output.stdout);
     ensure!(
         output.stdout.contains(DEVICE),

@@ -53,7 +53,9 @@ impl Sysroot {
             match (fetch(directory, packages, suite, arch), stamp.exists()) {
                 (Ok(()), _) => fs::write(&stamp, wanted).context("writing the stamp")?,
                 (Err(error), true) => {
-                    println!("using the packages of an earlier day, because: {error:#}");
+                    println!(
+                        "using the packages of an earlier day, since fetching failed: {error:#}"
+                    );
                 }
                 (Err(error), false) => {
                     return Err(external(&error)).context("fetching the stock binaries");

@@ -15,7 +15,7 @@ use crate::{
 /// Options of `cargo xtask docs`.
 #[derive(clap::Args, Debug)]
 pub(crate) struct DocsArgs {
-    /// Change nothing; fail if a page is not what would be written
+    /// Change nothing; fail if a page is out of date
     #[arg(long)]
     check: bool,
 }
@@ -71,11 +71,11 @@ pub(crate) fn run(args: &DocsArgs) -> Result<()> {
 fn put(args: &DocsArgs, page: &str, wanted: impl Fn(&str) -> Result<String>) -> Result<()> {
     let path = paths::root().join("docs").join(page);
     let present = fs::read_to_string(&path).unwrap_or_default();
-    let wanted = wanted(&present).with_context(|| format!("making docs/{page}"))?;
+    let wanted = wanted(&present).with_context(|| format!("generating docs/{page}"))?;
     if args.check {
         ensure!(
             present == wanted,
-            "docs/{page} is not what the code says; run `cargo xtask docs`"
+            "docs/{page} is out of date; run `cargo xtask docs`"
         );
         return Ok(());
     }

@@ -41,7 +41,7 @@ export QEMU_SINGLESTEP=1 QEMU_ONE_INSN_PER_TB=1 QEMU_LOG=nochain,exec QEMU_LOG_F
 /// Options of `cargo xtask instructions`.
 #[derive(clap::Args, Debug)]
 pub(crate) struct InstructionsArgs {
-    /// Only kernels whose name contains this
+    /// Count only kernels whose name contains this
     #[arg(default_value = "")]
     kernel: String,
     /// Write the table into docs/matmul-figures.md
@@ -52,7 +52,7 @@ pub(crate) struct InstructionsArgs {
 /// Counts and prints; writes the table if asked.
 pub(crate) fn run(args: &InstructionsArgs) -> Result<()> {
     if let Some(missing) = first_missing([ARCH.emulator()[0], &ARCH.cross_linker()]) {
-        bail!("no `{missing}` on this machine");
+        bail!("`{missing}` is not installed");
     }
     let program = build::kernel_runs(ARCH)?;
     let mut rows = Vec::new();

@@ -17,7 +17,7 @@ pub(crate) fn check() -> Result<()> {
         for link in links(&text) {
             count += 1;
             if !leads_somewhere(&page, &text, link)? {
-                lost.push(format!("{}: {link} leads nowhere", page.display()));
+                lost.push(format!("{}: {link} is broken", page.display()));
             }
         }
     }
@@ -25,11 +25,11 @@ pub(crate) fn check() -> Result<()> {
     let text = paths::text(&contents)?;
     for page in paths::files(&paths::root().join("docs"), &["md"])? {
         if page != contents && !links(&text).any(|link| contents.with_file_name(link) == page) {
-            lost.push(format!("docs/SUMMARY.md has no {}", page.display()));
+            lost.push(format!("docs/SUMMARY.md has no link to {}", page.display()));
         }
     }
     ensure!(lost.is_empty(), "{}", lost.join("\n"));
-    println!("{count} links of the pages lead somewhere");
+    println!("all {count} links resolve");
     Ok(())
 }
 

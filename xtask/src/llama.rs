@@ -44,7 +44,7 @@ pub(crate) struct LlamaArgs {
     /// machine's]
     #[arg(long, value_enum, default_value_t = Arch::native(), hide_default_value = true)]
     arch: Arch,
-    /// Debian suite to take them from
+    /// Debian suite of the stock binaries
     #[arg(long, default_value = "sid")]
     suite: String,
     /// Device that the backend uses: model, a path, or auto (the kernel's device if
@@ -63,9 +63,9 @@ pub(crate) struct CheckArgs {
     /// are named)
     #[arg(value_name = "CHECK")]
     only: Vec<String>,
-    /// Write what was measured into docs/llama-quality.md (quality) and
-    /// docs/llama-speed.md (bench), or what is supported into the file that it is
-    /// compared with (test-backend-ops)
+    /// Write the measurements into docs/llama-quality.md (quality) and
+    /// docs/llama-speed.md (bench), or the supported operations into the reference file
+    /// (test-backend-ops)
     #[arg(long)]
     record: bool,
     #[command(flatten)]

@@ -118,8 +118,8 @@ fn call_ms(dtype: Dtype, k: usize, n: usize, board: PlanOptions) -> Result<f64> 
     let passed = passed as f64 / needed.max(1) as f64;
     ensure!(
         passed <= CACHE_BYTES_MAX,
-        "a plan for {ROWS} x {k} x {n} passes {passed:.2} times the bytes through PREP_BO and \
-         FINI_BO that must cross"
+        "a plan for {ROWS} x {k} x {n} passes {passed:.2} times the necessary bytes through \
+         PREP_BO and FINI_BO"
     );
     Ok(seconds(plan.call(&options).call_ps) * 1e3)
 }

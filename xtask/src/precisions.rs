@@ -6,8 +6,8 @@ use rknpu_regcmd::{ChipProfile, MatmulType, Precision};
 
 use crate::generated::table;
 
-const HEADS: &str = "type | code | bits | elements of an atom | kernels of a group | channels of a group \
-                     | channels of a depthwise group | sums | products a clock | results of a product";
+const HEADS: &str = "type | code | bits | elements per atom | kernels per group \
+                     | channels per group | channels per depthwise group | sums | MACs per clock | result types";
 
 /// The values of `rknpu_regcmd::Precision` and `ChipProfile`, as Markdown.
 pub(crate) fn markdown() -> Result<String> {
@@ -25,10 +25,11 @@ pub(crate) fn markdown() -> Result<String> {
         ..
     } = ChipProfile::RK3588;
     Ok(format!(
-        "{}\nM is a multiple of {line_group} up to {}, K one of the channels of a group up to \
-         {input_channels_max}, N one of the kernels of a group up to {output_channels_max}. CBUF \
-         has {cbuf_banks} banks of {} KiB; the weights get {weight_banks_min} at least, in which \
-         {resident_kernels} kernels, and a group of them, must fit. A kernel has {} KiB at most.",
+        "{}\nM is a multiple of {line_group}, at most {}; K a multiple of the channels per group, \
+         at most {input_channels_max}; N a multiple of the kernels per group, at most \
+         {output_channels_max}. CBUF has {cbuf_banks} banks of {} KiB. The weights get at least \
+         {weight_banks_min}, in which {resident_kernels} kernels, and a group of kernels, must fit. \
+         A kernel has at most {} KiB.",
         table(HEADS, rows),
         (grains_max - 1) / line_group * line_group,
         cbuf_bank_bytes >> 10,

@@ -56,7 +56,7 @@ fn environment() -> Result<PathBuf> {
     if fs::read_to_string(&stamp).is_ok_and(|had| had == wanted) {
         return Ok(python);
     }
-    println!("installing numpy, pytest and what reads models privately");
+    println!("installing numpy, pytest and libraries that read models into target/venv");
     let mut create = Command::new("python3");
     create.args(["-m", "venv", "--clear"]).arg(&directory);
     process::run(&create, INSTALL_LIMIT)?

@@ -37,8 +37,8 @@ const LARGE: f32 = 60.0;
 const LARGE_WEIGHTS: usize = 400;
 const LARGE_WEIGHT: f32 = 8.0;
 
-const HEADS: &str = "quantisation | products | bytes a weight | modelled NPU time | CPU, results | \
-                     NMSE, Gaussian | NMSE, outliers";
+const HEADS: &str = "quantisation | matmul passes | bytes per weight | modelled NPU time \
+                     | CPU, results | NMSE, Gaussian | NMSE, outliers";
 
 /// The table, as Markdown.
 pub(crate) fn markdown() -> Result<String> {

@@ -82,7 +82,7 @@ impl SpeechModel {
         for (count, size) in self.matmuls() {
             let precision = rules.decide(format, size).precision;
             let cost = rules.target.cost(precision, size, POSITIONS);
-            sum += count as f64 * seconds(cost.context("a product without a plan")?.call_ps);
+            sum += count as f64 * seconds(cost.context("a matmul without a plan")?.call_ps);
         }
         let heads = self.channels / HEAD;
         let attention = rules.target.attention(&AttentionBatch {

@@ -28,16 +28,17 @@ const ARCH: Arch = Arch::Arm64;
 /// Options of `cargo xtask teflon`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct TeflonArgs {
-    /// Debian suite to take the delegate from
+    /// Debian suite of the delegate
     #[arg(long, default_value = "sid")]
     suite: String,
     /// Run this TensorFlow Lite model (a .tflite file) instead of the project's networks
     #[arg(long, value_name = "FILE", conflicts_with_all = ["only", "real_driver"])]
     model: Option<PathBuf>,
-    /// Input of the model: a byte for each value, a float being a 256th of it [default: random]
+    /// Input of the model: a byte for each value; a float is the byte divided by 256 [default:
+    /// random]
     #[arg(long, value_name = "FILE", requires = "model")]
     input: Option<PathBuf>,
-    /// Seconds that an inference may take
+    /// Time limit of an inference, seconds
     #[arg(long, default_value_t = 300)]
     limit: u64,
     /// Run only this network

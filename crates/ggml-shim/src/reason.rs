@@ -142,15 +142,9 @@ impl DeclineReason {
             Self::AttentionOff => "attention excluded by GGML_ROCKET_ATTENTION",
             Self::AttentionRows => "attention of few rows",
             Self::AttentionSlower => "attention with which the CPU is faster (modelled)",
-<<<<<<< HEAD
             Self::AttentionMatmuls => "attention without flash attention (-fa off)",
-            Self::AttentionType => "attention with operands of another type",
-            Self::AttentionHead => "attention with heads of more than 576",
-=======
-            Self::AttentionProducts => "attention without flash attention (-fa off)",
             Self::AttentionType => "attention with operands of an unsupported type",
             Self::AttentionHead => "attention with heads of more than 576 elements",
->>>>>>> strings-a
             Self::AttentionPlace => "attention with operands not in plain memory",
             Self::AttentionPlan => "attention of a size without a plan",
             Self::AttentionKind => "attention with unknown operands or parameters",

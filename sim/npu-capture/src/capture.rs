@@ -75,9 +75,9 @@ impl CapturedObject {
         let Self { iova, bytes, .. } = *self;
         let start = u64::from(iova.unwrap_or_default().0);
         if !bytes.is_multiple_of(PAGE) || !start.is_multiple_of(PAGE) {
-            Some("the object is not made of pages")
+            Some("its address or length is not a multiple of the page size")
         } else if bytes > Iova::END - start || (bytes == 0) == iova.is_some() {
-            Some("no object can have that length at that address")
+            Some("its length is impossible at its address")
         } else {
             None
         }

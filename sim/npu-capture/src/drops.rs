@@ -15,7 +15,7 @@ pub fn why_dropped(
     exists: impl Fn(u32) -> bool,
 ) -> Option<&'static str> {
     if tasks.is_empty() {
-        return Some("it has no task");
+        return Some("it has no tasks");
     }
     if tasks.iter().any(|task| task.words == 0) {
         return Some("a task has no words");

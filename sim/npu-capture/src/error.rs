@@ -13,28 +13,27 @@ pub enum CaptureError {
     #[error("cannot read the file: {0}")]
     Io(#[from] io::Error),
     /// It does not begin like a capture.
-    #[error("this is no capture file: it does not begin as one")]
+    #[error("not a capture file")]
     NotACapture,
     /// It was made by a later version of this program.
-    #[error("the capture has version {found}, this program reads {VERSION}: use a newer one")]
+    #[error(
+        "the capture has version {found}, this program reads version {VERSION}: use a newer program"
+    )]
     Version {
         /// The version that the file says it has.
         found: u16,
     },
     /// It uses features that this program does not know.
-    #[error("the capture needs features that are not known here: flags {flags:#x}")]
+    #[error("the capture needs features that this program does not know: flags {flags:#x}")]
     Flags {
         /// The bits of the header's flags that are not known here.
         flags: u32,
     },
     /// The trailer that ends a finished file is missing.
-    #[error(
-        "the capture has no end: its recorder died, or the file was cut off; \
-         what is whole can be read as an unfinished capture"
-    )]
+    #[error("the capture is unfinished: its recorder died, or the file was cut off")]
     Unfinished,
     /// A checksum does not match.
-    #[error("the capture is damaged at byte {offset}: the checksum of the {what} does not fit")]
+    #[error("the capture is damaged at byte {offset}: the checksum of the {what} does not match")]
     Checksum {
         /// Offset in the file, bytes.
         offset: u64,
@@ -55,7 +54,7 @@ pub enum CaptureError {
         bytes: u64,
     },
     /// Fields contradict each other or the format.
-    #[error("the section {kind} at byte {offset} makes no sense: {what}")]
+    #[error("the section {kind} at byte {offset} is malformed: {what}")]
     Malformed {
         /// The section's kind.
         kind: SectionKind,
@@ -65,13 +64,13 @@ pub enum CaptureError {
         what: &'static str,
     },
     /// The table of sections does not match the file.
-    #[error("the capture's table of sections does not describe the file: {what}")]
+    #[error("the capture's table of sections does not match the file: {what}")]
     Table {
         /// The contradiction, in words.
         what: &'static str,
     },
     /// The file contains no device.
-    #[error("the capture does not say from which device it is")]
+    #[error("the capture contains no device section")]
     NoDevice,
     /// Compressed pages could not be unpacked.
     #[error("the pages at byte {offset} cannot be unpacked: {message}")]
@@ -94,21 +93,21 @@ pub enum RecordError {
         message: String,
     },
     /// The recording exceeds a limit of the format.
-    #[error("the capture is full: {what}; make several")]
+    #[error("the capture is full: {what}; record fewer jobs in each capture")]
     Full {
         /// What exceeds the limit, in words.
         what: &'static str,
     },
     /// A buffer object has an impossible length or address.
-    #[error("the buffer object {handle} has a length or an address that none can have")]
+    #[error("the buffer object {handle} has an impossible length or address")]
     Object {
         /// Its GEM handle in its file.
         handle: u32,
     },
     /// The program made an ioctl that the recorder does not know.
     #[error(
-        "the program made the ioctl {request:#010x}, which the recorder does not know: it may be \
-         a job or a buffer object that is missing here"
+        "the program made the ioctl {request:#010x}, which the recorder does not know: a job \
+         or a buffer object may be missing from the capture"
     )]
     Request {
         /// The request number.

@@ -24,7 +24,7 @@ impl<'a> Fields<'a> {
         }
     }
 
-    /// The error for a section that makes no sense because of `what`.
+    /// The error for a section that is malformed because of `what`.
     pub(crate) fn malformed(&self, what: &'static str) -> CaptureError {
         CaptureError::Malformed {
             kind: self.kind,
@@ -42,7 +42,7 @@ impl<'a> Fields<'a> {
 
     /// Reads `count` records in place.
     pub(crate) fn records<T: Record>(&mut self, count: u32) -> Result<&'a [T], CaptureError> {
-        let too_short = self.malformed("it is too short for what it counts");
+        let too_short = self.malformed("it is too short for its counts");
         match <[T]>::ref_from_prefix_with_elems(self.rest, count as usize) {
             Ok((records, rest)) => {
                 self.rest = rest;
@@ -77,7 +77,7 @@ impl<'a> Fields<'a> {
         if self.rest.is_empty() {
             Ok(())
         } else {
-            Err(self.malformed("it is longer than its contents"))
+            Err(self.malformed("it has extra bytes at its end"))
         }
     }
 }

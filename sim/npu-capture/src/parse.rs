@@ -126,7 +126,7 @@ impl Parser {
         let fields = Fields::new(&payload, section.kind, section.offset);
         match section.kind {
             SectionKind::DEVICE if self.device.is_some() => {
-                return Err(fields.malformed("there is a second device"));
+                return Err(fields.malformed("it is a second device section"));
             }
             SectionKind::DEVICE => self.device = Some(sections::device::decode(fields)?),
             SectionKind::NOTES => self.notes.extend(sections::notes::decode(fields)?),
@@ -147,7 +147,7 @@ impl Parser {
 
     fn job(&mut self, fields: Fields<'_>) -> Result<(), CaptureError> {
         if self.running {
-            return Err(fields.malformed("jobs do not come one by one"));
+            return Err(fields.malformed("the previous job has not ended"));
         }
         let job = sections::job::decode(fields, self.jobs.len(), &self.objects)?;
         let before = self.first..self.chunks.len();
@@ -168,7 +168,7 @@ impl Parser {
 
     fn done(&mut self, fields: Fields<'_>) -> Result<(), CaptureError> {
         if !self.running {
-            return Err(fields.malformed("no job runs that could end"));
+            return Err(fields.malformed("no job is running"));
         }
         let end = sections::done::decode(fields, self.jobs.len())?;
         if let Some(job) = self.jobs.last_mut() {

@@ -123,7 +123,7 @@ impl<F: Deref<Target: FileOperations>> RecordedFile<F> {
             mapped
                 .inspect_err(|error| {
                     let handle = bo.handle;
-                    tracing::error!(handle, %error, "contents of a buffer object are not recorded");
+                    tracing::error!(handle, %error, "cannot record a buffer object's contents");
                 })
                 .ok()
         };
@@ -183,7 +183,7 @@ impl<F: Deref<Target: FileOperations>> RecordedFile<F> {
         let &first = written.first()?;
         let end = self
             .wait(first, since)
-            .inspect_err(|error| tracing::warn!(%error, "how a recorded job ended is not known"))
+            .inspect_err(|error| tracing::warn!(%error, "a recorded job's outcome is unknown"))
             .ok();
         // PREP_BO of the other objects too, since they are read: it drops old lines
         // from the CPU's caches. They have the same fence.

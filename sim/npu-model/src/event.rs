@@ -60,8 +60,8 @@ impl fmt::Display for KillCause {
             Self::TooLong { device_time } => {
                 write!(f, "too long: {device_time:?} of modelled device time")
             }
-            Self::ClientDied => f.write_str("its client had died"),
-            Self::ModelFailure => f.write_str("the model itself failed (a bug)"),
+            Self::ClientDied => f.write_str("its process had ended"),
+            Self::ModelFailure => f.write_str("the software model failed; please report this bug"),
         }
     }
 }
@@ -85,13 +85,14 @@ impl fmt::Display for MissedCall {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::FiniBeforeSubmit => {
-                "FINI_BO between the CPU's writing and SUBMIT: the NPU sees old bytes"
+                "no FINI_BO between the CPU's write and SUBMIT: the NPU sees old bytes"
             }
             Self::FiniBeforePrep => {
-                "FINI_BO between the CPU's writing and PREP_BO: what it wrote is lost"
+                "no FINI_BO between the CPU's write and PREP_BO: the written bytes are lost"
             }
             Self::PrepBeforeWrite => {
-                "PREP_BO between a job's end and the CPU's writing: old bytes went over the job's"
+                "no PREP_BO between a job's end and the CPU's write: \
+                 old bytes replaced the job's results"
             }
         })
     }
@@ -194,7 +195,7 @@ impl fmt::Display for Event {
                 f.write_str(if *oops { "; the kernel is down" } else { "" })
             }
             Self::MissedCall { iova, call } => {
-                write!(f, "buffer object at {iova:#x}: the client forgot {call}")
+                write!(f, "buffer object at {iova:#x}: {call}")
             }
             Self::RegistersLost { core } => write!(f, "core {core}: idle, its registers are lost"),
         }

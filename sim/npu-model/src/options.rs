@@ -88,7 +88,7 @@ pub enum OptionError {
         known: String,
     },
     /// An option does not take that value.
-    #[error("the option `{name}` of the model does not take `{value}`, but {takes}")]
+    #[error("the option `{name}` of the model does not accept `{value}`; it accepts {takes}")]
     Value {
         /// Name of the option.
         name: &'static str,
@@ -139,7 +139,7 @@ const OPTIONS: &[Entry] = &[
             options.driver.job_limit = Duration::from_millis(milliseconds);
             Some(())
         },
-        takes: || "a number of milliseconds, modelled ones".to_owned(),
+        takes: || "a number of modelled milliseconds".to_owned(),
     },
     Entry {
         name: "bugs",
@@ -153,7 +153,7 @@ const OPTIONS: &[Entry] = &[
         },
         takes: || {
             let names = list(Bug::ALL.iter().map(|bug| bug.name()));
-            format!("all, none, or some of these with + between them: {names}")
+            format!("all, none, or some of these, separated by +: {names}")
         },
     },
     Entry {
@@ -196,7 +196,7 @@ const OPTIONS: &[Entry] = &[
             options.damage.wedged = cores.ok()?;
             Some(())
         },
-        takes: || "numbers of cores, with + between them".to_owned(),
+        takes: || "core numbers, separated by +".to_owned(),
     },
     Entry {
         name: "wedge-memory",
@@ -205,7 +205,7 @@ const OPTIONS: &[Entry] = &[
             options.damage.memory = Some(file?);
             Some(())
         },
-        takes: || "a file for the numbers of cores that need a power cycle".to_owned(),
+        takes: || "a file, which keeps the numbers of cores that need a power cycle".to_owned(),
     },
     Entry {
         name: "cores",
@@ -213,7 +213,7 @@ const OPTIONS: &[Entry] = &[
             options.cores = value.parse().ok().filter(|cores| *cores > 0)?;
             Some(())
         },
-        takes: || "a number from 1 on".to_owned(),
+        takes: || "a number, at least 1".to_owned(),
     },
     Entry {
         name: "clock",
@@ -341,9 +341,9 @@ mod tests {
             ("drivers=linux-7.2", "driver, iommu"),
             ("driver=linux-5", "linux-7.2"),
             ("bugs=all+huge-bo", "dangling-handle"),
-            ("cores=0", "from 1 on"),
+            ("cores=0", "at least 1"),
             ("level", "strict"),
-            ("wedged=0+x", "numbers of cores"),
+            ("wedged=0+x", "core numbers"),
             ("wedge-memory=", "a file"),
             ("memory=99999999999999999999", "MiB"),
             ("tf32-operand=rounded", "tf32-operand=truncated|nearest"),

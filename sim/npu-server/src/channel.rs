@@ -111,7 +111,9 @@ impl Channel {
         let answer = self.ask(frame, &[], &[])?;
         answer.frame.result()?;
         if answer.data_len != out.len() {
-            return Err(WireError::Malformed("memory of another length"));
+            return Err(WireError::Malformed(
+                "its data do not have the requested length",
+            ));
         }
         let start = size_of::<Frame>();
         out.copy_from_slice(&self.buffer.borrow()[start..start + answer.data_len]);
@@ -146,7 +148,7 @@ impl Channel {
     pub(crate) fn give(&self, file: OwnedFd, offset: u64) {
         let head = Frame::new(FrameKind::File);
         if let Err(error) = send(&self.socket, [head.as_bytes(), &[]], &[file.as_fd()]) {
-            tracing::debug!(%error, "a client does not take its file");
+            tracing::debug!(%error, "cannot send the file to a client");
         }
         // Close the file before the client gets its result. Then only the client
         // has it, so its munmap ends the mapping.
@@ -158,7 +160,7 @@ impl Channel {
         // An error means that the client is gone.
         let sent = send(&self.socket, [frame.as_bytes(), data], &[]);
         if let Err(error) = &sent {
-            tracing::debug!(%error, "a client does not take its result");
+            tracing::debug!(%error, "cannot send the result to a client");
         }
         sent.is_ok()
     }

@@ -89,7 +89,7 @@ pub(crate) fn serve(socket: OwnedFd, served: Arc<Served>) {
             // Any process with the descriptor may write to it.
             Err(WireError::Malformed(_) | WireError::Os(Errno::INTR)) => continue,
             Err(error) => {
-                tracing::warn!(%error, "a connection breaks");
+                tracing::warn!(%error, "a connection failed");
                 break;
             }
         };
@@ -103,7 +103,7 @@ pub(crate) fn serve(socket: OwnedFd, served: Arc<Served>) {
         match Request::parse(&message[..received.len]) {
             Ok((request, ask, arg)) => connection.take(request, ask, arg, channel, file),
             Err(error) => {
-                tracing::debug!(%error, "a wrong request");
+                tracing::debug!(%error, "an invalid request");
                 channel.done(Err(Errno::PROTO), &[]);
             }
         }

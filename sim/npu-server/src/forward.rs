@@ -70,7 +70,7 @@ impl ForwardService {
 impl Service for ForwardService {
     fn open(&self) -> Result<Box<dyn OpenFile>, Errno> {
         let node = Node::open(&self.path).map_err(|error| {
-            tracing::warn!(%error, "the node does not open any more");
+            tracing::warn!(%error, "cannot open the node for a client");
             match error {
                 rocket_uapi::Error::NoSuchNode => Errno::NOENT,
                 rocket_uapi::Error::NoPermission(_) => Errno::ACCESS,

@@ -44,10 +44,10 @@ fn advice(errno: &Errno) -> &'static str {
 #[non_exhaustive]
 pub enum ServerError {
     /// Another server has the name.
-    #[error("another server listens at {0} already")]
+    #[error("another server already listens at {0}")]
     InUse(String),
     /// The kernel refused a socket.
-    #[error("no socket to listen at: {0}{advice}", advice = advice(.0))]
+    #[error("cannot listen on a socket: {0}{advice}", advice = advice(.0))]
     Socket(#[from] Errno),
     /// The shadow directory cannot be made.
     #[error(transparent)]
@@ -55,7 +55,7 @@ pub enum ServerError {
     /// The hard limit of descriptors is too low to serve several programs.
     #[error(
         "the hard limit of {0} open files (`ulimit -Hn`) is too low for a server that all programs \
-         of a user share: raise it, or start the program by `npu-probe run`"
+         of a user share: raise it, or start the program with `npu-probe run`"
     )]
     TooFewDescriptors(u64),
     /// No thread could be started.
@@ -239,7 +239,7 @@ impl Drop for Server {
         if let Some(thread) = self.thread.take()
             && thread.join().is_err()
         {
-            tracing::error!("the server's thread had panicked");
+            tracing::error!("the server's thread panicked");
         }
     }
 }
@@ -271,7 +271,7 @@ impl ServerShared {
             match rustix::event::poll(&mut fds, Some(&every)) {
                 Ok(_) | Err(Errno::INTR) => (),
                 Err(errno) => {
-                    tracing::error!(%errno, "the server stops");
+                    tracing::error!(%errno, "cannot wait for clients, so the server stops");
                     return;
                 }
             }
@@ -297,7 +297,7 @@ impl ServerShared {
                     return;
                 }
                 Err(errno) => {
-                    tracing::warn!(%errno, "a client cannot be taken");
+                    tracing::warn!(%errno, "cannot accept a client");
                     thread::sleep(NO_DESCRIPTOR_PAUSE);
                     return;
                 }
@@ -308,7 +308,7 @@ impl ServerShared {
     fn take_connection(self: &Arc<Self>, socket: OwnedFd) {
         let own = rustix::process::geteuid().as_raw();
         if !is_client(peer_uid(&socket), own) {
-            tracing::warn!("another user's process is no client");
+            tracing::warn!("refused a process of another user");
             return;
         }
         self.lock().now += 1;
@@ -329,7 +329,7 @@ impl ServerShared {
                 shared.client_gone();
             });
         if let Err(error) = started {
-            tracing::warn!(%error, "no thread for a client");
+            tracing::warn!(%error, "cannot start a thread for a client");
             if let Some(socket) = take(&socket) {
                 say_why_not(&socket, Errno::AGAIN);
             }
@@ -359,7 +359,7 @@ fn refuse(listener: &OwnedFd, errno: Errno) {
     // Without a free descriptor accept fails in the same way if no client waits.
     let taken = rustix::net::accept_with(listener, SocketFlags::CLOEXEC);
     if let Ok(socket) = taken {
-        tracing::warn!(%errno, "a client cannot be taken");
+        tracing::warn!(%errno, "cannot accept a client");
         say_why_not(&socket, errno);
     }
 }
@@ -368,7 +368,7 @@ fn refuse(listener: &OwnedFd, errno: Errno) {
 fn say_why_not(socket: &OwnedFd, errno: Errno) {
     let frame = Frame::with_status(FrameKind::Done, status_of(Err(errno)));
     if let Err(error) = send(socket, [frame.as_bytes(), &[]], &[]) {
-        tracing::debug!(%error, "a client does not hear that it is refused");
+        tracing::debug!(%error, "cannot send the refusal to a client");
     }
 }
 
@@ -386,7 +386,7 @@ fn raise(resource: Resource) {
         ..limit
     };
     if let Err(errno) = rustix::process::setrlimit(resource, raised) {
-        tracing::warn!(%errno, ?resource, "a limit of this process stays");
+        tracing::warn!(%errno, ?resource, "cannot raise a limit of this process");
     }
 }
 

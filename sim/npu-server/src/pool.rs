@@ -79,7 +79,7 @@ impl ThreadPool {
             .name("npu-call".to_owned())
             .spawn(move || shared.work());
         if let Err(error) = started {
-            tracing::warn!(%error, "no thread for a call");
+            tracing::warn!(%error, "cannot start a thread for a call");
             let task = self.shared.lock().tasks.pop_front();
             if let Some(task) = task {
                 task();

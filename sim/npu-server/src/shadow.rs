@@ -36,7 +36,7 @@ fn advice(error: &io::Error) -> &'static str {
     match Errno::from_io_error(error) {
         Some(Errno::MFILE) => NO_DESCRIPTOR_REMEDY,
         Some(Errno::NFILE) => "",
-        _ => " (TMPDIR names the directory for temporary files, else it is /tmp)",
+        _ => " (set TMPDIR to use another directory for temporary files)",
     }
 }
 
@@ -94,9 +94,10 @@ fn remove_left_behind(folder: &Path) {
         }
         let path = entry.path();
         if let Ok(Some(_lock)) = lock(&path) {
-            tracing::debug!(path = %path.display(), "a server had left this behind");
+            let shown = path.display();
+            tracing::debug!(path = %shown, "removing the directory of a server that was killed");
             if let Err(error) = fs::remove_dir_all(&path) {
-                tracing::debug!(%error, "and it stays");
+                tracing::debug!(%error, "cannot remove it");
             }
         }
     }

@@ -78,7 +78,7 @@ pub unsafe extern "C" fn qemu_plugin_install(
     let version = unsafe { (*info).version };
     INTERFACE.store(version, Ordering::Relaxed);
     if MACHINE.set(machine).is_err() {
-        return fail("it is loaded already");
+        return fail("the plugin is already loaded");
     }
     // SAFETY: the callback has the signature that QEMU expects.
     unsafe { api::qemu_plugin_register_vcpu_tb_trans_cb(id, translated) };
@@ -111,14 +111,18 @@ fn start(arguments: impl Iterator<Item = impl AsRef<str>>) -> Result<GuestNpu, S
             Some(("qtest", fd)) => qtest = Some(fd),
             Some(("cores", count)) => cores = count,
             Some(("wedged", core)) => differences.wedged.push(core),
-            _ => return Err(format!("cannot read the argument `{argument}`")),
+            _ => {
+                return Err(format!(
+                    "the argument `{argument}` is unknown, or its value is not a number"
+                ));
+            }
         }
     }
     let [Some(ram), Some(qmp), Some(qtest)] = [ram, qmp, qtest] else {
-        return Err("it takes ram=FD, qmp=FD and qtest=FD".to_owned());
+        return Err("missing argument: ram=FD, qmp=FD and qtest=FD are required".to_owned());
     };
     if ram == qmp || ram == qtest || qmp == qtest {
-        return Err("each of ram, qmp and qtest takes a file descriptor of its own".to_owned());
+        return Err("ram, qmp and qtest need different file descriptors".to_owned());
     }
     let wires = Wires {
         ram: File::from(inherited(ram)?),
@@ -131,7 +135,7 @@ fn start(arguments: impl Iterator<Item = impl AsRef<str>>) -> Result<GuestNpu, S
 
 /// Takes a file descriptor that was inherited for this plugin alone.
 fn inherited(fd: u32) -> Result<OwnedFd, String> {
-    let fd = RawFd::try_from(fd).map_err(|_| format!("{fd} is no file descriptor"))?;
+    let fd = RawFd::try_from(fd).map_err(|_| format!("{fd} is not a valid file descriptor"))?;
     // Only to check that it is open.
     File::open(format!("/proc/self/fdinfo/{fd}"))
         .map_err(|error| format!("file descriptor {fd} was not inherited: {error}"))?;

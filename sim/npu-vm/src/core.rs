@@ -214,7 +214,7 @@ impl Shared {
         let ran = catch_unwind(AssertUnwindSafe(|| kick.run(&mut bus, BUDGET)));
         let Ok(mut finished) = ran else {
             eprintln!(
-                "npu core {}: the model of the chip panicked (see above): the tasks do not end, \
+                "npu core {}: the model of the chip panicked (see above), so the tasks never end \
                  and the guest's driver resets the core; please report it with the guest's program",
                 self.index
             );

@@ -31,10 +31,10 @@ pub struct Wires {
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     /// The guest's memory cannot be mapped.
-    #[error("mapping the guest's memory: {0}; it has to be a file of {bytes} bytes", bytes = board::RAM_BYTES)]
+    #[error("cannot map the guest's memory: {0}; it must be a file of {bytes} bytes", bytes = board::RAM_BYTES)]
     Ram(#[from] FromRangesError),
     /// No core is given, or more than the register map has room for.
-    #[error("{0} cores: the register map has room for 1 to {max}", max = board::MAX_CORES)]
+    #[error("{0} cores, but the register map has room for 1 to {max}", max = board::MAX_CORES)]
     Cores(usize),
     /// A thread cannot be started.
     #[error("no thread could be started: {0}; end programs, or raise `ulimit -u`")]

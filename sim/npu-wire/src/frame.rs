@@ -100,11 +100,11 @@ impl Frame {
     /// [`WireError::Malformed`] for a short message or an unknown kind.
     pub fn parse(message: &[u8]) -> Result<(Self, FrameKind, &[u8]), WireError> {
         let (frame, rest) =
-            Self::read_from_prefix(message).map_err(|_| WireError::Malformed("it is short"))?;
+            Self::read_from_prefix(message).map_err(|_| WireError::Malformed("it is too short"))?;
         let kind = FrameKind::ALL
             .into_iter()
             .find(|kind| *kind as u32 == frame.kind)
-            .ok_or(WireError::Malformed("it is no known frame"))?;
+            .ok_or(WireError::Malformed("unknown frame"))?;
         Ok((frame, kind, rest))
     }
 

@@ -22,10 +22,10 @@ pub enum WireError {
     #[error("the other side has closed the connection")]
     Closed,
     /// The message does not belong to this protocol.
-    #[error("a message that is none of this protocol: {0}")]
+    #[error("not a message of this protocol: {0}")]
     Malformed(&'static str),
     /// The kernel refused to pass the message.
-    #[error("a message could not be passed: {0}")]
+    #[error("cannot send or receive a message: {0}")]
     Os(#[from] Errno),
 }
 

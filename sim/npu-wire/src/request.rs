@@ -101,17 +101,17 @@ impl Request {
     /// unknown kind, or too long.
     pub fn parse(message: &[u8]) -> Result<(Self, RequestKind, &[u8]), WireError> {
         let (request, rest) =
-            Self::read_from_prefix(message).map_err(|_| WireError::Malformed("it is short"))?;
+            Self::read_from_prefix(message).map_err(|_| WireError::Malformed("it is too short"))?;
         if request.magic != MAGIC {
             return Err(WireError::Malformed("it is not a request"));
         }
         if request.version != VERSION {
-            return Err(WireError::Malformed("it is of another version"));
+            return Err(WireError::Malformed("it has another version"));
         }
         let ask = RequestKind::ALL
             .into_iter()
             .find(|ask| *ask as u16 == request.ask)
-            .ok_or(WireError::Malformed("it asks for nothing known"))?;
+            .ok_or(WireError::Malformed("unknown request"))?;
         if rest.len() > ARG_LEN_MAX {
             return Err(WireError::Malformed("its argument is too long"));
         }

@@ -67,14 +67,14 @@ fn run(npu: &mut Core, memory: &mut Vec<u8>, at: u32, words: u32) -> Result<(), 
     }
     let kick = npu
         .mmio_write(pc::OperationEnable::OFFSET.into(), 1)
-        .ok_or("the core runs already")?;
+        .ok_or("the core is already running")?;
     // A device model would do this on a separate thread.
     let finished = kick.run(memory, Duration::from_secs(1));
     let outcome = npu.complete(finished).ok_or("the core was reset")?;
     for diagnosis in &outcome.diagnosis {
         println!("{diagnosis}");
     }
-    println!("{:?} on the device", outcome.device_time);
+    println!("modelled device time: {:?}", outcome.device_time);
     if !npu.irq_level() {
         return Err("the task hangs".into());
     }
@@ -118,6 +118,6 @@ fn main() -> Result<(), Box<dyn Error>> {
             }
         }
     }
-    println!("{} sums, all as a plain loop has them", m * n);
+    println!("all {} sums equal those of a plain loop", m * n);
     Ok(())
 }

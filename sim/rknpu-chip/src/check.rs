@@ -27,7 +27,7 @@ pub(crate) struct Broken(Vec<&'static Rule>);
 /// Rules by which a task hangs after its last write, with the values to report.
 const HANG_LAST: [(&Rule, &str); 2] = [
     (&PARTIAL_GROUP, "the last group is not whole"),
-    (&TRANSPOSED_HANG, "all is written"),
+    (&TRANSPOSED_HANG, "all output is written"),
 ];
 
 impl Broken {
@@ -107,7 +107,7 @@ pub(crate) fn stale(
     if found.is_empty() {
         return Ok(());
     }
-    let values = format!("{} registers are used and not written", found.len());
+    let values = format!("{} registers are used but not written", found.len());
     found.truncate(SHOWN);
     report.record(&STALE_REGISTERS, &shown(&found, regs), &values)
 }
@@ -141,7 +141,7 @@ pub(crate) fn compression(
     report.broken(
         &STALE_DECOMPRESSION,
         regs,
-        "DCOMP_CTRL is on and not written",
+        "DCOMP_CTRL is on but not written",
     )
 }
 
@@ -194,11 +194,11 @@ pub(crate) fn reuse(
 ) -> Result<(), Stop> {
     let Err(stale) = found else { return Ok(()) };
     let why = match stale {
-        Stale::Other => "the task before on this core left none of this size and bank split",
+        Stale::Other => "the previous task on this core left no data of this size and bank split",
         Stale::Detached => {
-            "what CBUF holds was fetched through translations that are attached no more"
+            "the data in CBUF were fetched through translations that are no longer attached"
         }
-        Stale::Address(_) => "what CBUF holds was fetched from another address",
+        Stale::Address(_) => "the data in CBUF were fetched from another address",
     };
     let values = format!("{what} reuse, but {why}");
     match stale {

@@ -35,7 +35,7 @@ type Tasks = dyn FnOnce(&mut dyn Bus, Duration) -> FinishedKick + Send;
 /// core that it needs, so any thread can run it.
 ///
 /// A dropped kick is a task that never ends.
-#[must_use = "the core runs until it gets back what comes of this"]
+#[must_use = "the core stays busy until `complete` gets the result"]
 pub struct Kick(Box<Tasks>);
 
 impl fmt::Debug for Kick {
@@ -59,7 +59,7 @@ pub struct KickOutcome {
 /// A [`Kick`] that has run. The registers show its end only after
 /// [`NpuCore::complete`](super::NpuCore::complete).
 #[derive(Debug)]
-#[must_use = "the core runs until it gets this back"]
+#[must_use = "the core stays busy until `complete` gets this"]
 pub struct FinishedKick {
     /// Times, work and diagnoses of the tasks.
     pub outcome: KickOutcome,
@@ -171,7 +171,7 @@ fn explain(stop: &Stop, report: &mut DiagnosisReport, device_time: Duration, bud
         ),
         Stop::TooLong => {
             let values =
-                format!("{device_time:?} of modelled device time, where the limit is {budget:?}");
+                format!("modelled device time {device_time:?} exceeds the limit of {budget:?}");
             report.record(&program::TOO_LONG, &[], &values)
         }
         Stop::HostMemory => {

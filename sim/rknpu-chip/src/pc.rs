@@ -122,7 +122,7 @@ impl KickRun<'_> {
             let rule = &program::PROGRAM_AT_ZERO;
             self.parts
                 .report
-                .record(rule, &shown, "the program is at 0")?;
+                .record(rule, &shown, "the program is at address 0")?;
         }
         if at.stray_bits() == 0 {
             return Ok(());
@@ -206,7 +206,7 @@ impl KickRun<'_> {
         check::overflowing(self.parts.report, &regs, ran)?;
         check::stale(self.parts.report, &regs, enable, self.parts.contested)?;
         if self.parts.lut.take_restarted() {
-            let values = "LUT_ACCESS_CFG was written before the table was whole";
+            let values = "LUT_ACCESS_CFG was written before the table was complete";
             self.parts
                 .report
                 .broken(&program::UPLOAD_RESTARTED, &regs, values)?;

@@ -100,7 +100,7 @@ fn request_call(
 fn refusal() -> Errno {
     complain(
         b"the server asks for memory or a descriptor that the program did not name: \
-          it is broken, or none of npu-probe's; start the program by `npu-probe run`",
+          it is broken, or was not started by npu-probe; start the program with `npu-probe run`",
     );
     Errno::PROTO
 }

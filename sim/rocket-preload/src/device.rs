@@ -94,19 +94,22 @@ pub(crate) fn open(flags: SocketFlags) -> Result<OwnedFd, Errno> {
             // There is no server, or it was about to end.
             Err(Errno::CONNREFUSED | Errno::NODEV) if !told => start::server(|| control().is_ok())?,
             Err(Errno::CONNREFUSED) => {
-                complain(b"no server has the name that ROCKET_SERVER says");
+                complain(b"no server with the name in ROCKET_SERVER is running");
                 return Err(Errno::NODEV);
             }
             Err(errno @ (Errno::ACCESS | Errno::TIMEDOUT)) => {
                 complain(
-                    b"another user has taken the name of the server, or the server takes no \
-                      connection: start the program by `npu-probe run`, or set TMPDIR to a \
-                      folder of your own",
+                    b"another user has taken the name of the server, or the server accepts no \
+                      connection: start the program with `npu-probe run`, or set TMPDIR to a \
+                      directory of yours",
                 );
                 return Err(errno);
             }
             Err(Errno::PROTO) => {
-                complain(b"the server is of another version");
+                complain(
+                    b"the server has another version than librocket_preload.so: use both from \
+                      one build",
+                );
                 return Err(Errno::NODEV);
             }
             other => return other,

@@ -36,8 +36,8 @@ pub(crate) fn server(is_there: impl Fn() -> bool) -> Result<(), Errno> {
     drop(lock);
     if started.is_err() {
         complain(
-            b"no server could be started: start the program by `npu-probe run`, \
-              or name npu-probe in ROCKET_SERVER_PROGRAM",
+            b"cannot start a server: start the program with `npu-probe run`, \
+              or set ROCKET_SERVER_PROGRAM to the path of npu-probe",
         );
     }
     started.map_err(|_| Errno::NODEV)
@@ -77,7 +77,8 @@ fn lock() -> Result<OwnedFd, Errno> {
     {
         complain(
             b"the lock file rocket-npu-UID.lock in XDG_RUNTIME_DIR, TMPDIR or /tmp belongs to \
-              another user, or others can open it: remove it, or set TMPDIR to a folder of your own",
+              another user, or others can open it: remove it, or set TMPDIR to a directory of \
+              yours",
         );
         return Err(Errno::ACCESS);
     }

@@ -20,7 +20,7 @@ void fail(const char *file, int line, const char *truth, const char *format, ...
 {
     int error = errno;
     va_list arguments;
-    fprintf(stderr, "%s:%d: not so: %s: ", file, line, truth);
+    fprintf(stderr, "%s:%d: check failed: %s: ", file, line, truth);
     va_start(arguments, format);
     vfprintf(stderr, format, arguments);
     va_end(arguments);

@@ -51,7 +51,7 @@ struct version {
 #define CHECK(what) \
 	do { \
 		if (!(what)) { \
-			fprintf(stderr, "line %d: %s (errno %d)\n", __LINE__, #what, errno); \
+			fprintf(stderr, "line %d: check failed: %s (errno %d)\n", __LINE__, #what, errno); \
 			exit(1); \
 		} \
 	} while (0)

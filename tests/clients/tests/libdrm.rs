@@ -43,7 +43,7 @@ fn main() {
     if arguments.iter().any(|word| word == "--list") {
         println!("{NAME}: test");
     } else if !chosen {
-        println!("test {NAME} is not chosen");
+        println!("test {NAME} is filtered out");
     } else if has_libdrm() {
         matmuls_and_sharing_by_libdrm();
         println!("test {NAME} ... ok");

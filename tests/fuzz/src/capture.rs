@@ -47,7 +47,10 @@ pub fn capture(data: &[u8]) {
             );
         }
     } else {
-        assert!(finished.is_err(), "only a part of a file is refused");
+        assert!(
+            finished.is_err(),
+            "the complete file is accepted, but its sections are not"
+        );
     }
 }
 

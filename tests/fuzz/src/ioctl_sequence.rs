@@ -97,7 +97,7 @@ pub fn ioctl_sequence(data: &[u8]) {
     gives_again(&model.open_file());
     multiplies(&model.open_device()).unwrap();
     drop(model);
-    assert_eq!(open_descriptors(), descriptors, "descriptors are left");
+    assert_eq!(open_descriptors(), descriptors, "descriptors leak");
 }
 
 /// Makes calls on separate files, as long as there are bytes.
@@ -192,7 +192,10 @@ fn gives_again(file: &DrmFile) {
         if bo.offset == OFFSETS {
             return;
         }
-        assert!(start.elapsed() < PATIENCE, "{OFFSETS:#x} is not given back");
+        assert!(
+            start.elapsed() < PATIENCE,
+            "the mmap offset {OFFSETS:#x} is not released"
+        );
         std::thread::yield_now();
     }
 }
@@ -231,7 +234,10 @@ fn raw(file: &DrmFile, u: &mut Unstructured<'_>) -> Result<()> {
     if let Err(errno) = result {
         // The fuzzer's own timer is a signal handler.
         let waits = request & 0xff == PREP_BO & 0xff && errno == Errno::INTR;
-        assert!(waits || ERRORS.contains(&errno), "{request:#x}: {errno:?}");
+        assert!(
+            waits || ERRORS.contains(&errno),
+            "request {request:#x} fails with {errno:?}"
+        );
     } else if exports {
         let fd = i32::from_le_bytes(arg[8..12].try_into().unwrap());
         nix::unistd::close(fd).unwrap();

@@ -83,7 +83,7 @@ fn matmul(u: &mut Unstructured<'_>) -> Result<()> {
     let linked = program.link(&bindings);
     assert!(
         linked.is_ok() || !all_fit || !distinct,
-        "a legal product in large enough buffers does not link: {linked:?}"
+        "a legal matmul in large enough buffers does not link: {linked:?}"
     );
     if let Ok(linked) = linked {
         for finding in lint(linked.words(), &LintContext::default()) {

@@ -187,14 +187,11 @@ fn check(outcome: &KickRecord, accesses: &Accesses, refused: u32) {
     } = outcome;
     assert!(
         refused == 0 || (!completed && *dma_error),
-        "a refused access is no DMA error: {diagnosis:?}"
+        "a refused access raises no DMA error: {diagnosis:?}"
     );
     assert!(!completed || *device_time <= TASK_LIMIT, "{device_time:?}");
     let hangs = diagnosis.iter().any(|d| d.effect == Effect::Hang);
-    assert!(
-        !(*completed && hangs),
-        "completes in spite of {diagnosis:?}"
-    );
+    assert!(!(*completed && hangs), "completes despite {diagnosis:?}");
     let bytes: u64 = accesses.values().map(|touched| touched.bytes).sum();
     assert!(
         bytes <= TRAFFIC_MAX,
@@ -212,12 +209,15 @@ fn compare(faithful: &Kicked, other: &Kicked, level: Level) -> bool {
         faithful.1.clone(),
     );
     match level {
-        Level::Faithful => assert_eq!(faithful, other, "not the same again"),
+        Level::Faithful => assert_eq!(faithful, other, "a second run differs"),
         Level::Silent => assert_eq!(&silenced, other, "Silent changes more than the diagnosis"),
         Level::Strict if other.0.completed => {
-            assert_eq!(faithful, other, "Strict completes otherwise than Faithful");
+            assert_eq!(
+                faithful, other,
+                "Strict completes with other results than Faithful"
+            );
             let notes = other.0.diagnosis.iter().all(|d| d.effect == Effect::Note);
-            assert!(notes, "Strict completes: {:?}", other.0.diagnosis);
+            assert!(notes, "Strict completes despite {:?}", other.0.diagnosis);
         }
         Level::Strict => return faithful == other,
     }
@@ -289,6 +289,6 @@ fn still_multiplies(board: &mut FuzzBoard) {
         .repeat((task.c_bytes() / 4) as usize);
     assert!(
         memory.bytes(2 * PAGE, expected.len()) == expected,
-        "wrong product"
+        "wrong matmul result"
     );
 }

@@ -328,6 +328,7 @@ fn everything_is_as_recorded() {
     }
     assert!(
         different.is_empty(),
-        "not as recorded; if it should be so, set BLESS=1 and say why\n{different}"
+        "results differ from the recorded ones; if that is intended, run with BLESS=1 and \
+         explain it in the commit\n{different}"
     );
 }

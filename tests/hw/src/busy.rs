@@ -225,7 +225,7 @@ impl RepeatableMatmul {
             .fold(builder, |builder, _| builder.task(&self.programs, 0))
             .build()?;
         let pending = self.device.submit(vec![job])?.pop();
-        pending.ok_or_else(|| NotPassed::Fail("SUBMIT of a job gave none".to_owned()))
+        pending.ok_or_else(|| NotPassed::Fail("SUBMIT of a job returned no job".to_owned()))
     }
 
     /// Number of tasks that take at least `duration`.
@@ -252,6 +252,7 @@ impl RepeatableMatmul {
     pub(crate) fn run(&self, output: Bo, tasks: usize, until: Deadline) -> Result<Bo, NotPassed> {
         let pending = self.submit(output, tasks, |builder| builder)?;
         let output = pending.wait(until)?.writes.pop();
-        output.ok_or_else(|| NotPassed::Fail("a job kept its output".to_owned()))
+        output
+            .ok_or_else(|| NotPassed::Fail("a job that ended did not return its output".to_owned()))
     }
 }

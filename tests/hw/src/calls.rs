@@ -33,7 +33,7 @@ impl Calls {
 
     pub(crate) fn count(&self) -> Result<u64, NotPassed> {
         let profile = fs::read_to_string(Path::new(TRACING).join("kprobe_profile"));
-        let profile = profile.must("the counts of the probes")?;
+        let profile = profile.must("reading the counts of the probes")?;
         let count = profile.lines().find_map(|line| {
             let mut words = line.split_whitespace();
             (words.next() == Some(self.function)).then(|| words.next()?.parse().ok())?
@@ -74,6 +74,6 @@ pub(crate) fn balanced(
     let (took, gave) = (Calls::of(takes)?, Calls::of(gives)?);
     work()?;
     let (took, gave) = (took.count()?, gave.count()?);
-    let what = format!("{takes} {took} times, {gives} {gave}");
+    let what = format!("as many calls of {gives} ({gave}) as of {takes} ({took})");
     ensure(&what, took == gave)
 }

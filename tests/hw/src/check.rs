@@ -32,7 +32,7 @@ pub(crate) fn ensure(what: &str, condition: bool) -> RowOutcome {
     if condition {
         Ok(())
     } else {
-        Err(NotPassed::Fail(format!("not so: {what}")))
+        Err(NotPassed::Fail(format!("check failed: {what}")))
     }
 }
 

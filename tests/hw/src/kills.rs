@@ -35,11 +35,11 @@ pub struct ClientOptions {
     /// The device node
     #[arg(long, default_value = "/dev/accel/accel0")]
     device: PathBuf,
-    /// Kill between two matmuls, when the driver has dropped all of the last
+    /// Kill clients between two matmuls, when the driver has released the last
     /// job, instead of at any moment
     #[arg(long)]
     between: bool,
-    /// Clients have an exported buffer object, as they must to have fences
+    /// Give each client an exported buffer object, as clients with fences have
     #[arg(long)]
     export: bool,
 }
@@ -57,7 +57,7 @@ impl ClientOptions {
         loop {
             output = matmul.run(output, 1, Deadline::FOREVER)?;
             if first {
-                println!("a product");
+                println!("a matmul");
                 io::stdout().flush().must("standard output")?;
                 first = false;
             }
@@ -82,7 +82,7 @@ impl ClientOptions {
         }
         if line.is_empty() {
             client.wait().must("a client's end")?;
-            let why = "a client ended before its first product";
+            let why = "a client ended before its first matmul";
             return Err(NotPassed::Fail(why.to_owned()));
         }
         Ok(client)

@@ -67,7 +67,9 @@ impl Kmsg {
         thread::sleep(LATE);
         let messages = self.messages()?;
         match messages.iter().find(|message| is_complaint(message)) {
-            Some(message) => Err(NotPassed::Fail(format!("the kernel says `{message}`"))),
+            Some(message) => Err(NotPassed::Fail(format!(
+                "the kernel complains: `{message}`"
+            ))),
             None => Ok(()),
         }
     }

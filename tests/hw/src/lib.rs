@@ -118,7 +118,7 @@ impl Choice {
     /// The reason not to run the row on this device, if there is one.
     fn refuses(&self, row: &Row, info: &DeviceInfo) -> Option<String> {
         let danger = row.danger.filter(|_| !self.destructive && !info.is_model);
-        danger.map(|danger| format!("{danger}; --destructive runs it all the same"))
+        danger.map(|danger| format!("{danger}; --destructive runs it anyway"))
     }
 }
 
@@ -139,13 +139,13 @@ pub fn run(
         DriverProfile::of_release(&running_kernel())
     };
     let mut remarks = vec![format!(
-        "{} ({}), expecting what {} does",
+        "{} ({}), expecting the behaviour of {}",
         info.name, info.driver, expected.name
     )];
     if !hold::is_possible(device) {
         remarks.push(
-            "this kernel has no sw_sync (CONFIG_SW_SYNC, debugfs, root): jobs are not held, but \
-             run for a while"
+            "this kernel has no sw_sync (CONFIG_SW_SYNC, debugfs, root): rows use long jobs \
+             instead of held ones"
                 .to_owned(),
         );
     }
@@ -155,7 +155,7 @@ pub fn run(
     if !others.is_empty() {
         let names: Vec<_> = others.iter().map(|row| row.name).collect();
         remarks.push(format!(
-            "without {}: this model has no other process",
+            "left out: {}; the software model has no other processes",
             names.join(", ")
         ));
     }

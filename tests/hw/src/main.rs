@@ -12,7 +12,7 @@ use rocket_uapi::Selector;
 ///
 /// Rows that may damage a kernel run on a board only if asked for; `--list` says
 /// what they do to it. Rows that are known to fail on this kernel are no failures:
-/// tests/hw/bugs tells of each.
+/// tests/hw/bugs describes each.
 ///
 /// Ends with the line `N passed, N failed, N skipped`. Exit status: 0 if no
 /// row failed, 1 if one did, 2 for a wrong command line, 3 if the device that
@@ -35,7 +35,7 @@ struct Arguments {
     /// Leave out the rows whose names contain this; may be repeated
     #[arg(long, value_name = "NAME")]
     except: Vec<String>,
-    /// Do just this: what rows need another process for
+    /// Run only this scenario, which rows run in a separate process
     #[arg(long, hide = true)]
     scenario: Option<Scenario>,
     /// List the rows instead of running them

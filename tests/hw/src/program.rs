@@ -140,7 +140,7 @@ impl MatmulProgram {
     pub(crate) fn check(&self, map: &Map, at: u32, len: u32) -> RowOutcome {
         let element = (u32::from(self.value) * K).to_le_bytes();
         let mut bytes = (at as usize..).zip(element.into_iter().cycle().take(len as usize));
-        let what = format!("the product of {} is at {at}", self.value);
+        let what = format!("the result of the matmul of {} is at {at}", self.value);
         ensure(&what, bytes.all(|(at, byte)| map.get(at) == byte))
     }
 }

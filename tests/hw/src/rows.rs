@@ -76,7 +76,7 @@ const fn dangerous(danger: &'static str, row: Row) -> Row {
 }
 
 /// The danger of rows with a DMA error.
-const WARNS: &str = "it makes the kernel warn, which ends one with panic_on_warn";
+const WARNS: &str = "it makes the kernel warn, and a kernel with panic_on_warn panic";
 
 /// The danger of rows that make the kernel use freed memory.
 const CORRUPTS: &str = "it corrupts the kernel's memory: reboot afterwards";
@@ -106,22 +106,22 @@ pub const ROWS: &[Row] = &[
     ),
     row(
         "argument-size",
-        "a shorter argument is extended by zeros, a longer one's tail ignored, NULL is EFAULT",
+        "a shorter argument is extended by zeros, a longer one is cut off, NULL is EFAULT",
         entry::argument_size,
     ),
     row(
         "argument-back",
-        "of a shorter argument as much comes back, and no more",
+        "a shorter argument gets back as many bytes as it has",
         reply::argument_back,
     ),
     row(
         "version-room",
-        "VERSION gives as much of a text as there is room for, without an end, and its length",
+        "VERSION copies as much of a text as fits, without a final NUL, and returns its length",
         reply::version_room,
     ),
     row(
         "capability-unknown",
-        "GET_CAP of what drivers with screens have is EOPNOTSUPP",
+        "GET_CAP of a capability of display drivers is EOPNOTSUPP",
         reply::unknown_capability,
     ),
     row(
@@ -144,7 +144,7 @@ pub const ROWS: &[Row] = &[
         "2 GiB of freed memory stay mapped for the NPU until the file is closed",
         row(
             "create-2gib",
-            "CREATE_BO of 2 GiB and of 4 GiB - 1 is ENOMEM, unless the bug `huge-bo` is mended",
+            "CREATE_BO of 2 GiB and of 4 GiB - 1 is ENOMEM, unless the bug `huge-bo` is fixed",
             create::too_large,
         ),
     ),
@@ -182,7 +182,7 @@ pub const ROWS: &[Row] = &[
     ),
     row(
         "mmap-offsets",
-        "offsets are whole pages, one for all files; addresses are each file's",
+        "mmap offsets are whole pages, unique across files; NPU addresses are separate for each file",
         reply::offsets,
     ),
     row(
@@ -247,39 +247,39 @@ pub const ROWS: &[Row] = &[
     ),
     row(
         "submit-strides",
-        "larger job and task structures are strides",
+        "a larger size of the job or task structure is used as the stride",
         jobs::strides,
     ),
     row(
         "submit-bad",
-        "SUBMIT works with a bad job, which does not run, and the next one does",
+        "SUBMIT works with a bad job, which does not run; the next job runs",
         jobs::bad,
     ),
     row(
         "submit-twice",
-        "a job with an object twice, or on both sides, does not run",
+        "a job that lists an object twice, or as input and output, does not run",
         jobs::twice,
     ),
     row(
         "close-busy",
-        "GEM_CLOSE of what a job writes works at once; its address stays taken",
+        "GEM_CLOSE of a running job's output works at once; its address stays taken",
         jobs::closed,
     ),
     row(
         "after-kill",
-        "a job behind one that is killed runs",
+        "a job behind a killed one runs",
         jobs::after_kill,
     ),
     row(
         "after-kill-elsewhere",
-        "a job that waits for another file's job runs also when that is killed",
+        "a job that waits for another file's job runs even if that is killed",
         recovery::elsewhere,
     ),
     dangerous(
         WARNS,
         row(
             "fault-read",
-            "a job that reads where nothing is is killed, and the next one is right",
+            "a job that reads an unmapped address is killed; the next one gives right results",
             recovery::read_fault,
         ),
     ),
@@ -287,13 +287,13 @@ pub const ROWS: &[Row] = &[
         WARNS,
         row(
             "fault-write",
-            "a job that writes where nothing is is killed, and the next one is right",
+            "a job that writes to an unmapped address is killed; the next one gives right results",
             recovery::write_fault,
         ),
     ),
     row(
         "run-without-lists",
-        "jobs without objects to read, to write, or both run",
+        "jobs without input objects, without output objects, or without both run",
         run::without_lists,
     ),
     row(
@@ -303,12 +303,12 @@ pub const ROWS: &[Row] = &[
     ),
     row(
         "run-jobs",
-        "the jobs of one SUBMIT run in order, though the first waits for something",
+        "the jobs of one SUBMIT run in order, even if the first has to wait",
         run::jobs_in_order,
     ),
     row(
         "run-submits",
-        "so do the jobs of a file that come one by one",
+        "jobs of a file that are submitted one by one run in order",
         run::submits_in_order,
     ),
     row(
@@ -318,52 +318,52 @@ pub const ROWS: &[Row] = &[
     ),
     row(
         "run-after-sleep",
-        "a job is right also after the cores were suspended, which may lose registers",
+        "results are right after the cores were suspended, which may lose registers",
         recovery::after_sleep,
     ),
     row(
         "cores-one-each",
-        "jobs of three files have a core each, a fourth file's one of theirs",
+        "the jobs of three files use one core each; a fourth file shares one",
         cores::one_each,
     ),
     row(
         "cores-alternate",
-        "a lone file that is idle in between takes two cores in turn",
+        "a single file that is idle between its jobs alternates between two cores",
         cores::alternates,
     ),
     row(
         "cores-stay",
-        "jobs of a file stay on one core as long as one of them is not over",
+        "jobs of a file stay on one core while one of them is unfinished",
         cores::stays,
     ),
     row(
         "cores-at-once",
-        "three files' jobs run at once: one ends while two others' hang",
+        "jobs of three files run at once: one ends while the other two hang",
         cores::at_once,
     ),
     row(
         "cores-fourth",
-        "a fourth file's job waits until one of three that hang has ended",
+        "a fourth file's job waits until one of three hanging jobs has ended",
         cores::fourth_waits,
     ),
     row(
         "prime-refused",
-        "export of bad flags is EINVAL, of a bad handle ENOENT; import of what is not the driver's EINVAL",
+        "export with bad flags is EINVAL, of a bad handle ENOENT; import of a foreign file is EINVAL",
         prime::refused,
     ),
     row(
         "prime-handles",
-        "import gives its own file the same handle, another one a new one, without an address",
+        "import gives the exporting file the same handle, another file a new one without an address",
         prime::handles,
     ),
     row(
         "dma-buf-seek",
-        "lseek of a dma-buf tells its page-rounded size, and else only goes to the start",
+        "lseek of a dma-buf returns its page-rounded size, and otherwise only goes to the start",
         sync::seek,
     ),
     row(
         "dma-buf-flags",
-        "SYNC, EXPORT_ and IMPORT_SYNC_FILE want READ, WRITE or both, and a sync_file",
+        "SYNC, EXPORT_ and IMPORT_SYNC_FILE need READ, WRITE or both; IMPORT needs a sync_file",
         sync::dma_buf_flags,
     ),
     row(
@@ -373,12 +373,12 @@ pub const ROWS: &[Row] = &[
     ),
     row(
         "sync-file-flags",
-        "FILE_INFO and MERGE want no flags; MERGE with no sync_file is ENOENT",
+        "FILE_INFO and MERGE with flags are EINVAL; MERGE with no sync_file is ENOENT",
         sync::sync_file_flags,
     ),
     row(
         "fence-active",
-        "a job's fence is on what it writes only, and polls as readable at the job's end",
+        "a job's fence is on its outputs only, and polls as readable at the job's end",
         sync::active,
     ),
     row(
@@ -413,7 +413,7 @@ pub const ROWS: &[Row] = &[
     ),
     row(
         "war-ordered",
-        "it waits once the reader's fence was imported into the BO",
+        "a job that writes a BO waits for its reader if the reader's fence was imported into it",
         sync::ordered,
     ),
     row(
@@ -423,12 +423,12 @@ pub const ROWS: &[Row] = &[
     ),
     row(
         "dma-buf-writable",
-        "the first export says whether a dma-buf can be written",
+        "the first export decides whether a dma-buf is writable",
         dma_buf::writable,
     ),
     row(
         "dma-buf-requests",
-        "a dma-buf's requests of another size are ENOTTY, at NULL EFAULT; a name has 31 bytes",
+        "a dma-buf's ioctls of another size are ENOTTY, at NULL EFAULT; a name has at most 31 bytes",
         dma_buf::requests,
     ),
     row(
@@ -438,12 +438,12 @@ pub const ROWS: &[Row] = &[
     ),
     row(
         "fence-imported",
-        "an imported fence of a writer holds up readers and PREP_BO, one of a reader does not",
+        "an imported fence of a writer delays readers and PREP_BO, one of a reader does not",
         dma_buf::imported_write,
     ),
     row(
         "sync-file-requests",
-        "a sync_file's requests of another size are ENOTTY, at NULL EFAULT; lseek is ESPIPE",
+        "a sync_file's ioctls of another size are ENOTTY, at NULL EFAULT; lseek is ESPIPE",
         sync_file::requests,
     ),
     row(
@@ -453,24 +453,24 @@ pub const ROWS: &[Row] = &[
     ),
     row(
         "sync-file-room",
-        "FILE_INFO tells the number of fences, and of each where there is room for all",
+        "FILE_INFO returns the number of fences, and each fence if there is room for all",
         sync_file::room,
     ),
     row(
         "merge-left-out",
-        "MERGE leaves out what is over; of nothing else it makes a fence of the last end",
+        "MERGE drops signalled fences; if all are, it returns a fence with the latest end",
         sync_file::left_out,
     ),
     row(
         "merge-latest",
-        "of two jobs of one queue MERGE keeps the later",
+        "MERGE of two fences of one queue keeps the later",
         sync_file::latest,
     ),
     dangerous(
         WARNS,
         row(
             "file-busy",
-            "closing a file waits until its jobs were handed over, and they run to their end",
+            "closing a file waits until its queue is empty; its jobs run to their end",
             processes::closed,
         ),
     ),
@@ -481,34 +481,34 @@ pub const ROWS: &[Row] = &[
     ),
     with_processes(row(
         "file-forked",
-        "a child has its parent's file: a handle that it closes is closed",
+        "a forked child shares its parent's file: a handle that it closes is closed for both",
         processes::forked,
     )),
     with_processes(row(
         "file-killed",
-        "jobs that wait in the queue of a process that is killed fail with ESRCH",
+        "queued jobs of a killed process fail with ESRCH",
         processes::killed,
     )),
     row(
         "bug-one-clock",
-        "the driver has all four clocks of each core",
+        "the driver uses all four clocks of each core",
         bugs::clocks,
     ),
     row(
         "bug-no-suspend",
-        "a core whose job was killed goes to rest",
+        "a core whose job was killed is suspended afterwards",
         bugs::suspend,
     ),
     row(
         "bug-group-leak",
-        "a job gives back what references to the IOMMU group it takes",
+        "a job releases the references to the IOMMU group that it takes",
         bugs::group,
     ),
     dangerous(
-        "it takes all memory for a moment, and some of the kernel's until the next boot",
+        "it uses all memory for a moment, and leaks some kernel memory until the next boot",
         row(
             "bug-domain-leak",
-            "a CREATE_BO that fails leaves nothing when the file is closed",
+            "a failed CREATE_BO leaks no memory after the file is closed",
             bugs::domain,
         ),
     ),
@@ -516,7 +516,7 @@ pub const ROWS: &[Row] = &[
         WARNS,
         row(
             "bug-dma-warning",
-            "a program that reads where nothing is is no matter for a warning",
+            "a program that reads an unmapped address does not make the kernel warn",
             bugs::dma,
         ),
     ),
@@ -524,7 +524,7 @@ pub const ROWS: &[Row] = &[
         WARNS,
         row(
             "bug-count-warning",
-            "SUBMIT of a job with absurdly many tasks is no matter for the kernel's log",
+            "SUBMIT of a job with absurdly many tasks does not make the kernel warn",
             bugs::count,
         ),
     ),
@@ -549,7 +549,7 @@ pub const ROWS: &[Row] = &[
         CORRUPTS,
         row(
             "bug-close-after-wait",
-            "a process may exit as soon as PREP_BO says that the job is over",
+            "a process may exit as soon as PREP_BO returns",
             bugs::close_after_wait,
         ),
     ),
@@ -570,7 +570,7 @@ pub const ROWS: &[Row] = &[
         ),
     ),
     dangerous(
-        "it follows a null pointer with a lock held: reboot afterwards",
+        "the kernel follows a null pointer with a lock held: reboot afterwards",
         row(
             "bug-get-unique",
             "DRM_IOCTL_GET_UNIQUE returns",

@@ -21,10 +21,13 @@ pub(super) fn same_again(
     fs::create_dir_all(&folder).context("making a directory")?;
     for (first, second) in files.iter().zip(make(&folder)?) {
         let same = fs::read(first)? == fs::read(&second)?;
-        ensure!(same, "{} was made twice, and differs", first.display());
+        ensure!(same, "two builds of {} differ", first.display());
     }
-    fs::remove_dir_all(&folder).context("removing what was made again")?;
-    println!("PASS reproducible: {} files were made twice", files.len());
+    fs::remove_dir_all(&folder).context("removing the second build")?;
+    println!(
+        "PASS reproducible: two builds of {} files are equal",
+        files.len()
+    );
     Ok(())
 }
 
@@ -90,7 +93,7 @@ fn programs(folder: &Path) -> Result<()> {
             .checked(&program.display().to_string())?
             .stdout;
         ensure!(text.contains(told), "{} says: {text}", program.display());
-        println!("PASS {} runs on an aarch64", program.display());
+        println!("PASS {} runs on aarch64", program.display());
     }
     Ok(())
 }

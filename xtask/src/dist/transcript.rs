@@ -109,7 +109,7 @@ pub(super) fn check(
         status.success(),
         "the script in {suite} ended with {status}"
     );
-    println!("PASS a clean Debian {suite} ({arch}): packages come, work and go");
+    println!("PASS a clean Debian {suite} ({arch}): packages install, work and uninstall");
     Ok(())
 }
 

@@ -43,7 +43,7 @@ pub(crate) fn markdown() -> Result<String> {
         let rows = rows.filter(|row| row.is_fitted == is_fitted);
         let errors: Vec<f64> = rows.map(|row| 100.0 * row.error().abs()).collect();
         page += &format!(
-            "- {} figures {name}: {:.0} % off on average, {:.0} % at most\n",
+            "- {} figures {name}: error {:.0} % on average, {:.0} % at most\n",
             errors.len(),
             errors.iter().sum::<f64>() / errors.len().max(1) as f64,
             errors.iter().copied().fold(0.0, f64::max)
@@ -61,7 +61,10 @@ pub(crate) fn markdown() -> Result<String> {
             let FigureRow { what, unit, .. } = row;
             format!("{what} | {unit} | {published} | {modelled} | {error:+.0} % | {role}")
         });
-        let rows = table("figure | unit | published | modelled | error | ", rows);
+        let rows = table(
+            "figure | unit | published | modelled | error | F or H",
+            rows,
+        );
         page += &format!("\n### {title}\n\n{conditions}\n\n{rows}");
     }
     Ok(page)

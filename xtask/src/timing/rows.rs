@@ -58,7 +58,10 @@ pub(super) fn all() -> Result<Vec<FigureTable>> {
     let models: [fn() -> Result<Vec<f64>>; 7] =
         [tiles, submits, clock, cores, client, matmuls, levers];
     let tables: Vec<_> = FIGURES.split("\n## ").skip(1).collect();
-    ensure!(tables.len() == models.len(), "a table without a model");
+    ensure!(
+        tables.len() == models.len(),
+        "figures.txt does not have one table for each model"
+    );
     let both = tables.into_iter().zip(models);
     both.map(|(text, model)| table(text, &model()?)).collect()
 }
@@ -66,16 +69,19 @@ pub(super) fn all() -> Result<Vec<FigureTable>> {
 /// A table of figures.txt with the modelled values.
 fn table(text: &'static str, modelled: &[f64]) -> Result<FigureTable> {
     let mut lines = text.lines();
-    let (title, conditions) = lines.next().zip(lines.next()).context("no conditions")?;
+    let (title, conditions) = lines
+        .next()
+        .zip(lines.next())
+        .context("a table has no line of conditions")?;
     let rows: Vec<_> = lines.filter(|line| !line.is_empty()).collect();
     ensure!(
         rows.len() == modelled.len(),
-        "not every row of {title} is modelled"
+        "{title} does not have one row for each modelled value"
     );
     let row = |(line, &modelled): (&'static str, &f64)| {
         let words: Vec<_> = line.splitn(4, ' ').collect();
         let [role, unit, published, what] = words[..] else {
-            anyhow::bail!("half a row: {line}");
+            anyhow::bail!("incomplete row: {line}");
         };
         Ok(FigureRow {
             what,

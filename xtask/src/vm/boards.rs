@@ -19,7 +19,7 @@ const RUNG_LIMIT: &str = "900";
 pub(crate) struct FirstArgs {
     #[command(flatten)]
     guest: Guest,
-    /// Play only these boards: `works`, or a name of those that differ
+    /// Imitate only these boards: `works`, or the name of one that differs
     #[arg(value_name = "BOARD")]
     boards: Vec<String>,
 }

@@ -39,7 +39,7 @@ pub(super) fn summary(console: &str, patches: &[PathBuf]) -> (Vec<String>, bool)
     let text = |(line, times)| {
         let known = expected(line).filter(|bug| !is_fixed(bug));
         all_known &= known.is_some();
-        let because = known.map_or(String::new(), |bug| format!(", which is {bug}"));
+        let because = known.map_or(String::new(), |bug| format!(", known bug {bug}"));
         format!("guest kernel: {line} ({times} times{because})")
     };
     let lines = found.into_iter().map(text).collect();
@@ -76,7 +76,7 @@ mod tests {
     fn complaints_are_counted_and_known_bugs_told_from_news() {
         let known = "[1] booting\n[2] WARNING: a.c:1 at rocket_job_irq_handler+0x2/0x3, CPU#0: x/1\n\
                      [3] WARNING: a.c:1 at rocket_job_irq_handler+0x1/0x3, CPU#1: x/2\r\n[4] fine\n";
-        let line = "guest kernel: WARNING: a.c:1 at rocket_job_irq_handler (2 times, which is \
+        let line = "guest kernel: WARNING: a.c:1 at rocket_job_irq_handler (2 times, known bug \
                     dma-warning)";
         assert_eq!(summary(known, &[]), (vec![line.to_owned()], true));
         let news = format!("{known}[5] BUG: KASAN: use-after-free in rocket_job_irq_handler\n");

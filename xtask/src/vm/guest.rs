@@ -13,10 +13,10 @@ pub(crate) struct KernelArgs {
     /// newest]
     #[arg(long = "kernel", value_name = "VERSION")]
     pub(super) version: Option<String>,
-    /// With KASAN, lockdep and other checks of the kernel itself
+    /// Enable KASAN, lockdep and other self-checks of the kernel
     #[arg(long)]
     pub(super) kasan: bool,
-    /// Instead, the source tree at this place, with what has changed in it
+    /// Build this source tree instead, with its uncommitted changes
     #[arg(long = "kernel-tree", value_name = "PATH", conflicts_with_all = ["version", "patches"])]
     pub(super) tree: Option<PathBuf>,
     /// Apply a patch to the source; may be repeated
@@ -29,7 +29,7 @@ pub(crate) struct KernelArgs {
 pub(crate) struct Guest {
     #[command(flatten)]
     pub(super) kernel: KernelArgs,
-    /// Run this `qemu-system-aarch64`, from version 7.2 on, in place of Debian's 10.0
+    /// Use this `qemu-system-aarch64` (7.2 or later) instead of Debian's 10.0
     #[arg(long, value_name = "PATH")]
     pub(super) qemu: Option<PathBuf>,
     /// Processors of the guest
@@ -38,14 +38,14 @@ pub(crate) struct Guest {
     /// Cores of the NPU
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=3))]
     pub(super) cores: u32,
-    /// Play a board that differs: a side of a contested fact (`int8-reuse=garbage`), or
+    /// Imitate a board that differs: a side of a contested fact (`int8-reuse=garbage`), or
     /// `wedged=N`, a core whose tasks never end; may be repeated
     #[arg(long, value_name = "NAME=SIDE", value_parser = npu_option)]
     pub(super) npu: Vec<String>,
-    /// Kill the guest after so many seconds [default: 600; a shell: a day]
+    /// Kill the guest after this many seconds [default: 600; a shell: a day]
     #[arg(long, value_name = "SECONDS")]
     pub(super) limit: Option<u64>,
-    /// Write what the guest's kernel says to a file
+    /// Write the console of the guest's kernel to a file
     #[arg(long, value_name = "PATH")]
     pub(super) console: Option<PathBuf>,
 }

@@ -53,7 +53,7 @@ impl KernelStore {
             .map(PathBuf::from)
             .filter(|path| path.is_absolute())
             .or_else(|| Some(std::env::home_dir()?.join(".cache")))
-            .context("neither $XDG_CACHE_HOME nor $HOME says where to keep kernels")?;
+            .context("neither $XDG_CACHE_HOME nor $HOME is set, so kernels cannot be kept")?;
         let directory = cache.join("rocket-npu");
         fs::create_dir_all(&directory)
             .with_context(|| format!("making {}", directory.display()))?;
@@ -113,7 +113,7 @@ impl KernelStore {
     pub(super) fn build(&self, kernel: &KernelArgs) -> Result<PathBuf> {
         let _lock = self.lock("build.lock")?;
         if let Some(missing) = first_missing(NEEDED.into_iter().chain([&self.compiler[0][..]])) {
-            bail!("`{missing}` is missing; it takes `apt-get install {PACKAGES}`");
+            bail!("`{missing}` is missing; install it with `apt-get install {PACKAGES}`");
         }
         if let Some(tree) = &kernel.tree {
             return self.build_tree(tree, kernel.kasan);
@@ -123,16 +123,20 @@ impl KernelStore {
         let (offered, apt) = match (offered, self.find(kernel)?) {
             (Ok(offered), _) => offered,
             (Err(error), Some(version)) => {
-                println!("cached: Linux {version}, because: {error:#}");
+                println!(
+                    "cached: Linux {version}, since asking Debian for kernels failed: {error:#}"
+                );
                 return self.image(&version, kernel);
             }
-            (Err(error), None) => return Err(external(&error)).context("asking for kernels"),
+            (Err(error), None) => {
+                return Err(external(&error)).context("asking Debian for kernels");
+            }
         };
         let (package, version) = match newest(&offered, kernel) {
             Some(chosen) => chosen,
             None => {
                 if let Some(version) = self.find(kernel)? {
-                    println!("cached: Linux {version}, which is offered no more");
+                    println!("cached: Linux {version}, no longer offered by Debian");
                     return self.image(&version, kernel);
                 }
                 let named: Vec<_> = offered
@@ -140,7 +144,7 @@ impl KernelStore {
                     .map(|(_, version)| version.as_str())
                     .collect();
                 bail!(
-                    "Debian offers no such kernel with the driver, but {}",
+                    "Debian offers no such kernel with the driver; it offers {}",
                     named.join(", ")
                 );
             }

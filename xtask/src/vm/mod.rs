@@ -29,13 +29,13 @@ use runner::{GuestRunner, LIMIT};
 
 #[derive(Subcommand, Debug)]
 pub(crate) enum VmCommand {
-    /// Fetch QEMU and build the guest's kernel, unless they are there
+    /// Fetch QEMU and build the guest's kernel, unless they are cached
     Build(KernelArgs),
-    /// Run one program in a guest and end as it ends
+    /// Run one program in a guest and exit with its status
     Run(RunArgs),
-    /// Run the driver suite in guests of its own, and report as KTAP
+    /// Run the driver suite in separate guests, and report as KTAP
     Test(test::TestArgs),
-    /// Run `npu-probe first` on boards that differ, and check what it says of them
+    /// Run `npu-probe first` on boards that differ, and check its output
     First(boards::FirstArgs),
     /// Run a shell in a guest
     Shell(ShellArgs),
@@ -54,8 +54,8 @@ pub(crate) struct RunArgs {
     /// Fetch a file of the guest when the program has ended; may be repeated
     #[arg(long, value_name = "GUEST:HOST")]
     out: Vec<String>,
-    /// End with status 1 also if only the guest's kernel complained, of what is
-    /// not in tests/hw/expected/console.txt
+    /// Exit with status 1 also if the guest's kernel printed a complaint that is not in
+    /// tests/hw/expected/console.txt
     #[arg(long)]
     fail_on_complaint: bool,
     /// A program of this workspace, by name, or a path in the guest; and its
@@ -71,7 +71,7 @@ pub(crate) struct ShellArgs {
     /// Put a file of this machine into the guest; may be repeated
     #[arg(long, value_name = "HOST:GUEST")]
     file: Vec<String>,
-    /// Programs of this workspace to have in /bin
+    /// Programs of this workspace to put into /bin
     #[arg(value_name = "PROGRAM")]
     programs: Vec<String>,
 }
@@ -95,7 +95,7 @@ const SIGNALLED: i32 = 128;
 
 pub(crate) fn run(command: &VmCommand) -> Result<()> {
     if let Some(missing) = first_missing(NEEDED) {
-        bail!("`{missing}` is missing: this works on Debian and its descendants");
+        bail!("`{missing}` is missing: this command needs Debian or a system based on it");
     }
     match command {
         VmCommand::Build(kernel) => {
@@ -134,7 +134,7 @@ fn run_program(arguments: &RunArgs) -> Result<()> {
     for (place, (guest, path)) in wanted.iter().enumerate() {
         match finished.left.files.get(place).and_then(Option::as_ref) {
             Some(file) => fs::write(path, file).with_context(|| format!("writing {path}"))?,
-            None => eprintln!("the guest has no {guest}"),
+            None => eprintln!("the guest has no file {guest}"),
         }
     }
     let status = finished.status()?;
@@ -193,7 +193,7 @@ fn pair(text: &str, guest_is_first: bool) -> Result<(&str, &str)> {
     let guest = if guest_is_first { first } else { second };
     ensure!(
         guest.starts_with('/') && !first.is_empty() && !second.is_empty(),
-        "`{text}` are not two paths with a colon between, that in the guest whole"
+        "`{text}` is not two paths separated by a colon, with that in the guest absolute"
     );
     Ok((first, second))
 }

@@ -201,7 +201,7 @@ impl Qemu {
         let ended = child.wait().context("waiting for QEMU")?;
         for copy in copies {
             let copied = copy.join().map_err(|_| anyhow!("a reader panicked"))?;
-            copied.context("passing on what the program writes")?;
+            copied.context("passing on the program's output")?;
         }
         // A file that QEMU did not make counts as empty.
         let left = |name| fs::read(file(name)).unwrap_or_default();
@@ -265,7 +265,7 @@ impl Inherited {
     /// Adds a descriptor; returns its number.
     fn add(&mut self, fd: impl Into<OwnedFd>) -> Result<i32> {
         let fd = fd.into();
-        fcntl_setfd(&fd, FdFlags::empty()).context("letting QEMU inherit a file")?;
+        fcntl_setfd(&fd, FdFlags::empty()).context("passing a file to QEMU")?;
         let number = fd.as_raw_fd();
         self.0.push(fd);
         Ok(number)

@@ -44,7 +44,7 @@ impl GuestRunner {
     pub(super) fn prepare(guest: &Guest) -> Result<Self> {
         if let Some(path) = &guest.console {
             // Removes the output of an earlier run.
-            File::create(path).context("writing what the kernel said")?;
+            File::create(path).context("writing the kernel's console")?;
         }
         let kernels = KernelStore::open()?;
         Ok(Self {
@@ -100,7 +100,7 @@ impl GuestRunner {
             let written = File::options().create(true).append(true).open(path);
             written
                 .and_then(|mut file| file.write_all(left.console.as_bytes()))
-                .context("writing what the kernel said")?;
+                .context("writing the kernel's console")?;
         }
         let (complaints, all_known) = console::summary(&left.console, &guest.kernel.patches);
         Ok(FinishedGuest {

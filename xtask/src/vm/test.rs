@@ -21,7 +21,7 @@ const BUGS: &str = "bug-";
 pub(crate) struct TestArgs {
     #[command(flatten)]
     guest: Guest,
-    /// Run what the driver promises so often; the outcomes must be the same
+    /// Repeat the rows without known bugs N times; the outcomes must be the same
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     repeat: u32,
     /// Leave out the rows that trigger bugs of the kernel
@@ -67,10 +67,10 @@ pub(crate) fn run(arguments: &TestArgs) -> Result<()> {
         let word = if report.ok { "ok" } else { "not ok" };
         println!("{}{word} {number} {}", report.text, report.name);
     }
-    ensure!(same, "the outcomes are not those of the first run");
+    ensure!(same, "the outcomes of the runs differ");
     ensure!(reports.iter().all(|report| report.ok), ProgramFailed(1));
     if arguments.repeat > 1 {
-        println!("RESULT {} runs ended the same", arguments.repeat);
+        println!("RESULT {} runs had the same outcomes", arguments.repeat);
     }
     Ok(())
 }

@@ -39,13 +39,8 @@ rules! { pub(crate),
         "check base address, sizes and strides";
 
     // Registers that the program does not write.
-<<<<<<< HEAD
     UNWRITTEN_REGISTER "register-left-alone" ["E-registers-persist"] [] Note:
-        "the task uses registers that it does not write; they are 0 after a reset, else what an earlier program of any process left",
-=======
-    LEFT_TO_CHANCE "register-left-alone" ["E-registers-persist"] [] Note:
         "the task uses registers that it does not write; after a reset they are 0, otherwise they hold what an earlier program of any process left",
->>>>>>> strings-a
         "write them";
     OPERAND_LEFT "operand-left-alone" ["E-stale-operand"] [] Warning:
         "an active stage takes an operand from a register that the task does not write (measured on the sibling RK3576: a stale factor)",

@@ -195,13 +195,8 @@ mod tests {
             c,
         };
         assert_eq!(
-<<<<<<< HEAD
             headings(matmul.program(&ChipProfile::RK3588).unwrap().words()),
-            ["convolution: 1x8x64 of int8 under 1x1 to 1x8x32 of int32"]
-=======
-            headings(product.program(&ChipProfile::RK3588).unwrap().words()),
             ["convolution: 1x8x64 of int8, kernel 1x1, to 1x8x32 of int32"]
->>>>>>> strings-a
         );
         // `families` uses another build of this crate, so its words have another
         // type.

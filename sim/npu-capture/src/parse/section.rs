@@ -73,15 +73,15 @@ pub(super) fn check_table(
     let section = FoundSection::header(source, at, end)?;
     let wrong = |what| Err(CaptureError::Table { what });
     if section.kind != SectionKind::TABLE || section.end() != end {
-        return wrong("it is not where the file's end says");
+        return wrong("it is not at the place that the file's trailer names");
     }
     if section.bytes != size_of_val(entries) as u64
         || trailer.sections.get() as usize != entries.len()
     {
-        return wrong("it has another number of sections");
+        return wrong("its number of sections differs");
     }
     if section.payload(source)? != entries.as_bytes() {
-        return wrong("a section is not what it says");
+        return wrong("an entry differs from its section");
     }
     Ok(())
 }

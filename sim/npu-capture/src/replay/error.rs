@@ -25,7 +25,7 @@ pub enum ReplayError {
         error: LengthError,
     },
     /// Two objects of one job overlap.
-    #[error("the objects {first} and {second} of one job lie at the same addresses")]
+    #[error("the objects {first} and {second} of one job overlap in NPU addresses")]
     Overlap {
         /// Number of one of them in the capture.
         first: usize,
@@ -34,7 +34,7 @@ pub enum ReplayError {
     },
     /// The device gave another address than the recorded one.
     #[error(
-        "object {object} was at {wanted}, and this device places it at {got}: its driver gives \
+        "object {object} was at {wanted}, but this device places it at {got}: its driver assigns \
          addresses in another order"
     )]
     Placement {

@@ -42,11 +42,11 @@ pub(crate) fn encode(number: u32, outcome: JobOutcome, ended_ns: u64) -> Vec<u8>
 pub(crate) fn decode(mut fields: Fields<'_>, jobs: usize) -> Result<EndedJob, CaptureError> {
     let record: DoneRecord = fields.record()?;
     if record.job.get() as usize + 1 != jobs {
-        return Err(fields.malformed("another job runs"));
+        return Err(fields.malformed("it is not for the job that is running"));
     }
     let outcome = decode_outcome(record.outcome.get(), record.errno.get());
     let end = EndedJob {
-        outcome: outcome.ok_or_else(|| fields.malformed("the outcome is not known"))?,
+        outcome: outcome.ok_or_else(|| fields.malformed("the outcome has an unknown kind"))?,
         ended_ns: record.ended_ns.get(),
     };
     fields.finish()?;

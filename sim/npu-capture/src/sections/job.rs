@@ -92,10 +92,10 @@ pub(crate) fn decode(
 ) -> Result<JobSection, CaptureError> {
     let record: JobRecord = fields.record()?;
     if record.job.get() as usize != number {
-        return Err(fields.malformed("jobs do not come one by one"));
+        return Err(fields.malformed("the jobs are not numbered in order"));
     }
     if record.tasks.get() > TASKS_MAX || record.bos.get() > USES_MAX {
-        return Err(fields.malformed("the job has more programs or objects than any can"));
+        return Err(fields.malformed("the job exceeds the maximum number of programs or objects"));
     }
     let tasks = fields.records::<TaskRecord>(record.tasks.get())?;
     let tasks = tasks.iter().map(|task| RawTask {
@@ -113,7 +113,7 @@ pub(crate) fn decode(
             },
         };
         let role = decode_role(used.role.get())
-            .ok_or_else(|| fields.malformed("a list is of no known kind"))?;
+            .ok_or_else(|| fields.malformed("a list has an unknown kind"))?;
         uses.push(ObjectUse {
             handle: used.handle.get(),
             object,

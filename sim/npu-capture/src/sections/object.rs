@@ -53,7 +53,7 @@ pub(crate) fn decode(
         bytes: record.bytes.get(),
     };
     if record.object.get() as usize != number {
-        return Err(fields.malformed("objects are not counted one by one"));
+        return Err(fields.malformed("the objects are not numbered in order"));
     }
     if let Some(why) = object.wrong() {
         return Err(fields.malformed(why));

@@ -101,14 +101,14 @@ pub(crate) fn decode(
     let object = record.object.get() as usize;
     let pages = match objects.get(object) {
         Some(object) => object.bytes / PAGE,
-        None => return Err(fields.malformed("the pages belong to no object")),
+        None => return Err(fields.malformed("the pages belong to an unknown object")),
     };
     let mut runs = Vec::new();
     let (mut last, mut data_pages) = (0, 0_u64);
     for run in fields.records::<RunRecord>(record.runs.get())? {
         let (first, count) = (u64::from(run.first.get()), u64::from(run.count.get()));
         if count == 0 || first < last || first + count > pages {
-            return Err(fields.malformed("runs of pages overlap or leave the object"));
+            return Err(fields.malformed("runs of pages overlap or exceed the object"));
         }
         last = first + count;
         let data = match run.kind.get() {
@@ -119,7 +119,7 @@ pub(crate) fn decode(
                 data_pages += count;
                 Some(place)
             }
-            _ => return Err(fields.malformed("a run of pages is of no known kind")),
+            _ => return Err(fields.malformed("a run of pages has an unknown kind")),
         };
         if data_pages * PAGE > CHUNK_BYTES {
             return Err(fields.malformed("it holds more pages than a section can"));
@@ -133,7 +133,7 @@ pub(crate) fn decode(
     let raw_bytes = data_pages * PAGE;
     let packed = fields.rest();
     if u64::from(record.raw_bytes.get()) != raw_bytes || (raw_bytes == 0) != packed.is_empty() {
-        return Err(fields.malformed("its data are not those of its pages"));
+        return Err(fields.malformed("the length of its data does not match its pages"));
     }
     Ok(Chunk {
         object,

@@ -67,7 +67,10 @@ impl Health {
 
     /// A count of SUBMIT exceeds the kernel's limit.
     pub(super) fn absurd_count(&self) {
-        self.run_into(Bug::CountWarning, "SUBMIT with an absurd count");
+        self.run_into(
+            Bug::CountWarning,
+            "SUBMIT with a count above the kernel's limit",
+        );
     }
 
     /// CREATE_BO of `size` bytes, 2 GiB or more, in `space`. Returns its errno.

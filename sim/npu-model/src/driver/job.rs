@@ -88,9 +88,9 @@ pub(super) enum DropReason {
     Tasks,
     #[error("an array of buffer object handles is not readable (EFAULT)")]
     Handles,
-    #[error("handle {0} names no buffer object of this file (ENOENT)")]
+    #[error("handle {0} is not a buffer object of this file (ENOENT)")]
     Handle(u32),
-    #[error("a count is beyond what the kernel allocates (ENOMEM)")]
+    #[error("a count is larger than the kernel can allocate (ENOMEM)")]
     Count,
     #[error("it lists a buffer object twice, or as read and as written (EALREADY)")]
     Twice,

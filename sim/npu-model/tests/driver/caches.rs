@@ -68,7 +68,7 @@ fn prep_throws_away_what_was_not_written_back() {
     client.wait(bo);
     assert_eq!(client.value(bo, 4096), 0);
     let text = bench.model.events()[0].to_string();
-    assert!(text.contains("object at 0x1000: the client forgot FINI"));
+    assert!(text.contains("object at 0x1000: no FINI_BO"));
     assert_eq!(missed(&bench), [MissedCall::FiniBeforePrep]);
     client.set(bo, 4096, 7);
     client.fini(bo.handle).unwrap();

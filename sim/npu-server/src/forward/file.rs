@@ -99,10 +99,10 @@ unsafe impl FileLayer for ForwardFile {
         } else {
             // The errors of today's driver, and of the core for what it lacks.
             Err(if DRIVER_REQUESTS.contains(&(request & 0xff)) {
-                tracing::warn!(request, "an ioctl of the driver's that is not handed on");
+                tracing::warn!(request, "this ioctl of the driver is not forwarded");
                 Errno::INVAL
             } else {
-                tracing::debug!(request, "an ioctl that is not handed on");
+                tracing::debug!(request, "this ioctl is not forwarded");
                 Errno::OPNOTSUPP
             })
         }
@@ -206,7 +206,7 @@ impl ForwardFile {
                 return unsafe { ioctl(&self.node, sys::SUBMIT, &mut head, &arena) };
             }
             Err(ReadJobsError::TooMany) => {
-                tracing::warn!("a SUBMIT of more than is handed on");
+                tracing::warn!("SUBMIT exceeds the limit for forwarding");
                 return Err(Errno::NOMEM);
             }
             Err(ReadJobsError::Fault) => return Err(Errno::FAULT),

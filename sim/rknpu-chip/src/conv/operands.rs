@@ -164,7 +164,7 @@ pub(super) fn spill(
         && parts.contested.int8_slack_bank == Int8SlackBank::Needed
     {
         let values = format!(
-            "{} data banks, and none to spare",
+            "{} data banks, without a spare bank",
             conv.task.cbuf.data_banks
         );
         parts.report.broken(&LINE_ROUNDING, regs, &values)?;
@@ -174,7 +174,7 @@ pub(super) fn spill(
     // Unless the grains exceed the height, lines stream through the banks.
     if conv.task.cbuf.grains > cube.shape.height {
         if fit < cube.shape.height {
-            let values = format!("of {} lines {fit} fit", cube.shape.height);
+            let values = format!("{fit} of {} lines fit", cube.shape.height);
             parts.report.broken(&LINE_ROUNDING, regs, &values)?;
             return spilled(0, fit);
         }

@@ -22,15 +22,14 @@ use rocket_hw_tests::{NO_DEVICE, NotPassed, open_or_exit};
 use rocket_uapi::Selector;
 
 /// Makes random calls on the rocket driver and checks that its errors are
-/// documented ones, that the memory of other files stays, and that afterwards the
-/// NPU computes.
+/// documented ones, that the memory of other files is unchanged, and that the NPU
+/// computes afterwards.
 ///
-/// A board's kernel may come to harm: a bug that is found can damage its memory,
-/// and what is on its disks; any program on the NPU meanwhile loses its jobs. There
-/// it runs with `--destructive` only.
+/// On a kernel it runs only with `--destructive`: a bug that it finds can damage the
+/// kernel's memory and the data on its disks. Other programs on the NPU lose jobs.
 ///
-/// Exit status: 0 if all held, 1 if not, 2 for a wrong command line, 3 if the device
-/// that was asked for cannot be used.
+/// Exit status: 0 if all checks passed, 1 if not, 2 for a wrong command line, 3 if the
+/// device that was asked for cannot be used.
 #[derive(Debug, Parser)]
 #[command(version)]
 struct Arguments {
@@ -39,16 +38,16 @@ struct Arguments {
     /// else auto]
     #[arg(long, value_name = "auto|model|PATH")]
     device: Option<Selector>,
-    /// Run on a kernel, which may come to harm
+    /// Run on a kernel, although this may damage it
     #[arg(long)]
     destructive: bool,
-    /// Begin with this one [default: another each time]
+    /// Seed of the random calls [default: another each time]
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
     /// Calls to make
     #[arg(long, value_name = "N", default_value_t = 10_000)]
     steps: u64,
-    /// Do not avoid what triggers known bugs of the driver
+    /// Make calls that trigger known bugs of the driver, too
     #[arg(long)]
     known_bugs: bool,
 }
@@ -62,7 +61,7 @@ fn main() -> ExitCode {
     let info = opened.device.info();
     if !info.is_model && !arguments.destructive {
         eprintln!(
-            "{}: the kernel may come to harm; --destructive runs it all the same",
+            "{}: this may damage the kernel; --destructive runs it anyway",
             info.name
         );
         return ExitCode::from(NO_DEVICE);
@@ -78,7 +77,7 @@ fn main() -> ExitCode {
     };
     match run(&opened.device, options) {
         Ok(steps) => {
-            println!("RESULT {steps} calls, all held");
+            println!("RESULT {steps} calls, all checks passed");
             ExitCode::SUCCESS
         }
         Err(NotPassed::Fail(why) | NotPassed::Skip(why)) => {

@@ -10,10 +10,10 @@ use clap::Parser;
 use rocket_hw_tests::NotPassed;
 use rocket_hw_tests::kills::ClientOptions;
 
-/// Kills clients of the rocket driver, and tells what the kernel says to it.
+/// Kills clients of the rocket driver, and shows what the kernel reports.
 ///
-/// A kernel of today uses freed memory where a client is killed at the wrong
-/// moment, which can damage whatever it has in memory, and what is on its disks.
+/// Current kernels use freed memory if a client is killed at the wrong moment. This
+/// can damage any data in memory and on disks.
 ///
 /// Ends with a line `killed N complaint WHAT`, WHAT being `none`, `exported` (an
 /// exported object outlived its file) or `late` (a job's reference did, or a job).
@@ -22,13 +22,13 @@ use rocket_hw_tests::kills::ClientOptions;
 struct Arguments {
     #[command(flatten)]
     what: ClientOptions,
-    /// Run, although the kernel may come to harm
+    /// Run, although this may damage the kernel
     #[arg(long)]
     destructive: bool,
-    /// How many clients to kill, unless the kernel complains before
+    /// Number of clients to kill, unless the kernel complains earlier
     #[arg(long, default_value_t = 200)]
     kills: u32,
-    /// Where the random moments start from
+    /// Seed of the random moments
     #[arg(long, default_value_t = 1)]
     seed: u64,
     /// Be a client: multiply until killed
@@ -43,7 +43,7 @@ fn main() -> ExitCode {
     } else if arguments.destructive {
         arguments.what.kill(arguments.kills, arguments.seed)
     } else {
-        let why = "the kernel may come to harm; --destructive runs it all the same";
+        let why = "this may damage the kernel; --destructive runs it anyway";
         Err(NotPassed::Fail(why.to_owned()))
     };
     match done {

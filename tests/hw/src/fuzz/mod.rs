@@ -154,7 +154,7 @@ impl Canary {
     /// The check that failed.
     pub fn check(self) -> RowOutcome {
         let same = (0..CANARY).all(|at| self.map.get(at) == canary(at));
-        ensure("the memory of another file stays", same)?;
+        ensure("the memory of another file is unchanged", same)?;
         // This object may get pages of other files.
         let fresh = self.file.create(CANARY as u32).must("CREATE_BO")?;
         let map = self.file.map_shared(fresh.offset, CANARY).must("mmap")?;
@@ -175,7 +175,7 @@ pub fn multiplies(device: &Device) -> RowOutcome {
     let matmul = MatmulProgram::new(&file, 3)?;
     let handle = matmul.bo.handle;
     let submission = SubmitArgs::of(vec![matmul.job(handle)]);
-    submission.submit(&file).must("SUBMIT of a product")?;
-    file.prep(handle, i64::MAX).must("PREP_BO of a product")?;
+    submission.submit(&file).must("SUBMIT of a matmul")?;
+    file.prep(handle, i64::MAX).must("PREP_BO of a matmul")?;
     matmul.check_own()
 }

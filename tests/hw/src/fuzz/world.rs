@@ -162,9 +162,9 @@ impl<C: CallChoices> World<C> {
         let refused = [Errno::NOSPC, Errno::NOMEM];
         let got = slot.file.create(size);
         if let Some(bo) = only(&format!("CREATE_BO of {size}"), got, &refused)? {
-            ensure("an object of no bytes is refused", size != 0)?;
+            ensure("an object of 0 bytes is refused", size != 0)?;
             let aligned = (bo.dma_address | bo.offset).is_multiple_of(PAGE_BYTES as u64);
-            ensure("addresses are those of pages", aligned)?;
+            ensure("address and offset are page-aligned", aligned)?;
             slot.bos.push(bo);
         }
         if slot.bos.len() > KEPT {
@@ -278,7 +278,7 @@ impl<C: CallChoices> World<C> {
         };
         let ended = fork::run(&file, child)?;
         let well = matches!(ended, WaitStatus::Exited(_, 0)) || matches!(child, Child::GetUnique);
-        ensure(&format!("a child ends well: {ended:?}"), well)
+        ensure(&format!("a child ends without an error: {ended:?}"), well)
     }
 
     /// Closes a file with a job in flight, whose only object is another file's, which
@@ -315,7 +315,11 @@ impl<C: CallChoices> World<C> {
                 let unknown = file.call(&mut UnknownDriverIoctl([0; 2]));
                 only("unknown", unknown, &[Errno::INVAL])
             }
-            2 => only("not DRM's", file.call(&mut NotDrm([0; 2])), &[Errno::NOTTY]),
+            2 => only(
+                "an ioctl that is not DRM's",
+                file.call(&mut NotDrm([0; 2])),
+                &[Errno::NOTTY],
+            ),
             3 => only("FINI_BO of NULL", file.fini_null(), &[Errno::FAULT]),
             4 => only("poll", file.poll().map(i32::from), &[]),
             _ => {
@@ -335,9 +339,9 @@ impl<C: CallChoices> World<C> {
             let handle = last.bo.handle;
             SubmitArgs::of(vec![last.job(handle)])
                 .submit(&slot.file)
-                .must("SUBMIT of a product")?;
+                .must("SUBMIT of a matmul")?;
             let waited = slot.file.prep(handle, i64::MAX);
-            waited.map(drop).must("PREP_BO of a product")?;
+            waited.map(drop).must("PREP_BO of a matmul")?;
         }
         for dma_buf in mem::take(&mut self.visited) {
             let waited = self.slots[0]

@@ -38,7 +38,9 @@ const BEYOND: u32 = 4096;
 /// Skips the row on the model, which has neither the bugs nor a log.
 fn on_a_kernel(context: &RowContext) -> RowOutcome {
     if context.info.is_model {
-        return Err(NotPassed::Skip("the model is no kernel".to_owned()));
+        return Err(NotPassed::Skip(
+            "only a real kernel can have this bug".to_owned(),
+        ));
     }
     Ok(())
 }
@@ -50,7 +52,10 @@ fn harmless(context: &RowContext, scenario: Scenario, times: usize) -> RowOutcom
     let log = Kmsg::from_now()?;
     for _ in 0..times {
         let ended = scenario.spawn(context, Stdio::null())?;
-        ensure(&format!("the process ends well: {ended}"), ended.success())?;
+        ensure(
+            &format!("the process ends without an error: {ended}"),
+            ended.success(),
+        )?;
     }
     log.silence()
 }
@@ -185,14 +190,15 @@ pub(super) fn domain(context: &RowContext) -> RowOutcome {
     let before = iommu_pages()?;
     for _ in 0..2 {
         if file.reopen()?.create(u32::MAX).is_ok() {
-            let why = "a buffer object of 4 GiB fits, and nothing else fails late";
+            let why =
+                "this machine has room for a buffer object of 4 GiB, so no CREATE_BO fails late";
             return Err(NotPassed::Skip(why.to_owned()));
         }
     }
     let more = iommu_pages()?.saturating_sub(before);
     // Other devices may take a page meanwhile.
     ensure(
-        &format!("two files left nothing, but there are {more} more pages of IOMMU tables"),
+        &format!("two closed files left no IOMMU tables ({more} more pages)"),
         more < 2,
     )
 }

@@ -50,9 +50,9 @@ pub(super) fn one_each(context: &RowContext) -> RowOutcome {
     let cores = jobs.iter().map(|job| core(&job.fence()?));
     let cores: Vec<String> = cores.collect::<Result<_, _>>()?;
     let taken: BTreeSet<&String> = cores[..CORES].iter().collect();
-    let what = format!("three files have a core each: {cores:?}");
+    let what = format!("three files use one core each: {cores:?}");
     ensure(&what, taken.len() == CORES)?;
-    let what = format!("a fourth has one of theirs: {cores:?}");
+    let what = format!("a fourth file shares one of them: {cores:?}");
     ensure(&what, taken.contains(&cores[CORES]))?;
     jobs.into_iter().try_for_each(Busy::finish)
 }
@@ -67,7 +67,10 @@ pub(super) fn alternates(context: &RowContext) -> RowOutcome {
         job.finish()?;
     }
     let turns = cores[0] != cores[1] && cores[..2] == cores[2..];
-    ensure(&format!("two cores in turn: {cores:?}"), turns)
+    ensure(
+        &format!("the jobs alternate between two cores: {cores:?}"),
+        turns,
+    )
 }
 
 pub(super) fn stays(context: &RowContext) -> RowOutcome {
@@ -97,7 +100,7 @@ fn benches<const COUNT: usize>(context: &RowContext) -> Result<[RowBench; COUNT]
     let benches: Vec<RowBench> = benches.collect::<Result<_, _>>()?;
     benches
         .try_into()
-        .map_err(|_| NotPassed::Fail("fewer files than asked for".to_owned()))
+        .map_err(|_| NotPassed::Fail("there are fewer files than requested".to_owned()))
 }
 
 /// Runs jobs that hang on some files, and one that computes on another. Returns which
@@ -138,7 +141,7 @@ pub(super) fn at_once(context: &RowContext) -> RowOutcome {
             break;
         }
     }
-    ensure("a job ends while two others' hang", seen)
+    ensure("a job ends while two others hang", seen)
 }
 
 pub(super) fn fourth_waits(context: &RowContext) -> RowOutcome {
@@ -147,5 +150,8 @@ pub(super) fn fourth_waits(context: &RowContext) -> RowOutcome {
     let hang = hang_and_compute(&mut hanging, &mut computing)?;
     hanging.into_iter().try_for_each(RowBench::close)?;
     computing.close()?;
-    ensure("one of three that hang ended first", hang != [true; CORES])
+    ensure(
+        "one of three hanging jobs ended first",
+        hang != [true; CORES],
+    )
 }

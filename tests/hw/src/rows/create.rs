@@ -46,7 +46,7 @@ pub(super) fn small(context: &RowContext) -> RowOutcome {
 pub(super) fn one_gib(context: &RowContext) -> RowOutcome {
     if !context.info.is_model && spare_memory_kib() < SPARE_FOR_ONE_GIB {
         return Err(NotPassed::Skip(
-            "the machine has less than 1.5 GiB of memory to spare".to_owned(),
+            "the machine has less than 1.5 GiB of free memory".to_owned(),
         ));
     }
     let file = File::new(&context.device);
@@ -94,7 +94,7 @@ pub(super) fn addresses(context: &RowContext) -> RowOutcome {
         let what = format!("CREATE_BO of {size} bytes");
         let bo = file.create(size).must(&what)?;
         expect(&what, (bo.handle, bo.dma_address), (handle, next))?;
-        ensure("mmap offsets begin at 4 GiB", bo.offset >= 1 << 32)?;
+        ensure("the mmap offset is 4 GiB or more", bo.offset >= 1 << 32)?;
         // The address range has the size, the next one begins at a page.
         next += u64::from(size).next_multiple_of(PAGE_BYTES as u64);
         handle += 1;

@@ -28,7 +28,10 @@ pub(super) fn keeps(context: &RowContext) -> RowOutcome {
     drop(dma_buf);
     let next = file.create(PAGE).must("CREATE_BO")?;
     expect("the handle is free", next.handle, bo.handle)?;
-    ensure("the address is not", next.dma_address != bo.dma_address)?;
+    ensure(
+        "the address stays taken",
+        next.dma_address != bo.dma_address,
+    )?;
     let handle = file.import(copy.as_fd()).must("import")?;
     let map = file.map_shared(bo.offset, PAGE_BYTES).must("mmap")?;
     expect("a byte of the object", map.get(7), 42)?;
@@ -106,7 +109,11 @@ pub(super) fn poll(context: &RowContext) -> RowOutcome {
     for (what, dma_buf, ready) in [
         ("what the job writes", &output, [false, false]),
         ("what the job only reads", &input, [true, true]),
-        ("what has the fence of a reader", &reader, [true, false]),
+        (
+            "an object with an imported fence of a reader",
+            &reader,
+            [true, false],
+        ),
     ] {
         expect(what, readiness(dma_buf), Ok(ready))?;
     }

@@ -69,7 +69,7 @@ fn dropped(context: &RowContext, spoils: &[(&str, Spoil)]) -> RowOutcome {
     expect("SUBMIT with bad jobs", submitted, Ok(()))?;
     for ((what, _), page) in spoils.iter().zip(pages) {
         let prep = nothing(bench.file.prep(page, 0));
-        let what = format!("PREP_BO of what a job with {what} writes");
+        let what = format!("PREP_BO of the output of a job with {what}");
         expect(&what, prep, Ok(()))?;
     }
     accepted(&bench, good)?;
@@ -80,7 +80,11 @@ fn dropped(context: &RowContext, spoils: &[(&str, Spoil)]) -> RowOutcome {
 /// Checks that the job that writes this runs, or will run.
 fn accepted(bench: &RowBench, page: u32) -> RowOutcome {
     let prep = nothing(bench.file.prep(page, 0));
-    expect("PREP_BO of what a good job writes", prep, Err(Errno::BUSY))
+    expect(
+        "PREP_BO of the output of a good job",
+        prep,
+        Err(Errno::BUSY),
+    )
 }
 
 pub(super) fn bad(context: &RowContext) -> RowOutcome {
@@ -114,7 +118,7 @@ pub(super) fn twice(context: &RowContext) -> RowOutcome {
                 // The first object of the file, which holds the program.
                 job.reads.extend([1, 1]);
             }),
-            ("an object on both sides", |job| {
+            ("an object as input and output", |job| {
                 job.reads.push(job.writes[0]);
             }),
         ],
@@ -150,6 +154,6 @@ pub(super) fn after_kill(context: &RowContext) -> RowOutcome {
     bench.submit(bench.job(page))?;
     quick(&context.device, |job| job)?.wait(Deadline::after(PATIENCE))?;
     let prep = nothing(bench.file.prep(page, 0));
-    expect("PREP_BO of what the killed job writes", prep, Ok(()))?;
+    expect("PREP_BO of the output of the killed job", prep, Ok(()))?;
     bench.close()
 }

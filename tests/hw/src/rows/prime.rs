@@ -28,18 +28,30 @@ pub(super) fn refused(context: &RowContext) -> RowOutcome {
     }
     for fd in [-1, i32::MAX] {
         let imported = file.import_number(fd).map(drop);
-        expect("import of no file", imported, Err(Errno::BADF))?;
+        expect(
+            "import of an invalid descriptor",
+            imported,
+            Err(Errno::BADF),
+        )?;
     }
     let null = std::fs::File::open("/dev/null").must("/dev/null")?;
     let imported = file.import_number(null.as_raw_fd()).map(drop);
-    expect("import of no dma-buf", imported, Err(Errno::INVAL))?;
+    expect(
+        "import of a file that is no dma-buf",
+        imported,
+        Err(Errno::INVAL),
+    )?;
     if !context.info.is_model
         && let Some(foreign) = file
             .dma_heap(PAGE_BYTES as u64)
             .must("memory of a dma-heap")?
     {
         let imported = file.import(foreign.as_fd()).map(drop);
-        expect("import of another driver's", imported, Err(Errno::INVAL))?;
+        expect(
+            "import of another driver's dma-buf",
+            imported,
+            Err(Errno::INVAL),
+        )?;
     }
     file.close(bo.handle).must("GEM_CLOSE")?;
     Ok(())

@@ -30,10 +30,10 @@ pub(super) fn forked(context: &RowContext) -> RowOutcome {
     let (first, second) = (first.must("CREATE_BO")?, second.must("CREATE_BO")?);
     let ended = fork::run(&file, Child::Close(first.handle))?;
     let well = matches!(ended, WaitStatus::Exited(_, 0));
-    ensure(&format!("the child ends well: {ended:?}"), well)?;
+    ensure(&format!("the child ends without an error: {ended:?}"), well)?;
     let closed = nothing(file.close(first.handle));
     expect(
-        "GEM_CLOSE of what the child has closed",
+        "GEM_CLOSE of a handle that the child has closed",
         closed,
         Err(Errno::INVAL),
     )?;
@@ -58,7 +58,11 @@ pub(super) fn killed(context: &RowContext) -> RowOutcome {
     let hold = held(context)?;
     let gate = hold.gate.as_fd().try_clone_to_owned().must("dup")?;
     let ended = Scenario::DieQueued.spawn(context, Stdio::from(gate))?;
-    expect("the signal that ends it", ended.signal(), Some(SIGKILL))?;
+    expect(
+        "the signal that ends the process",
+        ended.signal(),
+        Some(SIGKILL),
+    )?;
     let fence = File::new(&context.device).writers(hold.gate.as_fd())?;
     expect(
         "the fence of its jobs",
@@ -104,7 +108,7 @@ pub(super) fn closed(context: &RowContext) -> RowOutcome {
     let first = fences[0].status()?;
     expect("the first job, when its file is closed", first, killed)?;
     let last = fences[1].wait(Deadline::after(PATIENCE));
-    expect("the last job, in the end", last, Ok(killed))?;
+    expect("the last job, after its end", last, Ok(killed))?;
     drop((fences, dma_bufs));
     owner.close()
 }
@@ -125,6 +129,6 @@ pub(super) fn closed_mapped(context: &RowContext) -> RowOutcome {
     for _ in 0..HOLES {
         given |= bench.page()?.offset == bo.offset;
     }
-    ensure("its offset is given again after munmap", given)?;
+    ensure("its offset is reused after munmap", given)?;
     bench.close()
 }

@@ -48,7 +48,7 @@ pub(super) fn elsewhere(context: &RowContext) -> RowOutcome {
     other.submit(job)?;
     other.wait(output.handle)?;
     let prep = nothing(killed.file.prep(page, 0));
-    expect("PREP_BO of what the killed job writes", prep, Ok(()))?;
+    expect("PREP_BO of the output of the killed job", prep, Ok(()))?;
     program.check(&map, 0, RESULT)?;
     // In the order that keeps today's kernels alive.
     drop(map);

@@ -57,7 +57,7 @@ pub(super) fn offsets(context: &RowContext) -> RowOutcome {
         for start in [one.offset, two.offset] {
             for page in 0..u64::from(number) {
                 let new = pages.insert(start + page * u64::from(PAGE));
-                ensure("each page has an offset of its own", new)?;
+                ensure("each object has a separate offset", new)?;
             }
         }
     }

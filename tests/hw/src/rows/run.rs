@@ -93,11 +93,7 @@ fn in_order(context: &RowContext, submit: fn(&RowBench, Vec<JobArgs>) -> RowOutc
     submit(&bench, jobs)?;
     if let Some(hold) = &hold {
         let prep = nothing(bench.file.prep(page.handle, 0));
-        expect(
-            "PREP_BO of what the last one writes",
-            prep,
-            Err(Errno::BUSY),
-        )?;
+        expect("PREP_BO of the last job's output", prep, Err(Errno::BUSY))?;
         hold.release()?;
     }
     bench.wait(page.handle)?;
@@ -127,7 +123,7 @@ pub(super) fn closed_output(context: &RowContext) -> RowOutcome {
     job.reads.extend(hold.as_ref().map(Hold::handle));
     bench.submit(job)?;
     let result = nothing(bench.file.close(closed.handle));
-    expect("GEM_CLOSE of what a job writes", result, Ok(()))?;
+    expect("GEM_CLOSE of a job's output", result, Ok(()))?;
     bench.leave(closed.handle);
     bench.submit(next.job(later.handle))?;
     if let Some(hold) = &hold {

@@ -125,8 +125,8 @@ pub(super) fn active(context: &RowContext) -> RowOutcome {
     };
     let (output, input) = (of(busy.output)?, of(busy.input)?);
     let info = |fence: &OwnedFd| file.fence_info(fence.as_fd(), 0);
-    expect("what the job writes", info(&output), Ok((ACTIVE, 1)))?;
-    expect("what the job only reads", info(&input), Ok((SIGNALED, 1)))?;
+    expect("fences of the job's output", info(&output), Ok((ACTIVE, 1)))?;
+    expect("fences of the job's input", info(&input), Ok((SIGNALED, 1)))?;
     let output = context.device.adopt_sync_file(output);
     let too_early = output.wait(Deadline::after(SHORT));
     expect("poll for 20 ms", too_early, Err(Error::FenceTimedOut))?;
@@ -147,12 +147,16 @@ pub(super) fn merged(context: &RowContext) -> RowOutcome {
     let (first, second) = (first.start(|job| job)?, second.start(|job| job)?);
     let both = first.fence()?.merge("both", &second.fence()?)?;
     still_active(&first.fence()?)?;
-    expect("fences in it", both.info()?.fences.len(), 2)?;
+    expect("fences of the merged file", both.info()?.fences.len(), 2)?;
     first.let_go()?;
     let waited = first.fence()?.wait(Deadline::after(PATIENCE));
     expect("the first job", waited, Ok(FenceStatus::Signaled))?;
     if second.is_held() {
-        expect("both, after one", both.status()?, FenceStatus::Active)?;
+        expect(
+            "both, after one has ended",
+            both.status()?,
+            FenceStatus::Active,
+        )?;
     }
     second.let_go()?;
     let waited = both.wait(Deadline::after(PATIENCE));

@@ -58,9 +58,15 @@ pub(super) fn names(context: &RowContext) -> RowOutcome {
     let info = fence.info()?;
     let of_job = &info.fences[0];
     expect("the driver", of_job.driver.as_str(), "drm_sched")?;
-    ensure("the queue is a core's", of_job.timeline.ends_with(".npu"))?;
+    ensure(
+        "the fence's queue is that of a core",
+        of_job.timeline.ends_with(".npu"),
+    )?;
     let start = format!("drm_sched-{}", of_job.timeline);
-    ensure("so is the file's name", info.name.starts_with(&start))?;
+    ensure(
+        "the file's name begins with the driver and the queue",
+        info.name.starts_with(&start),
+    )?;
     let named = fence.merge("of two", &fence)?.info()?.name;
     expect("a name that MERGE was given", named.as_str(), "of two")?;
     expect("the job", fence.status()?, FenceStatus::Active)?;
@@ -109,14 +115,22 @@ pub(super) fn left_out(context: &RowContext) -> RowOutcome {
     let going = busy.fence()?;
     let merged = over.merge("", &going)?.info()?;
     expect("the job", going.status()?, FenceStatus::Active)?;
-    expect("of both", merged, going.info()?)?;
+    expect(
+        "MERGE of a fence that is over and one that is not",
+        merged,
+        going.info()?,
+    )?;
     busy.let_go()?;
     going.wait(Deadline::after(PATIENCE))?;
     let merged = over.merge("", &going)?.info()?;
-    expect("fences of two that are over", merged.fences.len(), 1)?;
+    expect(
+        "fences in MERGE of two that are over",
+        merged.fences.len(),
+        1,
+    )?;
     expect("its status", merged.status(), FenceStatus::Signaled)?;
     let last = going.info()?.fences[0].ended;
-    expect("its time is the last", merged.fences[0].ended, last)?;
+    expect("its time is that of the last", merged.fences[0].ended, last)?;
     busy.finish()
 }
 
@@ -127,7 +141,7 @@ pub(super) fn latest(context: &RowContext) -> RowOutcome {
     let merged = late.merge("", &early)?;
     let (merged_info, late_info) = (merged.info()?, late.info()?);
     expect("the first job", early.status()?, FenceStatus::Active)?;
-    expect("of two jobs of one queue", merged_info, late_info)?;
+    expect("MERGE of two fences of one queue", merged_info, late_info)?;
     busy.let_go()?;
     let waited = merged.wait(Deadline::after(PATIENCE));
     expect("poll", waited, Ok(FenceStatus::Signaled))?;

@@ -299,7 +299,7 @@ const WRONG_MEMORY: &str = "\
 --at | -1 | unexpected argument
 --core | 3 | no core 3: this chip has 3 cores
 --device | /dev/accel/accel0 | --unsafe-device /dev/accel/accel0 to run on the device
---device | model:level=lax | does not take `lax`
+--device | model:level=lax | does not accept `lax`
 --unsafe-device | auto | needs the path of a device
 ";
 

@@ -72,23 +72,13 @@ const BY_FIRST: &str = "`npu-probe first` settles it: plain matmuls depend on it
 pub(crate) const FACTS: &[FactToSettle] = facts! {
     "fresh-stages": Run(flying::fresh_stages),
         "Do BS and BN pass data through before any program wrote their registers?"
-<<<<<<< HEAD
-        note: "valid only if no program ran since the NPU last lost power: leave it idle for a \
-               second first";
+        note: "valid only if no program ran since the NPU last lost power: leave the NPU idle for \
+               one second before";
     "wide-rounding": Run(matmuls::wide_rounding),
         "How does a shift round 32-bit results, with CVT_TYPE 1?";
     "output-ties": Run(matmuls::output_ties),
-        "Where does the output converter send exact halves, with CVT_ROUND 1?";
-    "output-scale": Run(matmuls::output_scale),
-=======
-        note: "valid only if no program ran since the NPU last lost power: leave the NPU idle for \
-               one second before";
-    "wide-rounding": Run(products::wide_rounding),
-        "How does a shift round 32-bit results, with CVT_TYPE 1?";
-    "output-ties": Run(products::output_ties),
         "How does the output converter round exact halves, with CVT_ROUND 1?";
-    "output-scale": Run(products::output_scale),
->>>>>>> strings-a
+    "output-scale": Run(matmuls::output_scale),
         "Is an output scale of 0x8000 negative?";
     "tf32-operand": Run(matmuls::tf32_operand),
         "Are the low 13 bits of a tf32 operand cut off or rounded?";
@@ -147,13 +137,8 @@ pub(crate) const FACTS: &[FactToSettle] = facts! {
     "flying-dual": Run(flying::flying_dual),
         "Does a flying operation on two operands work with COMB_USE 5?"
         risky: "on one side its task hangs";
-<<<<<<< HEAD
     "weight-room": Run(matmuls::weight_room),
-        "Which weights must fit their banks together?"
-=======
-    "weight-room": Run(products::weight_room),
         "Which weights must fit the weight banks at the same time?"
->>>>>>> strings-a
         risky: "on two of three sides its tasks hang";
     "wedge": Run(cores::wedge),
         "Does a core that hung work again after its reset?"
