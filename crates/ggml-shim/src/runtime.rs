@@ -66,7 +66,8 @@ pub(crate) struct Runtime {
 }
 
 /// Why [`Runtime::on_cpu`] computed nothing.
-pub(crate) const NO_CPU_BACKEND: &str = "cannot make a CPU backend: ggml has none, or memory is short";
+pub(crate) const NO_CPU_BACKEND: &str =
+    "cannot make a CPU backend: ggml has none, or memory is short";
 
 static RUNTIME: OnceLock<Option<Runtime>> = OnceLock::new();
 
