@@ -11,7 +11,7 @@
 
 use std::ffi::c_int;
 
-use crate::abi::{Graph, status};
+use crate::abi::{Graph, Tensor, status};
 use crate::cpu_ops::CpuStream;
 use crate::evidence::Evidence;
 use crate::graph;
@@ -72,7 +72,7 @@ fn runs(
     nodes: &[HostTensor<'_>],
 ) -> Vec<Run> {
     let mut kept = stream.split();
-    if let Some(runs) = kept.of(nodes, evidence.changes()) {
+    if let Some(runs) = kept.of(read_tensors(nodes), evidence.changes()) {
         return runs.to_vec();
     }
     for node in nodes {
@@ -80,8 +80,21 @@ fn runs(
     }
     let changes = evidence.changes();
     let runs = split::runs(nodes.iter().map(|node| side(runtime, *node)));
-    kept.keep(nodes, changes, runs.clone());
+    kept.keep(read_tensors(nodes), changes, runs.clone());
     runs
+}
+
+/// The tensors that decisions about `nodes` read: nodes, operands, and the owners of their data.
+fn read_tensors<'a>(nodes: &[HostTensor<'a>]) -> impl Iterator<Item = &'a Tensor> {
+    nodes.iter().flat_map(|node| {
+        let operands = node.operands().flatten();
+        let read = operands.flat_map(|operand| [Some(operand), operand.viewed()]);
+        [Some(*node), node.viewed()]
+            .into_iter()
+            .chain(read)
+            .flatten()
+            .map(HostTensor::fields)
+    })
 }
 
 /// Records what `node` writes: bytes that a graph writes are not weights.
@@ -125,4 +138,56 @@ fn on_cpu(
         runtime.log(LogLevel::Error, NO_CPU_BACKEND);
         status::ALLOC_FAILED
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::abi::type_id;
+    use crate::host::tests::fake_host;
+    use crate::split::KeptSplit;
+    use crate::tensor::tests::{host_tensor, tensor};
+
+    #[test]
+    fn a_split_is_kept_while_no_tensor_and_no_evidence_changes() {
+        let host = fake_host();
+        // Weights, the tensor that they are a view of, activations, a node.
+        let mut graph: [_; 4] = std::array::from_fn(|_| tensor(type_id::F32, [64, 64, 1, 1]));
+        let mut kept = KeptSplit::default();
+        let [weights, owner, activations, node] = &mut graph;
+        weights.view_src = owner;
+        node.src[0] = weights;
+        node.src[1] = activations;
+        let is_kept = |kept: &KeptSplit, graph: &[Tensor; 4], changes| {
+            kept.of(read_tensors(&[host_tensor(&host, &graph[3])]), changes)
+                .is_some()
+        };
+        assert!(!is_kept(&kept, &graph, 0));
+        kept.keep(
+            read_tensors(&[host_tensor(&host, &graph[3])]),
+            7,
+            vec![(Side::Npu, 0..1)],
+        );
+        assert!(is_kept(&kept, &graph, 7) && !is_kept(&kept, &graph, 8));
+        for index in 0..4 {
+            let changes: [fn(&mut Tensor); 4] = [
+                |tensor| tensor.ne[1] += 1,
+                |tensor| tensor.flags ^= 1,
+                |tensor| tensor.op_params[15] ^= 1,
+                |tensor| tensor.name[0] ^= 1,
+            ];
+            for change in changes {
+                let before = graph[index].clone();
+                change(&mut graph[index]);
+                assert!(!is_kept(&kept, &graph, 7), "{index}");
+                graph[index] = before;
+                assert!(is_kept(&kept, &graph, 7));
+            }
+        }
+        // A graph with fewer or more nodes is another one.
+        let node = host_tensor(&host, &graph[3]);
+        for nodes in [&[][..], &[node, node]] {
+            assert!(kept.of(read_tensors(nodes), 7).is_none());
+        }
+    }
 }

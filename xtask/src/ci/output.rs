@@ -94,7 +94,7 @@ impl StepOutput {
         }
         let ignored = test.and_then(|rest| rest.split_once(" ... ignored"));
         if let Some((name, reason)) = ignored {
-            let reason = reason.strip_prefix(", ").unwrap_or("it says no reason");
+            let reason = reason.strip_prefix(", ").unwrap_or("no reason given");
             self.skips.push(format!("{name}: {reason}"));
         } else if let Some(rest) = line.strip_prefix("SKIP ") {
             self.skips.push(rest.to_owned());
@@ -133,7 +133,7 @@ mod tests {
         let skips = [
             "prep: no board",
             "drm: no libdrm",
-            "slow: it says no reason",
+            "slow: no reason given",
         ];
         assert_eq!(kept.skips, skips);
         assert_eq!(

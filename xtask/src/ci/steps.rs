@@ -105,7 +105,7 @@ mod tests {
             "cargo xtask llama",
         ];
         for told in told {
-            assert!(readme.contains(told), "README no longer tells `{told}`");
+            assert!(readme.contains(told), "README no longer contains `{told}`");
             let run = runs
                 .iter()
                 .flat_map(|runs: &String| runs.lines())
@@ -115,7 +115,7 @@ mod tests {
         let install = format!("apt-get install {}\n", fresh::PACKAGES.join(" "));
         assert!(
             readme.contains(&install),
-            "README no longer tells `{install}`"
+            "README no longer contains `{install}`"
         );
     }
 }
