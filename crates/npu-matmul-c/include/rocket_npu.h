@@ -188,9 +188,7 @@ rocket_npu_status rocket_npu_run_i8(const rocket_npu_matmul *matmul, const int8_
 // # Safety
 // `matmul` is null or not freed; `a` has m * k elements, `c` m * n. No other thread accesses `c`
 // or changes `a` during the call.
-rocket_npu_status rocket_npu_run_f16(const rocket_npu_matmul *matmul,
-                                     const uint16_t *a,
-                                     float *c);
+rocket_npu_status rocket_npu_run_f16(const rocket_npu_matmul *matmul, const uint16_t *a, float *c);
 
 // Multiplies floats by weights of rocket_npu_load_w8a8(). `a` is m x k, `c` is m x n.
 //

@@ -20,7 +20,7 @@
 //! let rules = OffloadRules::new(PlanTarget::at_clock(600_000_000));
 //! let (name, q8_0) = NumberFormat::of_ggml(8).unwrap();
 //! assert_eq!(name, "Q8_0");
-//! A weight matrix of a feed-forward network of Llama-3.2-1B.
+//! // A weight matrix of a feed-forward network of Llama-3.2-1B.
 //! let decision = rules.decide(q8_0, [8192, 2048]);
 //! assert_eq!(decision.precision, ComputeType::Int8Hadamard);
 //! assert!(decision.fewest_rows.is_some_and(|rows| rows <= 64));
