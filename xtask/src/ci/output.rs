@@ -130,11 +130,7 @@ mod tests {
                       test slow ... ignored\ntest plain ... ok\nSKIP-EXTERNAL abi: no net\n\
                       test result: ok. 1 passed; 0 failed; 2 ignored\n";
         let kept = StepOutput::read(output.as_bytes(), io::sink()).unwrap();
-        let skips = [
-            "prep: no board",
-            "drm: no libdrm",
-            "slow: no reason given",
-        ];
+        let skips = ["prep: no board", "drm: no libdrm", "slow: no reason given"];
         assert_eq!(kept.skips, skips);
         assert_eq!(
             (&kept.external[0][..], &kept.results[0][..]),
