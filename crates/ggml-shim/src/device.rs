@@ -65,8 +65,8 @@ unsafe extern "C" fn description(_device: *mut Device) -> *const c_char {
 }
 
 /// Returns the bytes that packed weights may take, and how many of these are free. A device that
-/// takes whole graphs has all of a model in the host's memory: for it, returns the total and the
-/// available memory without these two.
+/// takes whole graphs has all of a model in the host's memory: for it, returns the total memory less
+/// that limit, and the available memory less those free bytes.
 fn budget() -> (usize, usize) {
     guard("get_memory", (0, 0), |runtime| {
         let (mut limit, mut free) = runtime.budget.limit_and_free();
@@ -158,7 +158,7 @@ fn is_rpc_server() -> bool {
 
 unsafe extern "C" fn buffer_type(_device: *mut Device) -> *mut BufferType {
     guard("get_buffer_type", ptr::null_mut(), |runtime| {
-        // Before that server's first buffer.
+        // Before the first buffer of ggml's RPC server, which asks for no device type.
         runtime.cpu.watch();
         runtime.cpu.buffer_type()
     })

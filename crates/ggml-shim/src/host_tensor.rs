@@ -246,7 +246,8 @@ impl<'a> HostTensor<'a> {
         })
     }
 
-    /// Its data as memory for outputs; `None` if it has none, or not whole binary32 numbers.
+    /// Its data as memory for outputs; `None` if it has none, or none of whole, aligned binary32
+    /// numbers.
     ///
     /// # Safety
     /// The tensor is allocated, and nobody else accesses its data during `'a`.

@@ -2,8 +2,8 @@
 //! The tables of callbacks whose layout changed between ggml versions.
 //!
 //! ggml numbers its backend interface with `GGML_BACKEND_API_VERSION`, but the number alone does
-//! not identify the layout: 0.10 inserted two slots in the middle of two tables and kept the number
-//! 2. The functions that the loaded ggml exports identify it:
+//! not identify the layout: 0.10 inserted two slots in the middle of two tables and kept number 2.
+//! The functions that the loaded ggml exports identify it:
 //!
 //! | ggml | API | recognised by | here |
 //! |---|---|---|---|

@@ -121,8 +121,8 @@ impl OutputErrors {
             decode_row(column, &mut row);
             let mut errors = Self::default();
             for (activations, out) in activations.chunks_exact(k).zip(out.chunks_exact(n)) {
-                let matmuls = activations.iter().zip(&row);
-                let exact: f64 = matmuls.map(|(a, b)| f64::from(*a) * f64::from(*b)).sum();
+                let products = activations.iter().zip(&row);
+                let exact: f64 = products.map(|(a, b)| f64::from(*a) * f64::from(*b)).sum();
                 errors.add_output(exact, out[column]);
             }
             errors

@@ -61,8 +61,8 @@ fn a_killed_job_is_found() {
     assert_eq!(engine.counters().matmuls, 1);
 }
 
-/// A busy machine that sees the end of jobs late does not run them twice. No matmul makes a
-/// descriptor of a buffer object, which current kernels do not support.
+/// A busy machine that sees the end of jobs late does not run them twice. No matmul exports a
+/// buffer object as a descriptor, which can trigger a use after free in current kernels.
 #[test]
 fn jobs_that_are_looked_at_late_run_once_and_nothing_is_exported() {
     let (engine, faults) = faulty_engine(3);

@@ -144,8 +144,8 @@ impl RegisterInfo {
         self.block != Block::Pc && self.offset & 0xfff == S_POINTER
     }
 
-    /// Whether this is a parameter of a task: programs write it, and it is no
-    /// S_POINTER. A complete program writes all of them.
+    /// Whether this is a parameter of a task: a register of a block other than PC that programs
+    /// write, and no S_POINTER. A complete program writes all of them.
     #[must_use]
     pub(crate) fn is_operand(&self) -> bool {
         self.block != Block::Pc && self.access == RegisterAccess::Program && !self.is_pointer()

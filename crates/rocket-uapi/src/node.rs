@@ -233,7 +233,7 @@ struct Pages {
 }
 
 // SAFETY: a mapping belongs to the process, not to a thread, and this type only hands the
-// pointer out.
+// pointer out and never dereferences it.
 unsafe impl Send for Pages {}
 
 // SAFETY: see above.

@@ -38,7 +38,7 @@ pub(crate) enum Mask {
     None,
     /// The rows are the last ones of the keys.
     Causal,
-    /// Causal, limited to the last keys in this number.
+    /// Causal, limited to this number of the last keys.
     Window(usize),
     /// Row and key each belong to one of this number of sequences.
     Sequences(usize),

@@ -134,7 +134,8 @@ const DCOMP_KNOWN_MODE: u32 = 0x5555_5555;
 
 const ENTRY: usize = CBUF_ENTRY_BYTES as usize;
 
-/// Bytes of a kernel, by the larger of two registers; `None` for a depthwise task.
+/// Bytes of a kernel: the larger of those counted from its size, channels and type, and those in
+/// WEIGHT_SIZE1; `None` for a depthwise task.
 fn kernel_bytes(conv: &ConvTask) -> Option<u64> {
     let weights = &conv.weights;
     let elements = weights.taps() * conv.features.window[2];

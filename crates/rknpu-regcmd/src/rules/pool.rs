@@ -33,7 +33,7 @@ rules! { pub,
         };
     "T57-small-cube" ["E-small-pool"] [ppu::DataCubeInWidth, ppu::DataCubeInHeight] Note Note:
         "a cube of fewer than 4 lines or columns is misread if another pooling task wrote it (measured; how is not known, and the model reads it correctly)",
-        "if pooling feeds pooling, keep at least 4 lines and columns between the two",
+        "if pooling feeds pooling, keep at least 4 lines and columns in the cube between the two",
         Pool |pool, _| {
             let [width, height, _] = pool.input;
             (width.min(height) < SMALL).then(|| format!("the input is {width} x {height}"))

@@ -109,7 +109,7 @@ impl Witness {
         })
     }
 
-    /// Returns the page of an ended job to the file, unless it was exported.
+    /// Returns the page of an ended job to the file, unless it was exported or is not synced.
     pub(super) fn give_back(self) {
         if !self.exported.load(Ordering::Acquire) && self.bo.is_synced() {
             let device = self.bo.device().clone();
