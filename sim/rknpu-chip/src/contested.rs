@@ -362,7 +362,7 @@ mod tests {
         assert_eq!(facts, Contested::default());
     }
 
-    /// The register table has the default side; it writes and reads programs.
+    /// The register table, with which programs are written and read, has the default side.
     #[test]
     fn the_register_table_agrees() {
         let fields = <dpu::OutCvtScale as Register>::INFO.fields;

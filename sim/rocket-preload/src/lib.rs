@@ -15,7 +15,7 @@
 //! | `next` | the macro that declares replacements, and the replaced functions |
 //! | `call`, `wire` | one call to the server; its messages, by address |
 //! | `named` | memory and descriptors that a call names |
-//! | `device` | connecting; the shadow directory: the server's files for paths of /dev and /sys |
+//! | `device` | connecting; the shadow directory: the server's files for paths of /dev, /sys and the device tree |
 //! | `start` | starting a server if there is none |
 //! | `target`, `memory` | the target of a path; reading the path |
 //!

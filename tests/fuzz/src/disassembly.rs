@@ -13,8 +13,8 @@ use rknpu_regcmd::{
 
 use crate::words;
 
-/// Decodes, encodes, prints, assembles and lints words, and computes their
-/// extents. The first byte says whether the rest is words (0), text for the
+/// Decodes, encodes, prints, assembles and lints words, walks through their tasks, and
+/// computes their extents. The first byte says whether the rest is words (0), text for the
 /// assembler (2), or choices for words.
 pub fn disassembly(data: &[u8]) {
     let words = match data.split_first() {

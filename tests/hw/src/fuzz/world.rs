@@ -19,7 +19,7 @@ use crate::raw::{File, Map};
 use crate::request::{NotDrm, SyncobjCreate, UnknownDriverIoctl};
 use crate::submit::SubmitArgs;
 
-/// How many things of each kind a thread keeps.
+/// Most things of each kind that a thread keeps.
 const KEPT: usize = 24;
 
 /// Handles that are closed in the end are lower: several threads have no more.

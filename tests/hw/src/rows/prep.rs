@@ -104,7 +104,7 @@ pub(super) fn busy_future(context: &RowContext) -> RowOutcome {
     };
     expect("PREP_BO for a moment", prep, Err(Errno::TIMEDOUT))?;
     ensure(
-        &format!("it waits for {moment:?} and little more, not {waited:?}"),
+        &format!("it waits for at least {moment:?}, not {waited:?}"),
         waited + JIFFY >= moment,
     )?;
     still_busy(&file, &busy)?;

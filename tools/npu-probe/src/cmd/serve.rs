@@ -47,7 +47,7 @@ fn end_on_signals() -> Result<Arc<AtomicBool>, Failure> {
     Ok(ended)
 }
 
-/// The folder in which this user's programs look for a server.
+/// The address at which this user's programs look for a server.
 fn shared_address() -> Result<Address, Failure> {
     let [runtime, temporary] =
         ["XDG_RUNTIME_DIR", "TMPDIR"].map(|name| env::var_os(name).map(OsStringExt::into_vec));
