@@ -85,8 +85,9 @@ fn run_step(step: &CiStep) -> StepOutcome<'_> {
         .env("OLDEST_RUST", env!("CARGO_PKG_RUST_VERSION"));
     let (failure, output) = match output::run(shell) {
         Ok((status, output)) if status.success() => {
-            let skip = steps::unexpected_skip(step.name, &output.skips);
-            (skip.map(|line| format!("unexpected skip: {line}")), output)
+            let skips = steps::unexpected_skips(step.name, &output.skips);
+            let failure = format!("unexpected skips: {}", skips.join("; "));
+            ((!skips.is_empty()).then_some(failure), output)
         }
         Ok((status, output)) => (Some(format!("ended with {status}")), output),
         Err(error) => (
@@ -137,12 +138,12 @@ fn summarise(outcomes: &[StepOutcome<'_>]) -> usize {
             println!("outside our control, in {}: {line}", step.name);
         }
     }
-    let failed: Vec<_> = outcomes
+    let failures = outcomes
         .iter()
-        .filter(|outcome| outcome.failure.is_some())
-        .collect();
-    for StepOutcome { step, output, .. } in &failed {
-        println!("\n{} failed:", step.name);
+        .filter_map(|outcome| Some((outcome, outcome.failure.as_deref()?)));
+    let failed: Vec<_> = failures.collect();
+    for (StepOutcome { step, output, .. }, failure) in &failed {
+        println!("\n{} failed: {}", step.name, failure);
         for line in output.of_failure() {
             println!("    {line}");
         }
