@@ -147,7 +147,7 @@ pub enum Error {
 #[derive(Debug, thiserror::Error)]
 #[error("call {call}: {source}")]
 pub struct GemmCallError {
-    /// Index of the call. If a SUBMIT failed, the first call with a job in it.
+    /// Index of the call. If a SUBMIT or a job of several calls failed, the first of these.
     pub call: usize,
     /// What went wrong.
     pub source: Error,

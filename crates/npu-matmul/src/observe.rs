@@ -10,7 +10,7 @@ use rknpu_regcmd::LinkedProgram;
 use crate::dtype::Dtype;
 use crate::plan::{JobPlan, Plan, Step};
 
-/// One job, just before its SUBMIT.
+/// A job of a plan, just before its SUBMIT, alone or joined with jobs of other matmuls.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct SubmittedJob<'a> {
@@ -81,7 +81,7 @@ pub struct Done {
 
 /// Receives reports about an engine's work, from several threads.
 pub trait Observer: Debug + Send + Sync {
-    /// A job is about to be submitted.
+    /// A job of a plan is about to be submitted.
     fn submitting(&self, submission: &SubmittedJob<'_>) {
         let _ = submission;
     }

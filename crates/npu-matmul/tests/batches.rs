@@ -141,7 +141,7 @@ fn counted(engine: &Engine, work: impl FnOnce()) -> Counters {
 }
 
 #[test]
-fn shared_activations_are_packed_once_and_all_is_one_submit_a_device() {
+fn shared_activations_are_packed_once_and_all_is_one_job_a_device() {
     let engine = engine();
     let (m, n, k) = (32, 96, 256);
     let a = random_i8(1, m * k);
@@ -168,10 +168,10 @@ fn shared_activations_are_packed_once_and_all_is_one_submit_a_device() {
         counted(&engine, &mut multiply_alone),
         counted(&engine, &mut multiply_shared),
     ];
-    assert_eq!(one_by_one.jobs, at_once.jobs);
+    assert_eq!((one_by_one.jobs, at_once.jobs), (9, 3));
     assert_eq!((one_by_one.matmuls, at_once.matmuls), (3, 3));
     assert_eq!(one_by_one.submits, one_by_one.jobs);
-    assert_eq!(3 * at_once.submits, at_once.jobs);
+    assert_eq!(at_once.submits, at_once.jobs);
     // Programs, made once for each set of addresses, come on top.
     let packed = engine
         .prepare(&weights[0], m, Output::I32)
@@ -189,6 +189,47 @@ fn shared_activations_are_packed_once_and_all_is_one_submit_a_device() {
     let matmuls = matmuls.map(|(a, c)| (&weights[0], m, a.into(), c.into()));
     multiply_all(&engine, matmuls.collect()).unwrap();
     assert!(c.iter().all(|c| *c == shared[0]));
+}
+
+/// A job of its own lets the CPU unpack large results while the NPU computes the next matmul. Small
+/// results are not worth it.
+#[test]
+fn only_matmuls_of_small_results_share_jobs() {
+    let options = PlanOptions {
+        parts: Some(1),
+        ..PlanOptions::default()
+    };
+    let (engine, _) = strict_engine(options, DEVICES);
+    let (m, k) = (64, 64);
+    let a = random_i8(1, m * k);
+    // A third of 3072 columns: 256 KiB of results on each device. A third of 96: 8 KiB.
+    for (sizes, jobs_of_device) in [
+        // A large result joins small ones, since nothing large waits for it.
+        ([96, 96, 3072], 1),
+        ([96, 3072, 96], 2),
+        ([3072, 96, 96], 2),
+        ([3072, 3072, 96], 3),
+    ] {
+        let weights: Vec<_> = sizes
+            .into_iter()
+            .map(|n| {
+                let b = random_i8(n as u64, n * k);
+                engine.load(Weights::i8(n, k, &b)).unwrap()
+            })
+            .collect();
+        let results = || sizes.map(|n| vec![0; m * n]);
+        let (mut alone, mut shared) = (results(), results());
+        for (b, c) in weights.iter().zip(&mut alone) {
+            multiply(&engine, b, m, &a, c).unwrap();
+        }
+        let counted = counted(&engine, || {
+            let matmuls = weights.iter().zip(&mut shared);
+            let matmuls = matmuls.map(|(b, c)| (b, m, (&a).into(), c.into()));
+            multiply_all(&engine, matmuls.collect()).unwrap();
+        });
+        assert_eq!(shared, alone);
+        assert_eq!(counted.jobs, 3 * jobs_of_device, "{sizes:?}");
+    }
 }
 
 #[test]

@@ -46,6 +46,32 @@ fn a_lost_job_is_found() {
     problem.run(&engine).unwrap();
 }
 
+/// Matmuls share jobs. What became of each is not known, so all have failed.
+#[test]
+fn a_lost_job_of_several_matmuls_is_found() {
+    let (engine, faults) = faulty_engine(3);
+    let problem = Problem::new(&engine);
+    problem.run(&engine).unwrap();
+    let alone = engine.counters().jobs;
+    problem.run_at_once(&engine).unwrap();
+    let together = engine.counters().jobs - alone;
+    assert!(together < 3 * alone, "{together} of 3 x {alone}");
+    faults.lost.store(usize::MAX, Ordering::Relaxed);
+    let error = problem.run_at_once(&engine).unwrap_err();
+    assert!(
+        matches!(
+            &error,
+            Error::Job {
+                source: JobFailure::Dropped,
+                ..
+            }
+        ),
+        "{error:?}"
+    );
+    faults.lost.store(0, Ordering::Relaxed);
+    problem.run_at_once(&engine).unwrap();
+}
+
 #[test]
 fn a_killed_job_is_found() {
     let (engine, faults) = faulty_engine(3);

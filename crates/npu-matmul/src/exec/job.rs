@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use rknpu_regcmd::{Binding, Iova, LinkedProgram};
-use rocket_uapi::{Bo, Deadline, FinishedJob, FrozenBo, Job, PendingJob};
+use rocket_uapi::{Bo, Deadline, FinishedJob, FrozenBo, Job, JobBuilder, PendingJob};
 
 use super::matmul::{Matmul, MatrixId};
 use crate::counters::Counters;
@@ -45,7 +45,7 @@ pub(super) struct InputIndex {
     pub(super) index: usize,
 }
 
-/// A job to submit.
+/// A job of a plan, to submit alone or with jobs of other matmuls.
 #[derive(Clone, Copy)]
 pub(super) struct PlannedJob {
     /// Index of the matmul.
@@ -53,6 +53,9 @@ pub(super) struct PlannedJob {
     pub(super) at: JobIndex,
     /// The activations that the job reads.
     pub(super) input: InputIndex,
+    /// The number of its step, which joined steps have in common. On each device their jobs are
+    /// submitted as one.
+    pub(super) joined: usize,
 }
 
 /// The activations of a run, by device.
@@ -182,13 +185,19 @@ impl OnDevice<'_> {
         Ok(bo)
     }
 
-    /// Builds a job of `matmul` that reads `a`.
-    pub(super) fn build(
+    /// An empty job.
+    pub(super) fn job_builder(self) -> JobBuilder {
+        Job::builder(self.engine.buffers(self.device).device())
+    }
+
+    /// Adds a job of `matmul` that reads `a` to `builder`.
+    pub(super) fn add(
         self,
+        builder: JobBuilder,
         matmul: &Matmul<'_>,
         at: JobIndex,
         a: &FrozenBo,
-    ) -> Result<Job, Error> {
+    ) -> Result<JobBuilder, Error> {
         let (weights, prepared) = (matmul.weights, &matmul.prepared);
         let job = prepared.job(at);
         let buffers = self.engine.buffers(self.device);
@@ -213,13 +222,16 @@ impl OnDevice<'_> {
             job,
             programs: &programs.linked,
         });
-        let built = Job::builder(buffers.device())
+        Ok(builder
             .program(&programs.bo)
             .reads(&b.buffer())
             .reads(a)
-            .writes(c)
-            .build();
-        built.map_err(|error| {
+            .writes(c))
+    }
+
+    /// Builds a job. Recycles its buffers if it is refused.
+    pub(super) fn build(self, builder: JobBuilder) -> Result<Job, Error> {
+        builder.build().map_err(|error| {
             self.keep(error.reads, error.writes);
             Error::Build {
                 device: self.device,
@@ -290,9 +302,9 @@ impl OnDevice<'_> {
         matmul: &Matmul<'_>,
         job: &JobPlan,
         a: Option<&FrozenBo>,
-        results: &[Bo],
+        c: &Bo,
     ) -> Result<(), Error> {
-        let (Some(a), Some(c)) = (a, results.first()) else {
+        let Some(a) = a else {
             return Ok(());
         };
         let is_checked = &matmul.prepared.is_checked;
@@ -339,24 +351,21 @@ impl OnDevice<'_> {
         })
     }
 
-    /// Collects the results of a job that has ended.
+    /// Collects the results `c` of a job that has ended.
     pub(super) fn collect(
         self,
         matmul: &mut Matmul<'_>,
         job: &JobPlan,
-        results: &[Bo],
+        c: &Bo,
     ) -> Result<(), Error> {
-        for c in results {
-            let memory = c.read(Deadline::FOREVER).map_err(self.failed())?;
-            let from = Instant::now();
-            matmul.unpack(self.engine.clock(), job, &memory);
-            let bytes = job.output_bytes;
-            self.done(Activity::Unpack { bytes }, from);
-        }
+        let memory = c.read(Deadline::FOREVER).map_err(self.failed())?;
+        let from = Instant::now();
+        matmul.unpack(self.engine.clock(), job, &memory);
+        let bytes = job.output_bytes;
+        self.done(Activity::Unpack { bytes }, from);
         self.engine.count(&Counters {
-            jobs: 1,
             tasks: job.tasks.len() as u64,
-            bytes_from_device: job.output_bytes as u64,
+            bytes_from_device: bytes as u64,
             ..Counters::default()
         });
         Ok(())

@@ -9,7 +9,7 @@ use super::matmul::Matmul;
 use super::wave::Wave;
 use crate::engine::Engine;
 use crate::error::GemmCallError;
-use crate::plan::{WaveBuilder, WaveSize};
+use crate::plan::{Placement, WaveBuilder, WaveSize};
 use crate::prepared::JobIndex;
 
 /// Matmuls in progress. Dropping it waits for the submitted jobs.
@@ -31,21 +31,25 @@ impl<'a> MatmulRun<'a> {
         let limits = engine.limits();
         let mut inputs = Inputs::new(engine.device_count());
         let mut waiting = VecDeque::new();
-        let (mut builder, mut wave) = (WaveBuilder::default(), Vec::new());
+        let (mut builder, mut wave, mut joined) = (WaveBuilder::default(), Vec::new(), 0);
         for (index, matmul) in matmuls.iter().enumerate() {
             engine.watched().planned(token, &matmul.prepared.plan);
             for (step, of_step) in matmul.prepared.steps.iter().enumerate() {
                 let jobs = of_step.jobs.iter();
                 let of_jobs: Vec<_> = jobs.map(|job| inputs.of(matmul, job)).collect();
                 let packs: Vec<_> = of_jobs.iter().map(|(_, is_new)| *is_new).collect();
-                if let Some(size) = builder.push(of_step, &packs, &limits) {
+                let placement = builder.push(index, of_step, &packs, &limits);
+                let Placement { ended, is_joined } = placement;
+                if let Some(size) = ended {
                     waiting.push_back((std::mem::take(&mut wave), size));
                 }
+                joined += usize::from(!is_joined);
                 let jobs = of_jobs.into_iter().enumerate();
                 wave.extend(jobs.map(|(job, (input, _))| PlannedJob {
                     matmul: index,
                     at: JobIndex { step, job },
                     input,
+                    joined,
                 }));
             }
         }

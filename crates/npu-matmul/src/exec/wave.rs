@@ -5,10 +5,11 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use rayon::prelude::*;
-use rocket_uapi::{Job, PendingJob};
+use rocket_uapi::{Bo, Job, PendingJob};
 
 use super::job::{Input, InputIndex, Inputs, OnDevice, PlannedJob};
 use super::matmul::Matmul;
+use crate::counters::Counters;
 use crate::engine::Engine;
 use crate::error::{Error, GemmCallError};
 use crate::observe::Activity;
@@ -16,17 +17,24 @@ use crate::plan::WaveSize;
 
 /// A submitted job.
 struct RunningJob {
-    planned: PlannedJob,
+    /// The joined jobs that it consists of, in order; never empty.
+    planned: Vec<PlannedJob>,
     pending: PendingJob,
     /// Time of its SUBMIT.
     at: Instant,
+}
+
+impl RunningJob {
+    fn first(&self) -> PlannedJob {
+        self.planned[0]
+    }
 }
 
 /// Jobs that were submitted together.
 pub(super) struct Wave {
     /// Memory that the wave needs.
     pub(super) size: WaveSize,
-    /// Sorted by matmul, step and job.
+    /// Sorted by steps. Joined steps are neighbours.
     jobs: Vec<RunningJob>,
     /// The observer's token.
     token: u64,
@@ -73,8 +81,7 @@ impl Wave {
                 Err(error) => failure = failure.or(Some(error)),
             }
         }
-        wave.jobs
-            .sort_by_key(|job| (job.planned.matmul, job.planned.at));
+        wave.jobs.sort_by_key(|job| job.first().joined);
         match failure {
             None => Ok(wave),
             Some(error) => {
@@ -86,26 +93,25 @@ impl Wave {
 
     /// The activations that the wave's jobs read.
     pub(super) fn inputs(&self) -> Vec<InputIndex> {
-        self.jobs.iter().map(|job| job.planned.input).collect()
+        let planned = self.jobs.iter().flat_map(|job| &job.planned);
+        planned.map(|planned| planned.input).collect()
     }
 
-    /// Waits for the jobs, step by step, and collects their results. After an error it still waits
-    /// for all jobs.
+    /// Waits for the jobs, step by step, joined steps together, and collects their results. After
+    /// an error it still waits for all jobs.
     pub(super) fn finish(
         mut self,
         engine: &Engine,
         matmuls: &mut [Matmul<'_>],
         inputs: &Inputs,
     ) -> Result<(), GemmCallError> {
-        let step_of = |job: &RunningJob| (job.planned.matmul, job.planned.at.step);
-        while let Some(first) = self.jobs.first() {
-            let of_step = step_of(first);
-            let same = self.jobs.iter().take_while(|job| step_of(job) == of_step);
-            let later = self.jobs.split_off(same.count());
+        while let Some(joined) = self.jobs.first().map(|job| job.first().joined) {
+            let is_same = |job: &&RunningJob| job.first().joined == joined;
+            let same = self.jobs.iter().take_while(is_same).count();
+            let later = self.jobs.split_off(same);
             let jobs = std::mem::replace(&mut self.jobs, later);
-            let matmul = &mut matmuls[of_step.0];
-            let finished = finish_step(engine, self.token, matmul, jobs, inputs);
-            if let Err(error) = finished.map_err(GemmCallError::of(of_step.0)) {
+            let finished = finish_steps(engine, self.token, matmuls, jobs, inputs);
+            if let Err(error) = finished {
                 self.drain(engine);
                 return Err(error);
             }
@@ -119,7 +125,7 @@ impl Wave {
         for job in self.jobs {
             let on = OnDevice {
                 engine,
-                device: job.planned.input.device,
+                device: job.first().input.device,
                 token: self.token,
             };
             match on.wait(job.pending) {
@@ -130,22 +136,21 @@ impl Wave {
     }
 }
 
-/// Waits for all jobs of a step in parallel, because a wait also maintains the caches of the
-/// results. Then collects the results.
-fn finish_step(
+/// Waits for all jobs of a step, or of joined steps, in parallel, because a wait also maintains the
+/// caches of the results. Then collects the results.
+fn finish_steps(
     engine: &Engine,
     token: u64,
-    matmul: &mut Matmul<'_>,
+    matmuls: &mut [Matmul<'_>],
     jobs: Vec<RunningJob>,
     inputs: &Inputs,
-) -> Result<(), Error> {
-    let prepared = Arc::clone(&matmul.prepared);
+) -> Result<(), GemmCallError> {
     let ended: Vec<_> = {
         let _waiting = engine.clock().waiting();
         let end_of = |job: RunningJob| {
             let on = OnDevice {
                 engine,
-                device: job.planned.input.device,
+                device: job.first().input.device,
                 token,
             };
             (on, job.planned, job.at, on.wait(job.pending))
@@ -154,22 +159,46 @@ fn finish_step(
     };
     let mut result = Ok(());
     for (on, planned, submitted, done) in ended {
-        let plan = prepared.job(planned.at);
-        let collected = done.and_then(|done| {
-            let tasks = plan.tasks.len();
-            on.done(Activity::Job { tasks }, submitted);
-            let collected = if result.is_ok() {
-                on.check(matmul, plan, inputs.bo(planned.input), &done.writes)
-                    .and_then(|()| on.collect(matmul, plan, &done.writes))
-            } else {
-                Ok(())
-            };
-            on.keep(done.reads, done.writes);
-            collected
+        let done = match done {
+            Ok(done) => done,
+            Err(error) => {
+                // Which of the joined jobs failed is not known.
+                result = result.and(Err(GemmCallError::of(planned[0].matmul)(error)));
+                continue;
+            }
+        };
+        let plans = planned
+            .iter()
+            .map(|job| matmuls[job.matmul].prepared.job(job.at));
+        let tasks = plans.map(|plan| plan.tasks.len()).sum();
+        on.done(Activity::Job { tasks }, submitted);
+        on.engine.count(&Counters {
+            jobs: 1,
+            ..Counters::default()
         });
-        result = result.and(collected);
+        for (job, c) in planned.into_iter().zip(&done.writes) {
+            if result.is_ok() {
+                result = collect(on, &mut matmuls[job.matmul], job, inputs, c)
+                    .map_err(GemmCallError::of(job.matmul));
+            }
+        }
+        on.keep(done.reads, done.writes);
     }
     result
+}
+
+/// Checks and collects the results `c` of a job of a plan.
+fn collect(
+    on: OnDevice<'_>,
+    matmul: &mut Matmul<'_>,
+    job: PlannedJob,
+    inputs: &Inputs,
+    c: &Bo,
+) -> Result<(), Error> {
+    let prepared = Arc::clone(&matmul.prepared);
+    let plan = prepared.job(job.at);
+    on.check(matmul, plan, inputs.bo(job.input), c)?;
+    on.collect(matmul, plan, c)
 }
 
 /// Packs, builds and submits the jobs of one device.
@@ -179,33 +208,47 @@ fn start_on(
     planned: &[PlannedJob],
     inputs: &mut [Input],
 ) -> Result<Vec<RunningJob>, GemmCallError> {
-    let mut jobs: Vec<Job> = Vec::with_capacity(planned.len());
-    for job in planned {
-        let matmul = &matmuls[job.matmul];
-        let built = on
-            .packed(
-                matmul,
-                matmul.prepared.job(job.at),
-                &mut inputs[job.input.index],
-            )
-            .and_then(|a| on.build(matmul, job.at, &a));
-        match built {
+    let joined = || planned.chunk_by(|one, next| one.joined == next.joined);
+    let mut jobs: Vec<Job> = Vec::with_capacity(joined().count());
+    for planned in joined() {
+        match build(on, matmuls, planned, inputs) {
             Ok(job) => jobs.push(job),
             Err(error) => {
                 on.discard(jobs);
-                return Err(GemmCallError::of(job.matmul)(error));
+                return Err(error);
             }
         }
     }
     let at = Instant::now();
     let first = planned.first().map_or(0, |job| job.matmul);
     let submitted = on.submit(jobs).map_err(GemmCallError::of(first))?;
-    let submitted = submitted.into_iter().zip(planned);
+    let submitted = submitted.into_iter().zip(joined());
     Ok(submitted
-        .map(|(pending, &planned)| RunningJob {
-            planned,
+        .map(|(pending, planned)| RunningJob {
+            planned: planned.to_vec(),
             pending,
             at,
         })
         .collect())
+}
+
+/// Packs and builds joined jobs as one.
+fn build(
+    on: OnDevice<'_>,
+    matmuls: &[Matmul<'_>],
+    planned: &[PlannedJob],
+    inputs: &mut [Input],
+) -> Result<Job, GemmCallError> {
+    let mut builder = on.job_builder();
+    for job in planned {
+        let matmul = &matmuls[job.matmul];
+        let plan = matmul.prepared.job(job.at);
+        let input = &mut inputs[job.input.index];
+        let added = on
+            .packed(matmul, plan, input)
+            .and_then(|a| on.add(builder, matmul, job.at, &a));
+        builder = added.map_err(GemmCallError::of(job.matmul))?;
+    }
+    let first = planned.first().map_or(0, |job| job.matmul);
+    on.build(builder).map_err(GemmCallError::of(first))
 }

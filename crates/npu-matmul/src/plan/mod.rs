@@ -46,7 +46,8 @@ pub(crate) use tasks::TaskList;
 pub use tiles::INT4_K_TILE_MAX;
 pub(crate) use tiles::even_tile;
 pub(crate) use waves::{
-    BUFFERS_OF_A_JOB, Packed, WAVE_JOBS, WAVES_IN_FLIGHT, WaveBuilder, WaveSize, waves,
+    BUFFERS_OF_A_JOB, Packed, Placement, PlannedStep, WAVE_JOBS, WAVES_IN_FLIGHT, WaveBuilder,
+    WaveSize, waves,
 };
 pub(crate) use weights::DEVICE_BYTES_MAX;
 pub use weights::{WeightBlock, WeightPlan};

@@ -70,6 +70,8 @@ pub struct JobPlan {
     pub tasks: Vec<TaskPlan>,
     /// Bytes of the output buffer.
     pub output_bytes: usize,
+    /// Upper bound of its time on one core, in nanoseconds.
+    pub time_bound_ns: u64,
 }
 
 /// One task: a tile of A times a tile of B into a tile of C.

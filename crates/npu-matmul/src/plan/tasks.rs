@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use rknpu_regcmd::{MatmulType, ProgramOptions};
 
+use super::cost::task_time_bound_ns;
 use super::step::{ActivationTile, Band, JobPlan, KTile, TaskPlan};
 use super::tiles::to_u32;
 use crate::dtype::{Dtype, ROW_MULTIPLE};
@@ -43,6 +44,7 @@ pub(crate) struct TaskList {
     band: Arc<Band>,
     tasks: Vec<TaskPlan>,
     output_bytes: usize,
+    time_bound_ns: u64,
 }
 
 impl TaskList {
@@ -54,6 +56,7 @@ impl TaskList {
             band,
             tasks: Vec::new(),
             output_bytes: 0,
+            time_bound_ns: 0,
         }
     }
 
@@ -73,6 +76,7 @@ impl TaskList {
             c: to_u32(self.output_bytes),
         });
         self.output_bytes += layout::output_bytes(self.ty, a.padded, n_padded);
+        self.time_bound_ns += task_time_bound_ns(self.dtype, a.padded, a.k_tile.padded, n_padded);
     }
 
     /// The job of the channels `n`, with the weights of `block`.
@@ -92,6 +96,7 @@ impl TaskList {
             n,
             tasks: self.tasks,
             output_bytes: self.output_bytes,
+            time_bound_ns: self.time_bound_ns,
         }
     }
 }

@@ -104,6 +104,7 @@ fn check(plan: &Plan, limits: &JobLimits) {
                 tasks
             });
             assert_eq!(of_tiles.count(), job.tasks.len());
+            assert_eq!(time, job.time_bound_ns);
             assert!(u128::from(time) <= limits.time.as_nanos());
         }
     }

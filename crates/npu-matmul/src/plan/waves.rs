@@ -1,12 +1,19 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Groups steps into waves.
+//! Groups steps into waves, and small steps of different matmuls into the same jobs.
 //!
 //! The steps of a *wave* go to each device in one SUBMIT. A step that packs activations begins a
 //! wave, so that the NPU computes one wave while the CPU packs the next. A step joins the wave
 //! before it if its activations are already packed, or if that wave packs little.
+//!
+//! In a wave the jobs of a step are *joined* with those of the step before, of another matmul, if
+//! the earlier results are small: each device then runs one job with the tasks of both. A job of
+//! its own would let the CPU read the earlier results while the NPU computes, but costs more than
+//! that saves.
 
 use std::collections::HashSet;
 use std::ops::Range;
+
+use rknpu_regcmd::MatmulType;
 
 use super::options::JobLimits;
 use super::step::{JobPlan, Step};
@@ -24,6 +31,11 @@ pub(crate) const BUFFERS_OF_A_JOB: usize = 2;
 /// Least bytes that a wave packs on a device before it is submitted. Packing them takes the CPU
 /// about 10 us; less is not worth a separate SUBMIT.
 pub(super) const PACKED_BYTES_MIN: usize = 64 << 10;
+
+/// Bytes of results of a device from which on the CPU reads them while the NPU runs another job. It
+/// reads three times as many, of three devices, in about the 40 us that a job costs beyond its
+/// tasks (E-time-submit).
+pub(super) const RESULT_BYTES_MIN: usize = 64 << 10;
 
 /// Jobs and buffer bytes of a wave.
 #[derive(Clone, Debug, Default)]
@@ -88,35 +100,100 @@ impl WaveSize {
     }
 }
 
+/// Steps whose jobs are joined.
+#[derive(Debug)]
+struct JoinedSteps {
+    /// Index of the last step's matmul.
+    matmul: usize,
+    ty: Option<MatmulType>,
+    /// On each device at most: bytes of results, tasks, and bound of the time.
+    results: usize,
+    tasks: usize,
+    time_bound_ns: u64,
+}
+
+impl JoinedSteps {
+    fn of(matmul: usize, step: &Step) -> Self {
+        let most = |of_job: fn(&JobPlan) -> u64| step.jobs.iter().map(of_job).max().unwrap_or(0);
+        Self {
+            matmul,
+            ty: step.jobs.first().map(|job| job.ty),
+            results: most(|job| job.output_bytes as u64) as usize,
+            tasks: most(|job| job.tasks.len() as u64) as usize,
+            time_bound_ns: most(|job| job.time_bound_ns),
+        }
+    }
+
+    /// These steps and `next`; `None` if the jobs of `next` should be separate.
+    fn with(&self, next: &Self, limits: &JobLimits) -> Option<Self> {
+        let together = Self {
+            results: self.results + next.results,
+            tasks: self.tasks + next.tasks,
+            time_bound_ns: self.time_bound_ns.saturating_add(next.time_bound_ns),
+            ..*next
+        };
+        let fits = together.tasks <= limits.tasks
+            && u128::from(together.time_bound_ns) <= limits.time.as_nanos();
+        let is_other = self.matmul != next.matmul && self.ty == next.ty;
+        (is_other && self.results < RESULT_BYTES_MIN && fits).then_some(together)
+    }
+}
+
+/// The place of a step.
+#[derive(Debug)]
+pub(crate) struct Placement {
+    /// The size of the wave before, if the step begins a new one.
+    pub(crate) ended: Option<WaveSize>,
+    /// Whether its jobs are joined with those of the step before.
+    pub(crate) is_joined: bool,
+}
+
 /// Groups steps into waves, in order.
 #[derive(Debug, Default)]
-pub(crate) struct WaveBuilder(WaveSize);
+pub(crate) struct WaveBuilder {
+    wave: WaveSize,
+    /// The last steps of the wave.
+    joined: Option<JoinedSteps>,
+}
 
 impl WaveBuilder {
-    /// Adds `step` to the wave. If it does not fit, starts a new wave with it, and returns the size
-    /// of the one before. `packs` says for each job of the step whether it packs its activations;
-    /// otherwise they are already packed.
+    /// Adds a step of the matmul with this index to the wave. If it does not fit, starts a new wave
+    /// with it. `packs` says for each job of the step whether it packs its activations; otherwise
+    /// they are already packed.
     pub(crate) fn push(
         &mut self,
+        matmul: usize,
         step: &Step,
         packs: &[bool],
         limits: &JobLimits,
-    ) -> Option<WaveSize> {
-        let together = self.0.with(step, packs);
+    ) -> Placement {
+        let alone = JoinedSteps::of(matmul, step);
+        let together = self.wave.with(step, packs);
         let most = limits.buffer_bytes.saturating_mul(BUFFERS_OF_A_JOB);
         let fits = together.jobs <= WAVE_JOBS && together.bytes() <= most;
-        let waits = self.0.packed_bytes() >= PACKED_BYTES_MIN && packs.contains(&true);
-        if self.0.jobs == 0 || fits && !waits {
-            self.0 = together;
-            return None;
+        let waits = self.wave.packed_bytes() >= PACKED_BYTES_MIN && packs.contains(&true);
+        if self.wave.jobs > 0 && (!fits || waits) {
+            let wave = WaveSize::default().with(step, packs);
+            self.joined = Some(alone);
+            return Placement {
+                ended: Some(std::mem::replace(&mut self.wave, wave)),
+                is_joined: false,
+            };
         }
-        let alone = WaveSize::default().with(step, packs);
-        Some(std::mem::replace(&mut self.0, alone))
+        self.wave = together;
+        let joined = self.joined.as_ref();
+        let joined = joined.and_then(|before| before.with(&alone, limits));
+        let is_joined = joined.is_some();
+        self.joined = Some(joined.unwrap_or(alone));
+        Placement {
+            ended: None,
+            is_joined,
+        }
     }
 
     /// The size of the last wave.
     pub(crate) fn finish(self) -> WaveSize {
-        self.0
+        self.wave
     }
 }
 
@@ -137,35 +214,45 @@ impl Packed {
     }
 }
 
-/// Steps that are submitted together.
-pub(crate) struct PlannedWave<'s> {
-    pub(crate) steps: &'s [Step],
-    pub(crate) size: WaveSize,
-    /// For each of their jobs, whether it packs its activations.
+/// A step in a wave.
+pub(crate) struct PlannedStep<'s> {
+    pub(crate) step: &'s Step,
+    /// Index of its matmul.
+    pub(crate) matmul: usize,
+    /// For each of its jobs, whether it packs its activations.
     pub(crate) packs: Vec<bool>,
+    /// Whether its jobs are joined with those of the step before.
+    pub(crate) is_joined: bool,
 }
 
-/// The waves of the steps of one matmul or of a batch, within these limits and if nothing else
-/// runs.
-pub(crate) fn waves<'s>(steps: &'s [Step], limits: &JobLimits) -> Vec<PlannedWave<'s>> {
+/// Steps that are submitted together.
+pub(crate) struct PlannedWave<'s> {
+    pub(crate) steps: Vec<PlannedStep<'s>>,
+    pub(crate) size: WaveSize,
+}
+
+/// The waves of matmuls of the same activations, given by their steps, within these limits and if
+/// nothing else runs.
+pub(crate) fn waves<'s>(matmuls: &'s [Vec<Step>], limits: &JobLimits) -> Vec<PlannedWave<'s>> {
     let (mut packed, mut builder) = (Packed::default(), WaveBuilder::default());
-    let (mut waves, mut wave_packs, mut first) = (Vec::new(), Vec::new(), 0);
-    for (index, step) in steps.iter().enumerate() {
-        let packs: Vec<_> = step.jobs.iter().map(|job| packed.is_first(job)).collect();
-        if let Some(size) = builder.push(step, &packs, limits) {
-            waves.push(PlannedWave {
-                steps: &steps[first..index],
-                size,
-                packs: std::mem::take(&mut wave_packs),
+    let (mut waves, mut steps) = (Vec::new(), Vec::new());
+    for (matmul, of_matmul) in matmuls.iter().enumerate() {
+        for step in of_matmul {
+            let packs: Vec<_> = step.jobs.iter().map(|job| packed.is_first(job)).collect();
+            let Placement { ended, is_joined } = builder.push(matmul, step, &packs, limits);
+            if let Some(size) = ended {
+                let steps = std::mem::take(&mut steps);
+                waves.push(PlannedWave { steps, size });
+            }
+            steps.push(PlannedStep {
+                step,
+                matmul,
+                packs,
+                is_joined,
             });
-            first = index;
         }
-        wave_packs.extend(packs);
     }
-    waves.push(PlannedWave {
-        steps: &steps[first..],
-        size: builder.finish(),
-        packs: wave_packs,
-    });
+    let size = builder.finish();
+    waves.push(PlannedWave { steps, size });
     waves
 }

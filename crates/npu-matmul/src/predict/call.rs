@@ -11,8 +11,7 @@
 use rknpu_regcmd::timing::{ScheduledJob, TaskWork, schedule};
 
 use super::npu::TaskWorks;
-use crate::dtype::Dtype;
-use crate::plan::{JobLimits, Plan, PlanOptions, Step, waves};
+use crate::plan::{JobLimits, Plan, PlanOptions, PlannedStep, Step, waves};
 use crate::profile::{KernelCost, UnpackTo, bytes_ps};
 
 /// Predicted times of a call. They are modelled, in picoseconds.
@@ -65,82 +64,71 @@ impl Plan {
     /// Predicts the time of a call with the options' profile and limits.
     #[must_use]
     pub fn call(&self, options: &PlanOptions) -> CallTime {
-        let steps: Vec<Step> = self.steps().collect();
-        call_of(
-            &steps,
-            self.weights.dtype,
-            options,
-            &mut TaskWorks::default(),
-        )
+        call_together(&[self], options)
     }
 
     /// Number of SUBMIT calls of this matmul within these limits, if nothing else runs.
     #[must_use]
     pub fn submits(&self, limits: &JobLimits) -> usize {
-        let steps: Vec<_> = self.steps().collect();
+        let steps = [self.steps().collect()];
         let waves = waves(&steps, limits);
         waves.iter().map(|wave| wave.size.submits()).sum()
     }
 }
 
-/// Predicts the time of steps of matmuls of one precision.
-fn call_of(steps: &[Step], dtype: Dtype, options: &PlanOptions, works: &mut TaskWorks) -> CallTime {
-    let driver = &options.profile.machine.driver;
+/// Predicts the time of matmuls of the same activations that [`Engine::run`](crate::Engine::run)
+/// computes together: query, key and value of a layer, say.
+#[must_use]
+pub fn call_together(plans: &[&Plan], options: &PlanOptions) -> CallTime {
+    let steps: Vec<Vec<Step>> = plans.iter().map(|plan| plan.steps().collect()).collect();
+    let (driver, host) = (&options.profile.machine.driver, &options.profile.host);
+    let mut works = TaskWorks::default();
     let (mut now, mut pack_ps, mut moved) = (0_u64, 0_u64, 0_u64);
     let mut cpu: Vec<Span> = Vec::new();
-    let mut jobs: Vec<ScheduledJob> = Vec::new();
-    // For each file, the time when its client has submitted its last job.
-    let jobs_of = steps.iter().flat_map(|step| &step.jobs);
-    let devices = jobs_of.map(|job| job.device + 1).max().unwrap_or(0);
-    let mut submitted = vec![0_u64; devices];
-    for wave in waves(steps, &options.limits) {
-        let (mut elements, mut bytes) = (0_u64, 0_u64);
-        let jobs_of_wave = || wave.steps.iter().flat_map(|step| &step.jobs);
-        for (job, packs) in jobs_of_wave().zip(&wave.packs) {
-            if *packs {
+    let mut submitted = Submitted::default();
+    let waves = waves(&steps, &options.limits);
+    for wave in &waves {
+        let (mut ps, mut bytes) = (0_u64, 0_u64);
+        for PlannedStep {
+            step,
+            matmul,
+            packs,
+            ..
+        } in &wave.steps
+        {
+            let packed = step.jobs.iter().zip(packs).filter(|(_, packs)| **packs);
+            let kernel = KernelCost::pack(plans[*matmul].weights.dtype);
+            for (job, _) in packed {
                 let tiles = job.band.activations.iter();
-                elements += tiles
-                    .map(|tile| (tile.rows.len() * tile.k_tile.padded) as u64)
-                    .sum::<u64>();
+                let elements = tiles.map(|tile| (tile.rows.len() * tile.k_tile.padded) as u64);
+                let elements = elements.sum();
+                ps = ps.saturating_add(host.kernel_ps(elements, kernel));
+                moved = moved.saturating_add(kernel.bytes(elements));
                 bytes += job.band.activation_bytes as u64;
             }
         }
-        let host = &options.profile.host;
-        let kernel = KernelCost::pack(dtype);
         // Devices clean their copies at the same time.
         let at_once = (wave.size.submits() as u64).clamp(1, u64::from(host.cores.max(1)));
-        let ps = host
-            .kernel_ps(elements, kernel)
-            .saturating_add(host.sync_ps(bytes) / at_once);
+        ps = ps.saturating_add(host.sync_ps(bytes) / at_once);
         cpu.push([now, now.saturating_add(ps)]);
         pack_ps = pack_ps.saturating_add(ps);
-        moved = moved.saturating_add(kernel.bytes(elements));
-        now = now.saturating_add(ps).saturating_add(driver.submit_ps);
-        for job in jobs_of_wave() {
-            let last = &mut submitted[job.device];
-            let host_ps = (now - driver.submit_ps).saturating_sub(*last);
-            *last = last
-                .saturating_add(host_ps)
-                .saturating_add(driver.submit_ps);
-            let tasks = works.of(job);
-            let of_tasks = tasks.iter().map(TaskWork::total_bytes);
-            moved = of_tasks.fold(moved, u64::saturating_add);
-            jobs.push(ScheduledJob {
-                file: u32::try_from(job.device).unwrap_or(u32::MAX),
-                tasks,
-                host_ps,
-                ..ScheduledJob::default()
-            });
+        now = now.saturating_add(ps);
+        for planned in &wave.steps {
+            submitted.add(planned, now, driver.submit_ps, &mut works);
         }
+        now = now.saturating_add(driver.submit_ps);
     }
+    let of_tasks = submitted.jobs.iter().flat_map(|job| &job.tasks);
+    let of_tasks = of_tasks.map(TaskWork::total_bytes);
+    moved = of_tasks.fold(moved, u64::saturating_add);
     // No job names another or a core, so `schedule` cannot reject any.
-    let timeline = schedule(&jobs, &options.profile.machine).unwrap_or_default();
+    let timeline = schedule(&submitted.jobs, &options.profile.machine).unwrap_or_default();
     let mut unpack_ps = 0_u64;
-    let mut times = timeline.jobs.iter();
-    for step in steps {
-        let ends = step.jobs.iter().zip(&mut times);
-        let end = ends.map(|(_, time)| time.end_ps).max().unwrap_or(0);
-        let (ps, bytes) = read(step, options);
+    let steps = waves.iter().flat_map(|wave| &wave.steps);
+    for (planned, jobs) in steps.zip(&submitted.of_steps) {
+        let ends = jobs.iter().filter_map(|&job| timeline.jobs.get(job));
+        let end = ends.map(|time| time.end_ps).max().unwrap_or(0);
+        let (ps, bytes) = read(planned.step, options);
         moved = moved.saturating_add(bytes);
         let from = now.max(end.saturating_add(driver.wake_ps));
         now = from.saturating_add(ps);
@@ -160,6 +148,70 @@ fn call_of(steps: &[Step], dtype: Dtype, options: &PlanOptions, works: &mut Task
         unpack_ps,
         overlap_ps: common(&cpu, &npu),
         memory_ps,
+    }
+}
+
+/// Predicts the NPU's time of matmuls of the same activations that run together, with operands in
+/// place and no CPU work in between: from the first SUBMIT to the end of the last job, in
+/// picoseconds. Of one matmul it is [`Prediction::npu_ps`](super::Prediction::npu_ps).
+#[must_use]
+pub fn npu_ps_together(plans: &[&Plan], options: &PlanOptions) -> u64 {
+    let steps: Vec<Vec<Step>> = plans.iter().map(|plan| plan.steps().collect()).collect();
+    let (mut submitted, mut works) = (Submitted::default(), TaskWorks::default());
+    for planned in waves(&steps, &options.limits)
+        .iter()
+        .flat_map(|wave| &wave.steps)
+    {
+        submitted.add(planned, 0, 0, &mut works);
+    }
+    let timeline = schedule(&submitted.jobs, &options.profile.machine);
+    timeline.map_or(u64::MAX, |timeline| timeline.end_ps)
+}
+
+/// The jobs that a call submits.
+#[derive(Default)]
+struct Submitted {
+    jobs: Vec<ScheduledJob>,
+    /// For each step, the indices of its jobs.
+    of_steps: Vec<Vec<usize>>,
+    /// For each device, its job of the last steps that were joined, and the time when its client
+    /// had submitted it.
+    devices: Vec<(Option<usize>, u64)>,
+}
+
+impl Submitted {
+    /// Adds a step that is submitted from `now` on, which takes `submit_ps`.
+    fn add(&mut self, planned: &PlannedStep<'_>, now: u64, submit_ps: u64, works: &mut TaskWorks) {
+        if !planned.is_joined {
+            self.devices.iter_mut().for_each(|(job, _)| *job = None);
+        }
+        let mut of_step = Vec::new();
+        for job in &planned.step.jobs {
+            if self.devices.len() <= job.device {
+                self.devices.resize(job.device + 1, (None, 0));
+            }
+            let (open, last) = &mut self.devices[job.device];
+            let tasks = works.of(job);
+            if let Some(open) = *open {
+                let joined = &mut self.jobs[open].tasks;
+                // The witness of the jobs before; `tasks` ends with the one of all.
+                joined.pop();
+                joined.extend(tasks);
+                of_step.push(open);
+                continue;
+            }
+            let host_ps = now.saturating_sub(*last);
+            *last = last.saturating_add(host_ps).saturating_add(submit_ps);
+            *open = Some(self.jobs.len());
+            of_step.push(self.jobs.len());
+            self.jobs.push(ScheduledJob {
+                file: u32::try_from(job.device).unwrap_or(u32::MAX),
+                tasks,
+                host_ps,
+                ..ScheduledJob::default()
+            });
+        }
+        self.of_steps.push(of_step);
     }
 }
 
@@ -215,8 +267,8 @@ mod tests {
     use rknpu_regcmd::timing::seconds;
 
     use super::*;
-    use crate::Profile;
     use crate::plan::{Conditions, WeightPlan};
+    use crate::{Dtype, Profile};
 
     fn options(rows: usize, parts: Option<usize>) -> PlanOptions {
         PlanOptions {
@@ -307,6 +359,32 @@ mod tests {
         assert!(apart.call_ps < shared.call_ps && apart.memory_ps < apart.call_ps);
         assert_ne!(apart.waits_for(), "memory");
         assert_eq!(apart.npu_ps, shared.npu_ps);
+    }
+
+    /// Query, key and value of a layer take one job a device, large gates one each.
+    #[test]
+    fn matmuls_of_small_results_together_save_their_jobs() {
+        let options = options(8, None);
+        let plan = |n| {
+            let weights = WeightPlan::new(Dtype::Int8, n, 2048, 3, &options).unwrap();
+            Plan::new(&weights, 8, &options).unwrap()
+        };
+        let driver = &options.profile.machine.driver;
+        let job_ps = driver.submit_ps + driver.attach_ps;
+        for (sizes, joined) in [(vec![2048, 512, 512], 2), (vec![16384, 16384], 0)] {
+            let plans: Vec<_> = sizes.into_iter().map(plan).collect();
+            let machine = &options.profile.machine;
+            let alone: u64 = plans.iter().map(|plan| plan.predict(machine).npu_ps).sum();
+            let plans: Vec<_> = plans.iter().collect();
+            assert_eq!(
+                npu_ps_together(&plans[..1], &options),
+                plans[0].predict(machine).npu_ps
+            );
+            let together = npu_ps_together(&plans, &options);
+            assert!(together + joined * job_ps <= alone, "{together} of {alone}");
+            let calls: u64 = plans.iter().map(|plan| plan.call(&options).call_ps).sum();
+            assert!(call_together(&plans, &options).call_ps < calls);
+        }
     }
 
     #[test]

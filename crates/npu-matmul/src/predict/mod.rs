@@ -5,6 +5,6 @@ mod caches;
 mod call;
 mod npu;
 
-pub use call::CallTime;
+pub use call::{CallTime, call_together, npu_ps_together};
 pub use npu::Prediction;
 pub(crate) use npu::TaskWorks;
