@@ -4,6 +4,7 @@
 
 use anyhow::Result;
 use npu_matmul::plan::WeightPlan;
+use npu_matmul::predict::{call_together, npu_ps_together};
 use npu_matmul::{Dtype, Plan, PlanOptions};
 use rknpu_regcmd::timing::seconds;
 
@@ -13,53 +14,98 @@ use crate::plans::{BOARDS, CLOCKS, FDS, board_heads};
 /// Rows: one token for each of this number of sequences.
 const ROWS: [usize; 4] = [2, 8, 16, 32];
 
-/// Matrices of two models of a billion weights, by their published configurations: K and N.
-const MATRICES: [(&str, usize, usize); 10] = [
-    ("Llama-3.2-1B key, value", 2048, 512),
-    ("Llama-3.2-1B query, attention output", 2048, 2048),
-    ("Llama-3.2-1B gate, up", 2048, 8192),
-    ("Llama-3.2-1B down", 8192, 2048),
-    ("Llama-3.2-1B output", 2048, 128_256),
-    ("Gemma-3-1B key, value", 1152, 256),
-    ("Gemma-3-1B query", 1152, 1024),
-    ("Gemma-3-1B attention output", 1024, 1152),
-    ("Gemma-3-1B gate, up", 1152, 6912),
-    ("Gemma-3-1B down", 6912, 1152),
+/// Matrices of the same activations, which llama.cpp computes together.
+struct Together {
+    names: &'static str,
+    k: usize,
+    /// Columns of each.
+    n: &'static [usize],
+}
+
+impl Together {
+    const fn new(names: &'static str, k: usize, n: &'static [usize]) -> Self {
+        Self { names, k, n }
+    }
+}
+
+/// The matrices of a layer of two models of a billion weights, by their published configurations.
+const LAYERS: [(&str, [Together; 4]); 2] = [
+    (
+        "Llama-3.2-1B",
+        [
+            Together::new("query, key, value", 2048, &[2048, 512, 512]),
+            Together::new("attention output", 2048, &[2048]),
+            Together::new("gate, up", 2048, &[8192, 8192]),
+            Together::new("down", 8192, &[2048]),
+        ],
+    ),
+    (
+        "Gemma-3-1B",
+        [
+            Together::new("query, key, value", 1152, &[1024, 256, 256]),
+            Together::new("attention output", 1024, &[1152]),
+            Together::new("gate, up", 1152, &[6912, 6912]),
+            Together::new("down", 6912, &[1152]),
+        ],
+    ),
 ];
 
 /// Shares of the NPU's time, including the driver's.
 pub(crate) fn on_npu() -> Result<String> {
-    shares(|plan, options| plan.predict(&options.profile.machine).npu_ps)
+    shares(npu_ps_together)
 }
 
 /// Shares of the time of whole calls.
 pub(crate) fn of_calls() -> Result<String> {
-    shares(|plan, options| plan.call(options).call_ps)
+    shares(|plans, options| call_together(plans, options).call_ps)
 }
 
-/// For each matrix and board, the share of `taken_ps` that the memory needs for the operands and
-/// the result.
-fn shares(taken_ps: impl Fn(&Plan, &PlanOptions) -> u64) -> Result<String> {
+/// For each row of the table and each board, the share of `taken_ps` that the memory needs for the
+/// operands and the results.
+fn shares(taken_ps: impl Fn(&[&Plan], &PlanOptions) -> u64) -> Result<String> {
     let mut rows = Vec::new();
-    for (name, k, n) in MATRICES {
-        for (dtype, dtype_name) in [(Dtype::Int8, "INT8"), (Dtype::Fp16, "FP16")] {
-            let mib = (n * k * dtype.input_bits() / 8) as f64 / f64::from(1 << 20);
-            let mut row = format!("{name} | {dtype_name} | {mib:.1} MiB");
-            let boards = BOARDS.iter().flat_map(|board| CLOCKS.map(board));
-            for options in boards {
-                let weights = WeightPlan::new(dtype, n, k, FDS, &options)?;
-                let mut cell = Vec::new();
-                for m in ROWS {
-                    let plan = Plan::new(&weights, m, &options)?;
-                    let least = plan.predict(&options.profile.machine).memory_ps;
-                    let share = seconds(least) / seconds(taken_ps(&plan, &options).max(1));
-                    cell.push(format!("{:.0}", 100.0 * share));
+    for (model, layer) in &LAYERS {
+        let each = layer
+            .iter()
+            .map(|one| (one.names, std::slice::from_ref(one)));
+        for (names, matrices) in each.chain([("all of a layer", &layer[..])]) {
+            for (dtype, dtype_name) in [(Dtype::Int8, "INT8"), (Dtype::Fp16, "FP16")] {
+                let weights = matrices
+                    .iter()
+                    .map(|one| one.k * one.n.iter().sum::<usize>());
+                let bytes = weights.sum::<usize>() * dtype.input_bits() / 8;
+                let mib = bytes as f64 / f64::from(1 << 20);
+                let mut row = format!("{model} {names} | {dtype_name} | {mib:.1} MiB");
+                let boards = BOARDS.iter().flat_map(|board| CLOCKS.map(board));
+                for options in boards {
+                    let share = |m| share(matrices, dtype, m, &options, &taken_ps);
+                    let cell = ROWS.map(share).into_iter().collect::<Result<Vec<_>>>()?;
+                    row += &format!(" | {}", cell.join(" "));
                 }
-                row += &format!(" | {}", cell.join(" "));
+                rows.push(row);
             }
-            rows.push(row);
         }
     }
-    let heads = format!("matrix | precision | weights{}", board_heads());
+    let heads = format!("matrices | precision | weights{}", board_heads());
     Ok(table(&heads, rows))
+}
+
+/// The share of the time of `m` rows, in percent.
+fn share(
+    matrices: &[Together],
+    dtype: Dtype,
+    m: usize,
+    options: &PlanOptions,
+    taken_ps: impl Fn(&[&Plan], &PlanOptions) -> u64,
+) -> Result<String> {
+    let (mut least, mut taken) = (0.0, 0.0);
+    for Together { k, n, .. } in matrices {
+        let plan = |n| Plan::new(&WeightPlan::new(dtype, n, *k, FDS, options)?, m, options);
+        let whole = plan(n.iter().sum())?;
+        least += seconds(whole.predict(&options.profile.machine).memory_ps);
+        let plans = n.iter().map(|&n| plan(n)).collect::<Result<Vec<_>, _>>()?;
+        let plans: Vec<_> = plans.iter().collect();
+        taken += seconds(taken_ps(&plans, options));
+    }
+    Ok(format!("{:.0}", 100.0 * least / taken))
 }

@@ -81,7 +81,7 @@ impl SpeechModel {
         let mut sum = self.convolutions(rules);
         for (count, size) in self.matmuls() {
             let precision = rules.decide(format, size).precision;
-            let cost = rules.target.cost(precision, size, POSITIONS);
+            let cost = rules.target.matmul(precision, size, POSITIONS);
             sum += count as f64 * seconds(cost.context("a matmul without a plan")?.call_ps);
         }
         let heads = self.channels / HEAD;

@@ -4,23 +4,11 @@
 use npu_matmul::Plan;
 use npu_matmul::attention::AttentionBatch;
 use npu_matmul::plan::{PlanOptions, WeightPlan};
-use npu_matmul::predict::CallTime;
+use npu_matmul::predict::{CallTime, call_together};
 use npu_matmul::profile::KernelCost;
 use npu_matmul::quantise::{INT8_K_MAX, Quantisation, rotate};
-use rknpu_regcmd::timing::Machine;
 
 use crate::precision::ComputeType;
-
-/// Modelled time of an offloaded matmul, picoseconds.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct OffloadCost {
-    /// Time of the NPU, with all of its cores.
-    pub npu_ps: u64,
-    /// Time of the CPU: rounding and rotating before the matmul, packing and unpacking during it.
-    pub cpu_ps: u64,
-    /// Time from the first rounded activation to the last result. CPU and NPU overlap.
-    pub call_ps: u64,
-}
 
 /// The machine that matmuls are planned for.
 #[derive(Debug, Clone)]
@@ -44,14 +32,10 @@ impl PlanTarget {
         Self::new(3, PlanOptions::uncalibrated(clock_hz))
     }
 
-    fn machine(&self) -> &Machine {
-        &self.options.profile.machine
-    }
-
     /// The clock that times are modelled for, MHz.
     #[must_use]
     pub fn megahertz(&self) -> u64 {
-        self.machine().clock_hz / 1_000_000
+        self.options.profile.machine.clock_hz / 1_000_000
     }
 
     /// Plans weights of `n x k`; `None` if they cannot be multiplied in this precision.
@@ -89,27 +73,45 @@ impl PlanTarget {
 
     /// Predicts `m` rows times weights of `n x k`; `None` if this precision cannot compute them.
     #[must_use]
-    pub fn cost(&self, precision: ComputeType, size: [usize; 2], m: usize) -> Option<OffloadCost> {
-        let k = size[1];
-        let weights = self.weight_plan(precision, size)?;
-        let format = precision.format();
-        let options = format.plan_options(&self.options);
-        let plan = Plan::new(&weights, m.checked_mul(format.passes())?, &options).ok()?;
-        let is_rotated = precision
-            .quantisation()
-            .is_some_and(Quantisation::is_rotated);
-        let stages = if is_rotated { rotate::stages(k) } else { 0 };
-        let host = &options.profile.host;
-        let activations = (m as u64).checked_mul(k as u64)?;
-        let rounded_ps = host.kernel_ps(activations, KernelCost::round(format.dtype()));
-        let rotated = activations.checked_mul(stages.into())?;
-        let rotated_ps = host.kernel_ps(rotated, KernelCost::ROTATION_STAGE);
-        let before_ps = rounded_ps.checked_add(rotated_ps)?;
-        let call = plan.call(&options);
-        Some(OffloadCost {
-            npu_ps: plan.predict(self.machine()).npu_ps,
-            cpu_ps: before_ps.checked_add(call.cpu_ps())?,
+    pub fn matmul(&self, precision: ComputeType, size: [usize; 2], m: usize) -> Option<CallTime> {
+        self.matmuls(&[(precision, size)], m)
+    }
+
+    /// Predicts the same `m` rows times several weights, each `n x k`, in one call that prepares
+    /// the rows once; `None` if a precision cannot compute its weights.
+    ///
+    /// Packing includes rounding and rotating the rows, which no other work overlaps.
+    #[must_use]
+    pub fn matmuls(&self, weights: &[(ComputeType, [usize; 2])], m: usize) -> Option<CallTime> {
+        let host = &self.options.profile.host;
+        let (mut plans, mut prepared, mut before_ps) = (Vec::new(), Vec::new(), 0_u64);
+        for &(precision, size) in weights {
+            let k = size[1];
+            let format = precision.format();
+            let options = format.plan_options(&self.options);
+            let rows = m.checked_mul(format.passes())?;
+            let planned = self.weight_plan(precision, size)?;
+            plans.push(Plan::new(&planned, rows, &options).ok()?);
+            if prepared.contains(&(precision, k)) {
+                continue;
+            }
+            prepared.push((precision, k));
+            let is_rotated = precision
+                .quantisation()
+                .is_some_and(Quantisation::is_rotated);
+            let stages = if is_rotated { rotate::stages(k) } else { 0 };
+            let activations = (m as u64).checked_mul(k as u64)?;
+            let rounded_ps = host.kernel_ps(activations, KernelCost::round(format.dtype()));
+            let rotated = activations.checked_mul(stages.into())?;
+            let rotated_ps = host.kernel_ps(rotated, KernelCost::ROTATION_STAGE);
+            before_ps = before_ps.checked_add(rounded_ps.checked_add(rotated_ps)?)?;
+        }
+        let plans: Vec<_> = plans.iter().collect();
+        let call = call_together(&plans, &self.options);
+        Some(CallTime {
+            pack_ps: before_ps.checked_add(call.pack_ps)?,
             call_ps: before_ps.checked_add(call.call_ps)?,
+            ..call
         })
     }
 }
@@ -126,8 +128,8 @@ mod tests {
         PlanTarget::at_clock(600_000_000)
     }
 
-    fn cost(precision: ComputeType, m: usize) -> OffloadCost {
-        target().cost(precision, SIZE, m).unwrap()
+    fn cost(precision: ComputeType, m: usize) -> CallTime {
+        target().matmul(precision, SIZE, m).unwrap()
     }
 
     #[test]
@@ -143,7 +145,7 @@ mod tests {
         let stages = host.kernel_ps(12 * 64 * 4096, KernelCost::ROTATION_STAGE);
         let rounded = host.kernel_ps(64 * 4096, KernelCost::round(Dtype::Int8));
         let call = plan.call(&options);
-        assert_eq!(rotated.cpu_ps, call.cpu_ps() + rounded + stages);
+        assert_eq!(rotated.cpu_ps(), call.cpu_ps() + rounded + stages);
         assert_eq!(rotated.call_ps, call.call_ps + rounded + stages);
     }
 
@@ -160,9 +162,25 @@ mod tests {
         let slow = PlanTarget::at_clock(200_000_000);
         for precision in ComputeType::ALL {
             let (few, many) = (cost(precision, 64), cost(precision, 512));
-            assert!(few.npu_ps < many.npu_ps && few.cpu_ps < many.cpu_ps);
-            let slow = slow.cost(precision, SIZE, 512).unwrap();
+            assert!(few.npu_ps < many.npu_ps && few.cpu_ps() < many.cpu_ps());
+            let slow = slow.matmul(precision, SIZE, 512).unwrap();
             assert!(slow.npu_ps > many.npu_ps);
+        }
+    }
+
+    /// Gate and up of a feed-forward network: the rows are prepared once, and the NPU computes one
+    /// matmul while the CPU unpacks the other.
+    #[test]
+    fn matmuls_of_the_same_rows_take_less_together() {
+        for m in [4, 512] {
+            for precision in ComputeType::ALL {
+                let one = cost(precision, m);
+                let both = target().matmuls(&[(precision, SIZE); 2], m).unwrap();
+                assert!(both.call_ps < 2 * one.call_ps, "{precision:?} {m}");
+                assert!(both.pack_ps < 2 * one.pack_ps, "{precision:?} {m}");
+                assert!(both.call_ps >= both.npu_ps.max(both.cpu_ps()));
+                assert_eq!(both.unpack_ps, 2 * one.unpack_ps);
+            }
         }
     }
 
@@ -178,13 +196,13 @@ mod tests {
     fn what_cannot_be_planned_has_no_cost() {
         for size in [[0, 64], [64, 0], [usize::MAX, 64], [64, usize::MAX]] {
             for precision in ComputeType::ALL {
-                assert_eq!(target().cost(precision, size, 64), None, "{size:?}");
+                assert_eq!(target().matmul(precision, size, 64), None, "{size:?}");
             }
         }
-        assert_eq!(target().cost(ComputeType::Fp16, [64, 64], 0), None);
+        assert_eq!(target().matmul(ComputeType::Fp16, [64, 64], 0), None);
         let split = ComputeType::W4A8Hadamard;
-        assert_eq!(target().cost(split, [64, 64], usize::MAX), None);
+        assert_eq!(target().matmul(split, [64, 64], usize::MAX), None);
         let deep = [64, INT8_K_MAX + 32];
-        assert_eq!(target().cost(ComputeType::Int8Hadamard, deep, 64), None);
+        assert_eq!(target().matmul(ComputeType::Int8Hadamard, deep, 64), None);
     }
 }

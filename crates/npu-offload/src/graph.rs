@@ -5,7 +5,8 @@ use npu_matmul::attention::AttentionBatch;
 
 use crate::cpu::{CpuSpeed, ps};
 use crate::format::NumberFormat;
-use crate::models::{ModelShape, WeightMatrix};
+use crate::models::{LayerPart, ModelShape, WeightMatrix};
+use crate::precision::ComputeType;
 use crate::rows::MOST_ROWS;
 use crate::rules::OffloadRules;
 
@@ -172,32 +173,39 @@ impl<'a> Graph<'a> {
             other: ps(self.shape.other_bytes() * rows as u64, self.cpu.bytes),
             ..GraphTime::default()
         };
+        let mut offloaded = Vec::new();
         for weights in &self.weights {
             let rows = if weights.is_output { outputs } else { rows };
-            let count = weights.count as u64;
-            match self.offloaded_ps(weights, rows) {
-                Some(call_ps) => {
-                    let all_ps = count.saturating_mul(call_ps);
-                    time.offloaded = time.offloaded.saturating_add(all_ps);
-                }
+            match self.offloaded_as(weights, rows) {
+                Some(precision) => offloaded.push((weights, precision)),
                 None => {
                     let one_ps = self.cpu.matmul_ps(weights.format, weights.size, rows);
-                    time.matmuls = time.matmuls.saturating_add(count.saturating_mul(one_ps));
+                    let all_ps = one_ps.saturating_mul(weights.count as u64);
+                    time.matmuls = time.matmuls.saturating_add(all_ps);
                 }
             }
+        }
+        if let Some(rules) = self.rules {
+            let calls = calls(&offloaded, self.shape.layers);
+            let ps = calls.iter().map(|call| {
+                let rows = if call.is_output { outputs } else { rows };
+                let time = rules.target.matmuls(&call.weights, rows);
+                let ps = time.map_or(0, |time| time.call_ps);
+                ps.saturating_mul(call.count as u64)
+            });
+            time.offloaded = ps.fold(0, u64::saturating_add);
         }
         time
     }
 
-    /// Predicts the time of `rows` rows on the NPU; `None` if they stay on the CPU.
-    fn offloaded_ps(&self, weights: &WeightMatrix, rows: usize) -> Option<u64> {
+    /// The precision of `rows` rows on the NPU; `None` if they stay on the CPU.
+    fn offloaded_as(&self, weights: &WeightMatrix, rows: usize) -> Option<ComputeType> {
         let rules = self.rules.filter(|_| weights.is_placed)?;
         let WeightMatrix { format, size, .. } = *weights;
-        if !rules.is_worth(format, size, rows, rows) {
-            return None;
-        }
         let precision = rules.decide(format, size).precision;
-        Some(rules.target.cost(precision, size, rows)?.call_ps)
+        // Weights without a plan stay on the CPU.
+        let planned = rules.target.weight_plan(precision, size);
+        (planned.is_some() && rules.is_worth(format, size, rows, rows)).then_some(precision)
     }
 
     /// Bytes of packed weights: of the layers, and of the output matrix.
@@ -224,6 +232,54 @@ impl<'a> Graph<'a> {
         };
         self.weights.iter().map(bytes).sum()
     }
+}
+
+/// Matmuls that are computed together, and how often.
+struct OffloadedCall {
+    weights: Vec<(ComputeType, [usize; 2])>,
+    count: usize,
+    is_output: bool,
+}
+
+/// The calls of these weights. Those of the same part of a layer are one call, as far as each of
+/// the `layers` layers has the same number of them.
+fn calls(offloaded: &[(&WeightMatrix, ComputeType)], layers: usize) -> Vec<OffloadedCall> {
+    let mut calls = Vec::new();
+    for part in [LayerPart::AttentionInput, LayerPart::FeedForwardInput] {
+        // Weights of one size and precision count together, whatever their format.
+        let mut counts: Vec<((ComputeType, [usize; 2]), usize)> = Vec::new();
+        for (weights, precision) in offloaded.iter().filter(|(one, _)| one.part == part) {
+            let of = (*precision, weights.size);
+            match counts.iter_mut().find(|(known, _)| *known == of) {
+                Some((_, count)) => *count += weights.count,
+                None => counts.push((of, weights.count)),
+            }
+        }
+        let mut together = Vec::new();
+        for (of, count) in counts {
+            let each = count / layers.max(1);
+            together.extend(std::iter::repeat_n(of, each));
+            calls.push(OffloadedCall {
+                weights: vec![of],
+                count: count - each * layers,
+                is_output: false,
+            });
+        }
+        calls.push(OffloadedCall {
+            weights: together,
+            count: layers,
+            is_output: false,
+        });
+    }
+    let others = offloaded.iter();
+    let others = others.filter(|(weights, _)| weights.part == LayerPart::Other);
+    calls.extend(others.map(|(weights, precision)| OffloadedCall {
+        weights: vec![(*precision, weights.size)],
+        count: weights.count,
+        is_output: weights.is_output,
+    }));
+    calls.retain(|call| call.count > 0 && !call.weights.is_empty());
+    calls
 }
 
 #[cfg(test)]

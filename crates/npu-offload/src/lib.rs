@@ -41,12 +41,12 @@ mod rows;
 mod rules;
 
 pub use attention::{AttentionChoice, AttentionSize};
-pub use cost::{OffloadCost, PlanTarget};
+pub use cost::PlanTarget;
 pub use cpu::{CpuSpeed, MatmulSpeed};
 pub use format::{FORMATS, FormatClass, NumberFormat};
 pub use graph::{Graph, GraphTime};
 pub use memory::{AvailableMemory, parse_bytes};
-pub use models::{ARCHITECTURES, ModelShape, WeightMatrix};
+pub use models::{ARCHITECTURES, LayerPart, ModelShape, WeightMatrix};
 pub use placement::{WeightRole, add_tensor};
 pub use precision::{ComputeType, PrecisionChoice};
 pub use rows::{FEWEST_ROWS, MOST_ROWS};

@@ -39,6 +39,33 @@ pub const ARCHITECTURES: [(&str, Option<usize>); 5] = [
     ("qwen3", None),
 ];
 
+/// The part of a layer that a matrix belongs to. Matrices of the same part read the same
+/// activations and are computed together, except [`LayerPart::Other`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LayerPart {
+    /// Query, key and value.
+    AttentionInput,
+    /// Gate and up of the feed-forward network.
+    FeedForwardInput,
+    /// A matrix that is computed alone.
+    Other,
+}
+
+impl LayerPart {
+    /// The part of the tensor with this name in a GGUF file.
+    #[must_use]
+    pub fn of(name: &str) -> Self {
+        let has = |parts: &[&str]| parts.iter().any(|part| name.contains(part));
+        if has(&["attn_q.", "attn_k.", "attn_v."]) {
+            Self::AttentionInput
+        } else if has(&["ffn_gate.", "ffn_up."]) {
+            Self::FeedForwardInput
+        } else {
+            Self::Other
+        }
+    }
+}
+
 /// Weight matrices of one size, by which each token of a prompt is multiplied, or only the last
 /// one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -49,6 +76,8 @@ pub struct WeightMatrix {
     pub size: [usize; 2],
     /// Number of such matrices.
     pub count: usize,
+    /// The part of a layer that they belong to.
+    pub part: LayerPart,
     /// Whether it is the output matrix, which a prompt needs only for its last token.
     pub is_output: bool,
     /// Whether it may run on the NPU, because its packed weights have memory.
@@ -117,23 +146,29 @@ impl ModelShape {
     #[must_use]
     pub fn weights(&self, format: NumberFormat) -> Vec<WeightMatrix> {
         let (queries, keys) = (self.heads * self.head_dim, self.kv_heads * self.head_dim);
-        let layer = |n, k, each| WeightMatrix {
+        let layer = |part, [n, k]: [usize; 2], each| WeightMatrix {
             format,
             size: [n, k],
             count: each * self.layers,
+            part,
             is_output: false,
             is_placed: true,
         };
         vec![
-            layer(queries, self.hidden, 1),
-            layer(keys, self.hidden, 2),
-            layer(self.hidden, queries, 1),
-            layer(self.feed_forward, self.hidden, 2),
-            layer(self.hidden, self.feed_forward, 1),
+            layer(LayerPart::AttentionInput, [queries, self.hidden], 1),
+            layer(LayerPart::AttentionInput, [keys, self.hidden], 2),
+            layer(LayerPart::Other, [self.hidden, queries], 1),
+            layer(
+                LayerPart::FeedForwardInput,
+                [self.feed_forward, self.hidden],
+                2,
+            ),
+            layer(LayerPart::Other, [self.hidden, self.feed_forward], 1),
             WeightMatrix {
                 format,
                 size: [self.vocabulary, self.hidden],
                 count: 1,
+                part: LayerPart::Other,
                 is_output: true,
                 is_placed: true,
             },

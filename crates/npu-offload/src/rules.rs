@@ -137,7 +137,7 @@ impl OffloadRules {
     }
 
     fn call_ps(&self, precision: ComputeType, size: [usize; 2], rows: usize) -> Option<u64> {
-        Some(self.target.cost(precision, size, rows)?.call_ps)
+        Some(self.target.matmul(precision, size, rows)?.call_ps)
     }
 
     /// Whether a matmul of `tokens` tokens with weights of `n x k` is offloaded. `together` rows
@@ -301,7 +301,7 @@ mod tests {
         };
         slow(&mut rules, 1);
         let narrow = [16, 4096];
-        let time = |precision| rules.target.cost(precision, narrow, 512).unwrap().call_ps;
+        let time = |precision| rules.target.matmul(precision, narrow, 512).unwrap().call_ps;
         assert!(time(ComputeType::Fp16) < time(ComputeType::Int8Hadamard));
         assert_eq!(rules.precision(q8_0, narrow), ComputeType::Int8Hadamard);
         rules.is_calibrated = true;

@@ -33,7 +33,7 @@ fn formats() -> impl Iterator<Item = NumberFormat> {
 /// Times of the NPU's call and of the CPU alone, picoseconds.
 fn times(rules: &OffloadRules, format: NumberFormat, size: [usize; 2], rows: usize) -> [u64; 2] {
     let precision = rules.decide(format, size).precision;
-    let npu = rules.target.cost(precision, size, rows).unwrap().call_ps;
+    let npu = rules.target.matmul(precision, size, rows).unwrap().call_ps;
     [npu, rules.cpu.matmul_ps(format, size, rows)]
 }
 

@@ -4,7 +4,9 @@
 use std::collections::HashSet;
 
 use npu_matmul::memory::{DoesNotFit, MemoryPlan};
-use npu_offload::{FormatClass, NumberFormat, OffloadRules, WeightMatrix, WeightRole, add_tensor};
+use npu_offload::{
+    FormatClass, LayerPart, NumberFormat, OffloadRules, WeightMatrix, WeightRole, add_tensor,
+};
 use serde::Serialize;
 
 use crate::gguf::{GgufModel, GgufTensor, check_count};
@@ -140,6 +142,7 @@ impl PlacedWeights {
                 format,
                 size: [group.n, group.k],
                 count: group.tensors,
+                part: LayerPart::of(&group.name),
                 is_output: group.role != WeightRole::Layer,
                 is_placed: group.place == WeightPlace::Npu,
             })
