@@ -61,14 +61,13 @@ pub(crate) fn open(
     let OpenedNpu { device, software } = device(selector, timeline)?;
     let info = device.info();
     let root = Path::new("/");
-    let cores = usize::try_from(info.cores).unwrap_or(1).max(1);
-    let pool = DevicePool::open(&device, cores).map_err(|error| failed("device", &error))?;
+    let pool = DevicePool::open(&device, info.files()).map_err(|error| failed("device", &error))?;
     let (options, refused) = PlanOptions::for_device(&info);
     let complaint = refused.map(|error| {
         let profile = &options.profile.name;
         format!("{error}; using the profile \"{profile}\" instead")
     });
-    let target = PlanTarget::new(cores, options);
+    let target = PlanTarget::new(info.files(), options);
     let engine = Engine::with_options(pool, target.options.clone());
     let engine = match threads {
         None => engine,

@@ -66,8 +66,7 @@ pub unsafe extern "C" fn rocket_npu_open(
         };
         let device = npu_matmul::open_npu(&selector, false)?.device;
         let info = device.info();
-        let cores = usize::try_from(info.cores).unwrap_or(1).max(1);
-        let pool = DevicePool::open(&device, cores).map_err(CallError::Files)?;
+        let pool = DevicePool::open(&device, info.files()).map_err(CallError::Files)?;
         let opened = RocketNpuEngine {
             engine: Arc::new(Engine::open(pool)?),
             is_model: info.is_model,

@@ -25,8 +25,13 @@ pub enum OpenNpuError {
         node: RefusedNode,
     },
     /// The software NPU cannot be started.
-    #[error(transparent)]
-    Software(#[from] SoftwareError),
+    #[error("{source} ({})", why.join("; "))]
+    Software {
+        /// Why it was chosen; if for lack of a usable node, what is wrong with each.
+        why: Vec<String>,
+        /// The reason.
+        source: SoftwareError,
+    },
     /// The device cannot be opened as often as requested.
     #[error("the device cannot be opened {files} times: {source}")]
     Files {
@@ -49,8 +54,9 @@ pub fn open_npu(selector: &Selector, timeline: bool) -> Result<OpenedNpu, OpenNp
             device,
             software: None,
         }),
-        Ok(Selected::Model { options, .. }) => {
-            let (device, software) = SoftwareNpu::start(&options, timeline)?;
+        Ok(Selected::Model { options, why }) => {
+            let (device, software) = SoftwareNpu::start(&options, timeline)
+                .map_err(|source| OpenNpuError::Software { why, source })?;
             Ok(OpenedNpu {
                 device,
                 software: Some(software),

@@ -35,7 +35,6 @@ impl SoftwareNpu {
 
     /// The jobs so far in modelled time, as events of a trace, with process numbers from 1. Empty
     /// if jobs are not recorded.
-    /// 1. Empty if the jobs are not recorded.
     #[must_use]
     pub fn job_events(&self) -> Vec<ChromeEvent> {
         let timeline = self.0.timeline();

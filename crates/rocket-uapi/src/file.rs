@@ -37,6 +37,15 @@ pub struct DeviceInfo {
     pub cores: u32,
 }
 
+impl DeviceInfo {
+    /// Files to open so that all cores work at the same time: one for each, at least one. The
+    /// kernel runs the jobs of one file one after another.
+    #[must_use]
+    pub fn files(&self) -> usize {
+        usize::try_from(self.cores).unwrap_or(1).max(1)
+    }
+}
+
 /// The arguments of mmap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MapRequest {

@@ -55,10 +55,10 @@ fn of_nothing(count: usize) -> TimedTasks {
     }
 }
 
-/// Measures clock, memory and driver costs of a device with `cores` cores.
+/// Measures clock, memory and driver costs of a device with `cores` cores, at least one.
 pub(super) fn measure(
     open: &impl Open,
-    cores: u32,
+    cores: usize,
     tell: &impl Fn(&str),
 ) -> Result<Machine, Failure> {
     let is_model = open()?.model.is_some();
@@ -72,10 +72,9 @@ pub(super) fn measure(
     if moving > (1.0 - NEAR) * computing {
         tell("  memory limits even these tasks: the clock below is a lower bound");
     }
-    let devices = usize::try_from(cores).unwrap_or(1).max(1);
-    let all = memory(open, devices)?;
+    let all = memory(open, cores)?;
     let mut machine = Profile::built_in().machine.at_clock(clock_hz);
-    machine.dram = dram(clock_hz, one, all, devices);
+    machine.dram = dram(clock_hz, one, all, cores);
     machine.driver = driver(open, &machine)?;
     Ok(machine)
 }

@@ -56,7 +56,7 @@ pub(crate) fn measured(
     profile.board = Some(board);
     profile.measured = true;
     tell("clock, memory and start costs");
-    profile.machine = machine::measure(open, info.cores, tell)?;
+    profile.machine = machine::measure(open, info.files(), tell)?;
     tell(&format!("  {}", report::machine(&profile.machine)));
     keep(&profile)?;
     if !info.is_model {

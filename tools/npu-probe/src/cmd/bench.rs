@@ -16,9 +16,9 @@ pub(crate) fn run(args: &BenchFlags) -> Result<Verdict, Failure> {
     let info = opened.device.info();
     let planning = &args.planning;
     let (options, refused) = planning.machine.options(&info);
+    let fds = args.fds(&info);
     let device = DeviceReport::new(info, opened.why);
     let is_model = device.is_model;
-    let fds = args.fds(device.cores);
     let threads = args.threads()?;
     let profile = &options.profile;
     let mut report = BenchReport {

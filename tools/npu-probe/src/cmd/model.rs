@@ -69,9 +69,7 @@ pub(crate) fn run(args: &GgufFlags) -> Result<Verdict, Failure> {
 fn report(model: &GgufModel, args: &GgufFlags, info: &DeviceInfo) -> ModelReport {
     // Users ask about a board, not about the software model.
     let (options, profile_refused) = args.machine.as_npu().options(info);
-    // One file per core, as the backend opens them.
-    let fds = usize::try_from(info.cores).unwrap_or(1).max(1);
-    let rules = OffloadRules::new(PlanTarget::new(fds, options));
+    let rules = OffloadRules::new(PlanTarget::new(info.files(), options));
     let memory = || AvailableMemory::below(Path::new("/"));
     let budget_bytes = args.mem.or_else(|| Some(memory()?.default_budget()));
     let placed = PlacedWeights::new(model, &rules, budget_bytes.unwrap_or(u64::MAX));
@@ -96,7 +94,7 @@ fn report(model: &GgufModel, args: &GgufFlags, info: &DeviceInfo) -> ModelReport
             .filter(|_| profile.is_calibrated())
             .map(ToString::to_string),
         profile_refused,
-        fds,
+        fds: rules.target.fds,
         budget_bytes,
         is_budget_given: args.mem.is_some(),
         fits: placed.groups.iter().all(WeightGroup::fits),

@@ -5,6 +5,7 @@ use std::num::NonZeroUsize;
 
 use clap::Args;
 use npu_matmul::Threads;
+use rocket_uapi::DeviceInfo;
 
 use super::common::{DeviceFlags, ReportFlags};
 use super::dtype::OperandDtypes;
@@ -62,10 +63,9 @@ impl BenchFlags {
         }
     }
 
-    /// Number of file descriptors to use on a device with this many cores.
-    pub(crate) fn fds(&self, cores: u32) -> usize {
-        let cores = usize::try_from(cores).unwrap_or(1).max(1);
-        self.fds.map_or(cores, NonZeroUsize::get)
+    /// Number of file descriptors to use on this device.
+    pub(crate) fn fds(&self, device: &DeviceInfo) -> usize {
+        self.fds.map_or(device.files(), NonZeroUsize::get)
     }
 
     pub(crate) fn threads(&self) -> Result<Option<Threads>, Failure> {
