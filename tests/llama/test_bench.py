@@ -10,7 +10,7 @@ import pytest
 
 import page
 from options import HERE, WORK
-from stats import Stats
+from stats import TIMES, Stats
 from stock import Stock
 
 # The formats of most files, and the four ways in which weights lie: as in the file, and rearranged
@@ -103,3 +103,58 @@ def test_bench(stock, seen):
     )
     assert not missed, f"a token takes more than {BAR} times the user time: {missed}"
     seen(f"a token takes at most {BAR} times the user time with {', '.join(KINDS)}")
+
+
+# ggml's workers wait for their next graph in a loop for so long, on a scale of 0 to 100, before
+# they sleep.
+POLLS = [0, 50, 100]
+# Threads of llama.cpp, and as many of the engine.
+POLLING_THREADS = 2
+
+
+def polled(stock: Stock, model: Path, poll: int, prompt: int, tokens: int) -> Taken:
+    """A run of llama-bench with this `--poll`; its statistics are in it, if it has a prompt."""
+    file = WORK / "taken.json"
+    words = [sys.executable, HERE / "measure.py", file, *stock.command("llama-bench"), "-m", model]
+    words += ["-p", prompt, "-n", tokens, "-r", 1, "-t", POLLING_THREADS, "--poll", poll]
+    words += ["--no-warmup"] if prompt else []
+    threads = {"NPU_THREADS": str(POLLING_THREADS)}
+    output = stock.run_command(words, "llama-bench", ours=bool(prompt), env=threads, limit=900)
+    return json.loads(file.read_text()) | (output.stats if prompt else {})
+
+
+@pytest.mark.on_request
+def test_polling(stock, seen):
+    """What it costs the engine's threads that ggml's workers wait in a loop while the NPU
+    computes, and what token generation costs if they do not."""
+    model = stock.quantised("benchmark", "Q8_0")
+    before = page.conditions(stock)
+    runs: dict[int, list[list[float]]] = {poll: [] for poll in POLLS}
+    for _ in range(ROUNDS):
+        for poll in POLLS:
+            prompt = polled(stock, model, poll, 512, 0)
+            short, long = (polled(stock, model, poll, 0, tokens) for tokens in (SHORT, LONG))
+            token = {of: (long[of] - short[of]) / (LONG - SHORT) for of in ("wall_s", "user_s")}
+            pack, unpack = prompt[TIMES[1]], prompt[TIMES[2]]
+            runs[poll].append(
+                [pack, unpack, prompt["user_s"], prompt["wall_s"], *(1e3 * t for t in token.values())]
+            )
+    rows = []
+    for poll in POLLS:
+        values = [f"{median(column):.2f}" for column in zip(*runs[poll])]
+        rows.append([str(poll), *values])
+    head = (
+        "`--poll` | packing, thread-ms | unpacking, thread-ms | prompt: user time, s | wall time, s"
+        " | token: wall time, ms | user time, ms"
+    )
+    conditions = (
+        f"{before} At the end of the runs: load average {page.load()}. {POLLING_THREADS} threads of"
+        f" llama.cpp and as many of the engine; medians of {ROUNDS} rounds; a prompt of 512 tokens"
+        " and 113 million random weights in Q8_0; the device is the software model, whose"
+        " arithmetic is in the times of the prompt."
+    )
+    page.write(
+        page.SPEED,
+        {"llama-polling-conditions": conditions, "llama-polling": page.table(head, rows)},
+    )
+    seen("; ".join(" ".join(row) for row in rows))

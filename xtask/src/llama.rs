@@ -35,7 +35,7 @@ const WHISPER: (&str, [&str; 1]) = ("whisper", ["whisper.cpp-tools"]);
 /// The check of boards that differ; `npu-probe` imitates them.
 const BOARDS: &str = "boards";
 /// Checks that measure the shipped build.
-const MEASURING: [&str; 2] = ["quality", "bench"];
+const MEASURING: [&str; 3] = ["quality", "bench", "polling"];
 
 /// Options that say which stock binaries are run, and on which device of ours.
 #[derive(Debug, clap::Args)]
