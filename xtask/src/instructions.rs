@@ -184,7 +184,9 @@ mod tests {
                 KernelCost::SOFTMAX,
                 of("softmax: maxima of f16") + of("softmax: exponentials of f16"),
             ),
+            (KernelCost::ADD_SCORES, of("softmax: add scores of parts")),
             (KernelCost::PACK_COLUMNS, of("pack f16 columns as weights")),
+            (KernelCost::ALL_FINITE, of("f16 vectors: all finite")),
             // A block of 4096 has 12 stages.
             (
                 KernelCost::ROTATION_STAGE,

@@ -138,22 +138,27 @@ fn exponential(score: f32, offset: f32) -> f32 {
 /// Removes keys from a row of a tile of `rows` rows: those with a negative mask (-inf) or beyond
 /// the mask get -inf. The others, whose mask is 0, are unchanged.
 pub fn cut_row(tile: &mut [Atom], rows: usize, row: usize, mask: &[f16]) {
-    const CUT: u16 = f16::NEG_INFINITY.to_bits();
     let (whole, rest) = mask.as_chunks::<LANES>();
     let mut last = [f16::NEG_INFINITY; LANES];
     last[..rest.len()].copy_from_slice(rest);
-    let masks = whole.iter().chain(std::iter::once(&last));
-    let beyond = [f16::NEG_INFINITY; LANES];
-    let masks = masks.chain(std::iter::repeat(&beyond));
-    let atoms = tile.iter_mut().skip(row).step_by(rows.max(1));
-    for (atom, mask) in atoms.zip(masks) {
-        let mut scores: [u16; LANES] = zerocopy::transmute!(*atom);
-        for (score, mask) in scores.iter_mut().zip(mask) {
-            let is_cut = (mask.to_bits().cast_signed() >> 15).cast_unsigned();
-            *score = (*score & !is_cut) | (CUT & is_cut);
-        }
-        *atom = zerocopy::transmute!(scores);
+    let of_row = tile.get_mut(row..).unwrap_or_default();
+    let mut atoms = of_row.chunks_mut(rows.max(1)).map(|atoms| &mut atoms[0]);
+    // The masks first: a zip may take an element of its left side too many.
+    for (mask, atom) in whole.iter().chain([&last]).zip(atoms.by_ref()) {
+        cut(atom, mask);
     }
+    let beyond = [f16::NEG_INFINITY; LANES];
+    atoms.for_each(|atom| cut(atom, &beyond));
+}
+
+fn cut(atom: &mut Atom, mask: &[f16; LANES]) {
+    const CUT: u16 = f16::NEG_INFINITY.to_bits();
+    let mut scores: [u16; LANES] = zerocopy::transmute!(*atom);
+    for (score, mask) in scores.iter_mut().zip(mask) {
+        let is_cut = (mask.to_bits().cast_signed() >> 15).cast_unsigned();
+        *score = (*score & !is_cut) | (CUT & is_cut);
+    }
+    *atom = zerocopy::transmute!(scores);
 }
 
 /// Changes to the scores of a row besides removing keys.
@@ -255,15 +260,18 @@ fn add_masks_body(scores: &mut [f32], masks: &[f32], slope: f32) {
 
 /// Adds the scores of `more`; rounds to binary16.
 pub fn add_scores(surfaces: &mut [Atom], more: &[Atom]) {
-    let mut sums = [[0.0; LANES]; 2];
-    for (atom, more) in surfaces.iter_mut().zip(more) {
-        let [sum, other] = &mut sums;
-        from_f16(atom, sum);
-        from_f16(more, other);
-        for (sum, other) in sum.iter_mut().zip(other) {
+    /// Atoms that are converted at a time.
+    const ATOMS: usize = 32;
+    let mut floats = [[0.0; ATOMS * LANES]; 2];
+    for (atoms, more) in surfaces.chunks_mut(ATOMS).zip(more.chunks(ATOMS)) {
+        let scores = atoms.len().min(more.len()) * LANES;
+        let [sums, others] = floats.each_mut().map(|floats| &mut floats[..scores]);
+        from_f16(atoms.as_flattened(), sums);
+        from_f16(more.as_flattened(), others);
+        for (sum, other) in sums.iter_mut().zip(others) {
             *sum += *other;
         }
-        to_f16(sum, atom);
+        to_f16(sums, atoms.as_flattened_mut());
     }
 }
 

@@ -172,12 +172,11 @@ impl OffloadRules {
         together: usize,
     ) -> bool {
         let size = size.map(attention::rounded);
-        let Some(npu_ps) = self.packed_call_ps(size, together) else {
-            return false;
-        };
+        let npu_ps = || self.packed_call_ps(size, together);
         match self.wanted_attention_rows() {
-            Some(fewest) => fewest.is_some_and(|fewest| tokens >= fewest),
-            None => npu_ps <= self.cpu.matmul_ps(weights, size, together),
+            Some(None) => false,
+            Some(Some(fewest)) => tokens >= fewest && npu_ps().is_some(),
+            None => npu_ps().is_some_and(|ps| ps <= self.cpu.matmul_ps(weights, size, together)),
         }
     }
 

@@ -117,9 +117,16 @@ impl AttentionBatch {
         let devices = devices.max(1);
         let mut rounds: Vec<Vec<TileTime>> = vec![Vec::new(); devices];
         let (mut heads, mut moved) = (vec![None; devices], 0_u64);
-        // Each element of a head's K and V is read once, and written once for the NPU.
-        let kv = self.keys as u64 * (self.head_dim + self.value_dim) as u64;
-        let kv_ps = host.kernel_ps(kv, KernelCost::PACK_COLUMNS) + host.sync_ps(2 * kv);
+        // Each element of the blocks of K and V that a row sees is read once, and written once for
+        // the NPU. The caches of the whole buffer are maintained.
+        let seen = self.seen(&(0..self.rows));
+        let first = seen.start / tiling.block * tiling.block;
+        let last = seen.end.next_multiple_of(tiling.block).min(self.keys);
+        let elements = |keys: usize| keys as u64 * (self.head_dim + self.value_dim) as u64;
+        let kv = elements(last.saturating_sub(first));
+        let kernels = [KernelCost::ALL_FINITE, KernelCost::PACK_COLUMNS];
+        let kernels = kernels.map(|kernel| host.kernel_ps(kv, kernel));
+        let kv_ps = kernels.iter().sum::<u64>() + host.sync_ps(2 * elements(self.keys));
         for ((kv_head, mut tile), device) in tiles.into_iter().zip(devices_of(&works, devices)) {
             if heads[device].replace(kv_head) != Some(kv_head) {
                 tile.cpu_ps[0] += kv_ps;

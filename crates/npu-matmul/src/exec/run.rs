@@ -9,7 +9,7 @@ use super::matmul::Matmul;
 use super::wave::Wave;
 use crate::engine::Engine;
 use crate::error::GemmCallError;
-use crate::plan::{Placement, WaveBuilder, WaveSize};
+use crate::plan::{StepPlacement, WaveBuilder, WaveSize};
 use crate::prepared::JobIndex;
 
 /// Matmuls in progress. Dropping it waits for the submitted jobs.
@@ -39,7 +39,7 @@ impl<'a> MatmulRun<'a> {
                 let of_jobs: Vec<_> = jobs.map(|job| inputs.of(matmul, job)).collect();
                 let packs: Vec<_> = of_jobs.iter().map(|(_, is_new)| *is_new).collect();
                 let placement = builder.push(index, of_step, &packs, &limits);
-                let Placement { ended, is_joined } = placement;
+                let StepPlacement { ended, is_joined } = placement;
                 if let Some(size) = ended {
                     waiting.push_back((std::mem::take(&mut wave), size));
                 }

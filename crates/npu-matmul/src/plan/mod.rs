@@ -46,7 +46,7 @@ pub(crate) use tasks::TaskList;
 pub use tiles::INT4_K_TILE_MAX;
 pub(crate) use tiles::even_tile;
 pub(crate) use waves::{
-    BUFFERS_OF_A_JOB, Packed, Placement, PlannedStep, WAVE_JOBS, WAVES_IN_FLIGHT, WaveBuilder,
+    BUFFERS_OF_A_JOB, Packed, PlannedStep, StepPlacement, WAVE_JOBS, WAVES_IN_FLIGHT, WaveBuilder,
     WaveSize, waves,
 };
 pub(crate) use weights::DEVICE_BYTES_MAX;

@@ -141,7 +141,7 @@ impl JoinedSteps {
 
 /// The place of a step.
 #[derive(Debug)]
-pub(crate) struct Placement {
+pub(crate) struct StepPlacement {
     /// The size of the wave before, if the step begins a new one.
     pub(crate) ended: Option<WaveSize>,
     /// Whether its jobs are joined with those of the step before.
@@ -166,7 +166,7 @@ impl WaveBuilder {
         step: &Step,
         packs: &[bool],
         limits: &JobLimits,
-    ) -> Placement {
+    ) -> StepPlacement {
         let alone = JoinedSteps::of(matmul, step);
         let together = self.wave.with(step, packs);
         let most = limits.buffer_bytes.saturating_mul(BUFFERS_OF_A_JOB);
@@ -175,7 +175,7 @@ impl WaveBuilder {
         if self.wave.jobs > 0 && (!fits || waits) {
             let wave = WaveSize::default().with(step, packs);
             self.joined = Some(alone);
-            return Placement {
+            return StepPlacement {
                 ended: Some(std::mem::replace(&mut self.wave, wave)),
                 is_joined: false,
             };
@@ -185,7 +185,7 @@ impl WaveBuilder {
         let joined = joined.and_then(|before| before.with(&alone, limits));
         let is_joined = joined.is_some();
         self.joined = Some(joined.unwrap_or(alone));
-        Placement {
+        StepPlacement {
             ended: None,
             is_joined,
         }
@@ -239,7 +239,7 @@ pub(crate) fn waves<'s>(matmuls: &'s [Vec<Step>], limits: &JobLimits) -> Vec<Pla
     for (matmul, of_matmul) in matmuls.iter().enumerate() {
         for step in of_matmul {
             let packs: Vec<_> = step.jobs.iter().map(|job| packed.is_first(job)).collect();
-            let Placement { ended, is_joined } = builder.push(matmul, step, &packs, limits);
+            let StepPlacement { ended, is_joined } = builder.push(matmul, step, &packs, limits);
             if let Some(size) = ended {
                 let steps = std::mem::take(&mut steps);
                 waves.push(PlannedWave { steps, size });

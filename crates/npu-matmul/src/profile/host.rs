@@ -143,15 +143,17 @@ impl KernelCost {
     /// The softmax of attention, for each score: its row's maximum, and its exponential in place.
     pub const SOFTMAX: Self = Self::new(621, 48);
 
-    /// Adding a score from another part of the vectors: memory traffic only. Instructions were not
-    /// counted.
-    pub const ADD_SCORES: Self = Self::new(0, 48);
+    /// Adding a score from another part of the vectors.
+    pub const ADD_SCORES: Self = Self::new(393, 48);
 
     /// Packing a key, or a value with a transpose.
-    pub const PACK_COLUMNS: Self = Self::new(358, 32);
+    pub const PACK_COLUMNS: Self = Self::new(359, 32);
+
+    /// Checking that a key or value is finite, just before it is packed: it stays in the cache.
+    pub const ALL_FINITE: Self = Self::new(55, 0);
 
     /// One stage of a Hadamard rotation; a block of 2^s elements has s stages.
-    pub const ROTATION_STAGE: Self = Self::new(53, 0);
+    pub const ROTATION_STAGE: Self = Self::new(45, 0);
 
     /// Rounding floats to operands of this precision, once for all devices, before packing. One
     /// pass finds a row's largest magnitude; a second pass converts the row, which is then in the
@@ -159,7 +161,7 @@ impl KernelCost {
     #[must_use]
     pub const fn round(dtype: Dtype) -> Self {
         match dtype {
-            Dtype::Fp16 => Self::new(224, 48),
+            Dtype::Fp16 => Self::new(223, 48),
             Dtype::Int8 | Dtype::Int4 => Self::new(298, 40),
         }
     }
