@@ -375,6 +375,30 @@ mod tests {
         assert_eq!(window.prompt(512), all.prompt(512));
     }
 
+    /// Values in two formats, as in Q4_K_M files, are computed with queries and keys as well.
+    #[test]
+    fn matrices_of_a_layer_are_one_call_whatever_their_formats() {
+        let rules = rules(600);
+        let shape = ModelShape::LLAMA32_1B;
+        let whole = Graph::new(shape, format("Q4_K"), &rules);
+        let mut weights = shape.weights(format("Q4_K"));
+        let keys = weights[1];
+        assert_eq!(keys.count, 2 * shape.layers);
+        weights[1].count -= shape.layers / 2;
+        weights.push(WeightMatrix {
+            format: format("Q6_K"),
+            count: shape.layers / 2,
+            ..keys
+        });
+        let split = Graph::of_weights(shape, weights.clone(), &rules);
+        assert_eq!(split.prompt(512).offloaded, whole.prompt(512).offloaded);
+        for weights in &mut weights {
+            weights.part = LayerPart::Other;
+        }
+        let alone = Graph::of_weights(shape, weights, &rules);
+        assert!(alone.prompt(512).offloaded > whole.prompt(512).offloaded);
+    }
+
     #[test]
     fn attention_is_the_same_however_it_is_cut() {
         let shape = ModelShape::GEMMA3_1B;

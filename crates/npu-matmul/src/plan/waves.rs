@@ -199,7 +199,7 @@ impl WaveBuilder {
 
 /// The activations that earlier jobs have packed, for matmuls of the same A.
 #[derive(Debug, Default)]
-pub(crate) struct Packed(HashSet<(usize, Range<usize>, [usize; 3])>);
+pub(crate) struct Packed(HashSet<(usize, MatmulType, Range<usize>, [usize; 3])>);
 
 impl Packed {
     /// Whether `job` is the first that needs its activations. Records them.
@@ -209,7 +209,7 @@ impl Packed {
         let depth = tiles
             .first()
             .map_or([0; 3], |tile| [tile.k.start, tile.padded, tiles.len()]);
-        let key = (job.device, band.rows.clone(), depth);
+        let key = (job.device, job.ty, band.rows.clone(), depth);
         self.0.insert(key)
     }
 }
