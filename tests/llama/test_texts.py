@@ -27,9 +27,10 @@ def check_trace(events: list[dict], stats: Stats) -> None:
     for node in of("attention"):
         assert min(node["args"][size] for size in ("rows", "keys", "heads")) > 0, node
         assert node["name"] and node["dur"] > 0, node
-    for kinds in (["job"], ["wait"], ["unpack", "softmax"]):
-        found = sum(len(of(kind)) for kind in kinds)
-        assert found == stats["jobs"], f"not as many times {kinds} as jobs"
+    for kind in ("job", "wait"):
+        assert len(of(kind)) == stats["jobs"], f"not as many times {kind} as jobs"
+    # Matmuls that share a job are unpacked one by one.
+    assert len(of("unpack")) + len(of("softmax")) >= stats["jobs"]
     assert bool(of("softmax")) == bool(stats.attention)
     for kind in ("graph", "pack", "submit"):
         assert of(kind, ph="X"), f"no {kind}"

@@ -6,7 +6,7 @@
 //! |---|---|
 //! | In which precision, and from how many rows, is a matrix computed? | [`OffloadRules::decide`] |
 //! | From how many rows is attention offloaded? | [`OffloadRules::fewest_attention_rows`] |
-//! | How large are packed weights? How long does a matmul take? | [`PlanTarget::packed_bytes`], [`PlanTarget::cost`] |
+//! | How large are packed weights? How long does a matmul take? | [`PlanTarget::packed_bytes`], [`PlanTarget::matmul`] |
 //! | How much memory may weights take, and which come first? | [`AvailableMemory`], [`WeightRole`] |
 //! | How long does a whole prompt take, attention included? | [`Graph::prompt`] |
 //! | How long does a token of each of several sequences take? | [`Graph::step`] |
