@@ -86,8 +86,8 @@ fn run_step(step: &CiStep) -> StepOutcome<'_> {
     let (failure, output) = match output::run(shell) {
         Ok((status, output)) if status.success() => {
             let skips = steps::unexpected_skips(step.name, &output.skips);
-            let failure = format!("unexpected skips: {}", skips.join("; "));
-            ((!skips.is_empty()).then_some(failure), output)
+            let failure = || format!("unexpected skips: {}", skips.join("; "));
+            ((!skips.is_empty()).then(failure), output)
         }
         Ok((status, output)) => (Some(format!("ended with {status}")), output),
         Err(error) => (
