@@ -3,6 +3,7 @@
 
 import json
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from statistics import median
 
@@ -30,15 +31,29 @@ Taken = dict[str, float]
 
 
 def bench(
-    stock: Stock, model: Path, ours: bool, prompt: int, tokens: int
+    stock: Stock,
+    model: Path,
+    ours: bool,
+    prompt: int,
+    tokens: int,
+    *options: object,
+    threads: int = 1,
+    env: Mapping[str, str] = {},
 ) -> tuple[Taken, Stats | None]:
-    """A run of llama-bench. One thread: several wait for each other in loops, and a busy machine
-    makes that a matter of luck."""
+    """A run of llama-bench. One thread by default: several wait for each other in loops, and a busy
+    machine makes that a matter of luck."""
     file = WORK / "taken.json"
     words = [sys.executable, HERE / "measure.py", file, *stock.command("llama-bench"), "-m", model]
-    words += ["-p", prompt, "-n", tokens, "-r", 1, "-t", 1] + ([] if tokens else ["--no-warmup"])
-    output = stock.run_command(words, "llama-bench", ours=ours, limit=900)
+    words += ["-p", prompt, "-n", tokens, "-r", 1, "-t", threads, *options]
+    words += [] if tokens else ["--no-warmup"]
+    output = stock.run_command(words, "llama-bench", ours=ours, env=env, limit=900)
     return json.loads(file.read_text()), output.stats if ours else None
+
+
+def of_token(short: Taken, long: Taken, *kinds: str) -> float:
+    """What a token takes, without start and load, by the two lengths. Seconds."""
+    of_short, of_long = (sum(run[kind] for kind in kinds) for run in (short, long))
+    return (of_long - of_short) / (LONG - SHORT)
 
 
 def pair(stock: Stock, model: Path, ours: bool) -> tuple[float, float, float]:
@@ -48,9 +63,8 @@ def pair(stock: Stock, model: Path, ours: bool) -> tuple[float, float, float]:
     assert not ours or stats.matmuls == 0, "matmuls of tokens"
 
     def rest(*kinds: str) -> tuple[float, float]:
-        of_short, of_long = (sum(run[kind] for kind in kinds) for run in (short, long))
-        slope = (of_long - of_short) / (LONG - SHORT)
-        return slope, of_short - slope * (SHORT + WARM_UP)
+        slope = of_token(short, long, *kinds)
+        return slope, sum(short[kind] for kind in kinds) - slope * (SHORT + WARM_UP)
 
     return rest("user_s")[0], rest("wall_s")[1], rest("user_s", "system_s")[1]
 
@@ -112,17 +126,6 @@ POLLS = [0, 50, 100]
 POLLING_THREADS = 2
 
 
-def polled(stock: Stock, model: Path, poll: int, prompt: int, tokens: int) -> Taken:
-    """A run of llama-bench with this `--poll`; its statistics are in it, if it has a prompt."""
-    file = WORK / "taken.json"
-    words = [sys.executable, HERE / "measure.py", file, *stock.command("llama-bench"), "-m", model]
-    words += ["-p", prompt, "-n", tokens, "-r", 1, "-t", POLLING_THREADS, "--poll", poll]
-    words += ["--no-warmup"] if prompt else []
-    threads = {"NPU_THREADS": str(POLLING_THREADS)}
-    output = stock.run_command(words, "llama-bench", ours=bool(prompt), env=threads, limit=900)
-    return json.loads(file.read_text()) | (output.stats if prompt else {})
-
-
 @pytest.mark.on_request
 def test_polling(stock, seen):
     """What it costs the engine's threads that ggml's workers wait in a loop while the NPU
@@ -130,15 +133,19 @@ def test_polling(stock, seen):
     model = stock.quantised("benchmark", "Q8_0")
     before = page.conditions(stock)
     runs: dict[int, list[list[float]]] = {poll: [] for poll in POLLS}
+    of_engine = {"NPU_THREADS": str(POLLING_THREADS)}
+
+    def polled(poll: int, ours: bool, prompt: int, tokens: int) -> tuple[Taken, Stats | None]:
+        options = {"threads": POLLING_THREADS, "env": of_engine}
+        return bench(stock, model, ours, prompt, tokens, "--poll", poll, **options)
+
     for _ in range(ROUNDS):
         for poll in POLLS:
-            prompt = polled(stock, model, poll, 512, 0)
-            short, long = (polled(stock, model, poll, 0, tokens) for tokens in (SHORT, LONG))
-            token = {of: (long[of] - short[of]) / (LONG - SHORT) for of in ("wall_s", "user_s")}
-            pack, unpack = prompt[TIMES[1]], prompt[TIMES[2]]
-            runs[poll].append(
-                [pack, unpack, prompt["user_s"], prompt["wall_s"], *(1e3 * t for t in token.values())]
-            )
+            prompt, stats = polled(poll, True, 512, 0)
+            short, long = (polled(poll, False, 0, tokens)[0] for tokens in (SHORT, LONG))
+            token = [1e3 * of_token(short, long, kind) for kind in ("wall_s", "user_s")]
+            stages = [stats[TIMES[1]], stats[TIMES[2]]]
+            runs[poll].append([*stages, prompt["user_s"], prompt["wall_s"], *token])
     rows = []
     for poll in POLLS:
         values = [f"{median(column):.2f}" for column in zip(*runs[poll])]
