@@ -34,7 +34,7 @@ pub(super) const PACKED_BYTES_MIN: usize = 64 << 10;
 
 /// Bytes of results of a device from which on the CPU reads them while the NPU runs another job. It
 /// reads three times as many, of three devices, in about the 40 us that a job costs beyond its
-/// tasks (E-time-submit).
+/// tasks (modelled; E-time-submit).
 pub(super) const RESULT_BYTES_MIN: usize = 64 << 10;
 
 /// Jobs and buffer bytes of a wave.
@@ -114,13 +114,13 @@ struct JoinedSteps {
 
 impl JoinedSteps {
     fn of(matmul: usize, step: &Step) -> Self {
-        let most = |of_job: fn(&JobPlan) -> u64| step.jobs.iter().map(of_job).max().unwrap_or(0);
+        let jobs = || step.jobs.iter();
         Self {
             matmul,
-            ty: step.jobs.first().map(|job| job.ty),
-            results: most(|job| job.output_bytes as u64) as usize,
-            tasks: most(|job| job.tasks.len() as u64) as usize,
-            time_bound_ns: most(|job| job.time_bound_ns),
+            ty: jobs().next().map(|job| job.ty),
+            results: jobs().map(|job| job.output_bytes).max().unwrap_or(0),
+            tasks: jobs().map(|job| job.tasks.len()).max().unwrap_or(0),
+            time_bound_ns: jobs().map(|job| job.time_bound_ns).max().unwrap_or(0),
         }
     }
 
