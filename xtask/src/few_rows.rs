@@ -2,10 +2,11 @@
 //! Tables of docs/matmul-figures.md: the share of the memory bandwidth that matmuls of few rows
 //! reach.
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use npu_matmul::plan::WeightPlan;
 use npu_matmul::predict::{call_together, npu_ps_together};
 use npu_matmul::{Dtype, Plan, PlanOptions};
+use npu_offload::{LayerPart, ModelShape, NumberFormat};
 use rknpu_regcmd::timing::seconds;
 
 use crate::generated::table;
@@ -14,41 +15,43 @@ use crate::plans::{BOARDS, CLOCKS, FDS, board_heads};
 /// Rows: one token for each of this number of sequences.
 const ROWS: [usize; 4] = [2, 8, 16, 32];
 
+/// Models of a billion weights.
+const MODELS: [ModelShape; 2] = [ModelShape::LLAMA32_1B, ModelShape::GEMMA3_1B];
+
+/// The matrices of a layer, in the order of [`layer`].
+const NAMES: [&str; 4] = ["query, key, value", "attention output", "gate, up", "down"];
+
 /// Matrices of the same activations, which llama.cpp computes together.
+#[derive(Clone, Debug, PartialEq)]
 struct Together {
-    names: &'static str,
+    part: LayerPart,
     k: usize,
     /// Columns of each.
-    n: &'static [usize],
+    n: Vec<usize>,
 }
 
-impl Together {
-    const fn new(names: &'static str, k: usize, n: &'static [usize]) -> Self {
-        Self { names, k, n }
+/// The matrices of a layer.
+fn layer(shape: &ModelShape) -> Result<Vec<Together>> {
+    // The sizes are the same in each format.
+    let format = NumberFormat::named("F16").context("F16 is a format")?;
+    let mut layer: Vec<Together> = Vec::new();
+    for weights in shape.weights(format) {
+        let [n, k] = weights.size;
+        let each = std::iter::repeat_n(n, weights.count / shape.layers);
+        match layer.last_mut() {
+            _ if weights.is_output => {}
+            Some(last) if last.part == weights.part && last.part != LayerPart::Other => {
+                last.n.extend(each);
+            }
+            _ => layer.push(Together {
+                part: weights.part,
+                k,
+                n: each.collect(),
+            }),
+        }
     }
+    Ok(layer)
 }
-
-/// The matrices of a layer of two models of a billion weights, by their published configurations.
-const LAYERS: [(&str, [Together; 4]); 2] = [
-    (
-        "Llama-3.2-1B",
-        [
-            Together::new("query, key, value", 2048, &[2048, 512, 512]),
-            Together::new("attention output", 2048, &[2048]),
-            Together::new("gate, up", 2048, &[8192, 8192]),
-            Together::new("down", 8192, &[2048]),
-        ],
-    ),
-    (
-        "Gemma-3-1B",
-        [
-            Together::new("query, key, value", 1152, &[1024, 256, 256]),
-            Together::new("attention output", 1024, &[1152]),
-            Together::new("gate, up", 1152, &[6912, 6912]),
-            Together::new("down", 6912, &[1152]),
-        ],
-    ),
-];
 
 /// Shares of the NPU's time, including the driver's.
 pub(crate) fn on_npu() -> Result<String> {
@@ -64,10 +67,9 @@ pub(crate) fn of_calls() -> Result<String> {
 /// operands and the results.
 fn shares(taken_ps: impl Fn(&[&Plan], &PlanOptions) -> u64) -> Result<String> {
     let mut rows = Vec::new();
-    for (model, layer) in &LAYERS {
-        let each = layer
-            .iter()
-            .map(|one| (one.names, std::slice::from_ref(one)));
+    for shape in MODELS {
+        let layer = layer(&shape)?;
+        let each = NAMES.into_iter().zip(layer.chunks(1));
         for (names, matrices) in each.chain([("all of a layer", &layer[..])]) {
             for (dtype, dtype_name) in [(Dtype::Int8, "INT8"), (Dtype::Fp16, "FP16")] {
                 let weights = matrices
@@ -75,10 +77,13 @@ fn shares(taken_ps: impl Fn(&[&Plan], &PlanOptions) -> u64) -> Result<String> {
                     .map(|one| one.k * one.n.iter().sum::<usize>());
                 let bytes = weights.sum::<usize>() * dtype.input_bits() / 8;
                 let mib = bytes as f64 / f64::from(1 << 20);
-                let mut row = format!("{model} {names} | {dtype_name} | {mib:.1} MiB");
+                let mut row = format!("{} {names} | {dtype_name} | {mib:.1} MiB", shape.name);
                 let boards = BOARDS.iter().flat_map(|board| CLOCKS.map(board));
                 for options in boards {
-                    let share = |m| share(matrices, dtype, m, &options, &taken_ps);
+                    let share = |m| {
+                        let share = share(matrices, dtype, m, &options, &taken_ps)?;
+                        Ok(format!("{:.0}", 100.0 * share))
+                    };
                     let cell = ROWS.map(share).into_iter().collect::<Result<Vec<_>>>()?;
                     row += &format!(" | {}", cell.join(" "));
                 }
@@ -90,14 +95,14 @@ fn shares(taken_ps: impl Fn(&[&Plan], &PlanOptions) -> u64) -> Result<String> {
     Ok(table(&heads, rows))
 }
 
-/// The share of the time of `m` rows, in percent.
+/// The share of the time of `m` rows.
 fn share(
     matrices: &[Together],
     dtype: Dtype,
     m: usize,
     options: &PlanOptions,
     taken_ps: impl Fn(&[&Plan], &PlanOptions) -> u64,
-) -> Result<String> {
+) -> Result<f64> {
     let (mut least, mut taken) = (0.0, 0.0);
     for Together { k, n, .. } in matrices {
         let plan = |n| Plan::new(&WeightPlan::new(dtype, n, *k, FDS, options)?, m, options);
@@ -107,5 +112,43 @@ fn share(
         let plans: Vec<_> = plans.iter().collect();
         taken += seconds(taken_ps(&plans, options));
     }
-    Ok(format!("{:.0}", 100.0 * least / taken))
+    Ok(least / taken)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_layer_has_matrices_for_all_names() {
+        for shape in MODELS {
+            let layer = layer(&shape).unwrap();
+            assert_eq!(layer.len(), NAMES.len(), "{}", shape.name);
+            let columns: Vec<_> = layer.iter().map(|one| one.n.len()).collect();
+            assert_eq!(columns, [3, 1, 2, 1], "{}", shape.name);
+        }
+    }
+
+    /// The matrices of a layer, as llama.cpp computes them, also those too small to reach it alone.
+    #[test]
+    fn layers_reach_the_bandwidth() {
+        for (shape, clock) in MODELS
+            .into_iter()
+            .flat_map(|shape| [200, 600].map(|megahertz| (shape, megahertz * 1_000_000)))
+        {
+            let (layer, options) = (layer(&shape).unwrap(), PlanOptions::calibrated(clock));
+            for (dtype, rows) in [Dtype::Int8, Dtype::Fp16]
+                .into_iter()
+                .flat_map(|dtype| ROWS.map(|rows| (dtype, rows)))
+            {
+                let share = share(&layer, dtype, rows, &options, npu_ps_together).unwrap();
+                let least = if rows <= 16 { 0.85 } else { 0.84 };
+                let name = shape.name;
+                assert!(
+                    (least..1.0).contains(&share),
+                    "{name} {clock} {dtype} x {rows}: {share:.3}"
+                );
+            }
+        }
+    }
 }

@@ -5,7 +5,7 @@ use rknpu_regcmd::DmaEngine;
 use rknpu_regcmd::timing::{DriverCosts, Machine};
 
 use super::*;
-use crate::predict::{Prediction, npu_ps_together};
+use crate::predict::Prediction;
 
 /// K and N of the matrices of the layers of Llama 3.2 1B and Gemma 3 1B.
 const MATRICES: [(usize, usize); 9] = [
@@ -114,54 +114,6 @@ fn large_matrices_reach_the_bandwidth() {
         let least = if case.rows <= 16 { 0.85 } else { 0.8 };
         assert!((least..=1.0).contains(&share), "{}: {share:.3}", case.what);
     });
-}
-
-/// The matrices of a layer, as llama.cpp computes them, also those too small to reach it alone.
-#[test]
-fn layers_reach_the_bandwidth() {
-    let layers: [[(usize, &[usize]); 4]; 2] = [
-        [
-            (2048, &[2048, 512, 512]),
-            (2048, &[2048]),
-            (2048, &[8192, 8192]),
-            (8192, &[2048]),
-        ],
-        [
-            (1152, &[1024, 256, 256]),
-            (1024, &[1152]),
-            (1152, &[6912, 6912]),
-            (6912, &[1152]),
-        ],
-    ];
-    for (layer, clock) in layers
-        .iter()
-        .flat_map(|layer| CLOCKS.map(|clock| (layer, clock)))
-    {
-        for (dtype, rows) in [Dtype::Int8, Dtype::Fp16]
-            .into_iter()
-            .flat_map(|dtype| [2, 8, 16, 32].map(|rows| (dtype, rows)))
-        {
-            let options = PlanOptions::calibrated(clock);
-            let (mut least, mut taken) = (0, 0);
-            for (k, columns) in layer {
-                let plan = |n| {
-                    let weights = WeightPlan::new(dtype, n, *k, 3, &options).unwrap();
-                    Plan::new(&weights, rows, &options).unwrap()
-                };
-                let whole = plan(columns.iter().sum());
-                least += whole.predict(&options.profile.machine).memory_ps;
-                let plans: Vec<_> = columns.iter().map(|&n| plan(n)).collect();
-                let plans: Vec<_> = plans.iter().collect();
-                taken += npu_ps_together(&plans, &options);
-            }
-            let share = least as f64 / taken as f64;
-            let least = if rows <= 16 { 0.85 } else { 0.84 };
-            assert!(
-                (least..1.0).contains(&share),
-                "{clock} {dtype} x {rows}: {share:.3}"
-            );
-        }
-    }
 }
 
 /// A limit on the parts makes no call more than 5 % faster than the formula's number, and calls no
