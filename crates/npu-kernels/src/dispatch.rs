@@ -3,27 +3,29 @@
 
 /// Defines a function that runs its body with the widest vectors of the host.
 ///
-/// The body is a plain `#[inline(always)]` function, so it is compiled again inside each caller,
+/// The body becomes an `#[inline(always)]` function, so it is compiled again inside each caller,
 /// with that caller's instructions. Floats give the same bits everywhere: Rust neither reorders nor
 /// fuses them. The standard library detects the host's features once and caches them.
 macro_rules! fastest {
     (
         $(#[$meta:meta])*
         $vis:vis fn $name:ident $(<$generic:ident: $bound:path>)? ($($argument:ident: $kind:ty),* $(,)?)
-            $(-> $result:ty)? = $body:ident;
+            $(-> $result:ty)? $body:block
     ) => {
         $(#[$meta])*
         #[allow(unsafe_code)]
         $vis fn $name $(<$generic: $bound>)? ($($argument: $kind),*) $(-> $result)? {
+            #[inline(always)]
+            fn body $(<$generic: $bound>)? ($($argument: $kind),*) $(-> $result)? $body
             #[cfg(target_arch = "x86_64")]
             {
                 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
                 fn avx512 $(<$generic: $bound>)? ($($argument: $kind),*) $(-> $result)? {
-                    $body$(::<$generic>)?($($argument),*)
+                    body$(::<$generic>)?($($argument),*)
                 }
                 #[target_feature(enable = "avx2")]
                 fn avx2 $(<$generic: $bound>)? ($($argument: $kind),*) $(-> $result)? {
-                    $body$(::<$generic>)?($($argument),*)
+                    body$(::<$generic>)?($($argument),*)
                 }
                 if is_x86_feature_detected!("avx512f")
                     && is_x86_feature_detected!("avx512bw")
@@ -38,7 +40,7 @@ macro_rules! fastest {
                     return unsafe { avx2$(::<$generic>)?($($argument),*) };
                 }
             }
-            $body$(::<$generic>)?($($argument),*)
+            body$(::<$generic>)?($($argument),*)
         }
     };
 }

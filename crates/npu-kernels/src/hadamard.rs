@@ -7,14 +7,13 @@
 
 mod lanes;
 
-use std::num::NonZeroUsize;
-
 use lanes::{LANES, Lanes, Vector};
 
 /// A transform of one block size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hadamard {
-    block: NonZeroUsize,
+    /// log2 of the block size.
+    stages: u32,
 }
 
 impl Hadamard {
@@ -28,29 +27,27 @@ impl Hadamard {
         if !block.is_power_of_two() || block > Self::MAX_BLOCK {
             return None;
         }
-        match NonZeroUsize::new(block) {
-            Some(block) => Some(Self { block }),
-            None => None,
-        }
+        let stages = block.trailing_zeros();
+        Some(Self { stages })
     }
 
     /// The largest transform whose blocks divide a row of `len` elements; `None` for an empty row.
     #[must_use]
     pub fn dividing(len: usize) -> Option<Self> {
-        let len = NonZeroUsize::new(len)?;
-        Self::new(Self::MAX_BLOCK.min(1 << len.trailing_zeros()))
+        let stages = len.trailing_zeros().min(Self::MAX_BLOCK.trailing_zeros());
+        (len > 0).then_some(Self { stages })
     }
 
     /// Elements of a block.
     #[must_use]
     pub const fn block(self) -> usize {
-        self.block.get()
+        1 << self.stages
     }
 
     /// Transforms each block of a row. Elements behind the last whole block are unchanged.
     pub fn transform(self, row: &mut [f32]) {
-        let scale = (1.0 / f64::from(self.block.get() as u32).sqrt()) as f32;
-        for block in row.chunks_exact_mut(self.block.get()) {
+        let scale = (1.0 / f64::from(self.block() as u32).sqrt()) as f32;
+        for block in row.chunks_exact_mut(self.block()) {
             if block.len() < LANES {
                 reference(block, scale);
             } else {
@@ -78,28 +75,24 @@ fn reference(block: &mut [f32], scale: f32) {
 }
 
 fastest! {
-    /// Transforms one block of at least [`LANES`] elements.
-    fn transform_block(block: &mut [f32], scale: f32) = transform_block_body;
-}
-
-/// Runs the stages of [`reference`] in order, up to three at a time in registers. Each sum adds the
-/// same two numbers as there.
-#[inline(always)]
-fn transform_block_body(block: &mut [f32], scale: f32) {
-    let (vectors, _) = block.as_chunks_mut::<LANES>();
-    let count = vectors.len();
-    let mut half = match count {
-        0 | 1 => pass::<1, true>(vectors, 1, if count == 1 { scale } else { 1.0 }),
-        2 => pass::<2, true>(vectors, 1, scale),
-        4 => pass::<4, true>(vectors, 1, scale),
-        _ => pass::<8, true>(vectors, 1, if count == 8 { scale } else { 1.0 }),
-    };
-    while half < count {
-        half = match count / half {
-            2 => pass::<2, false>(vectors, half, scale),
-            4 => pass::<4, false>(vectors, half, scale),
-            left => pass::<8, false>(vectors, half, if left == 8 { scale } else { 1.0 }),
+    /// Transforms one block of at least [`LANES`] elements. Runs the stages of [`reference`] in
+    /// order, up to three at a time in registers. Each sum adds the same two numbers as there.
+    fn transform_block(block: &mut [f32], scale: f32) {
+        let (vectors, _) = block.as_chunks_mut::<LANES>();
+        let count = vectors.len();
+        let mut half = match count {
+            0 | 1 => pass::<1, true>(vectors, 1, if count == 1 { scale } else { 1.0 }),
+            2 => pass::<2, true>(vectors, 1, scale),
+            4 => pass::<4, true>(vectors, 1, scale),
+            _ => pass::<8, true>(vectors, 1, if count == 8 { scale } else { 1.0 }),
         };
+        while half < count {
+            half = match count / half {
+                2 => pass::<2, false>(vectors, half, scale),
+                4 => pass::<4, false>(vectors, half, scale),
+                left => pass::<8, false>(vectors, half, if left == 8 { scale } else { 1.0 }),
+            };
+        }
     }
 }
 

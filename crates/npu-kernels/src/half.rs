@@ -48,14 +48,11 @@ pub fn from_f16(bytes: &[u8], out: &mut [f32]) {
 
 fastest! {
     /// Whether all elements are finite.
-    pub fn all_finite(row: &[f16]) -> bool = all_finite_body;
-}
-
-#[inline(always)]
-fn all_finite_body(row: &[f16]) -> bool {
-    const MAGNITUDE: u16 = 0x7fff;
-    let magnitudes = row.iter().map(|x| x.to_bits() & MAGNITUDE);
-    magnitudes.fold(0, u16::max) < f16::INFINITY.to_bits()
+    pub fn all_finite(row: &[f16]) -> bool {
+        const MAGNITUDE: u16 = 0x7fff;
+        let magnitudes = row.iter().map(|x| x.to_bits() & MAGNITUDE);
+        magnitudes.fold(0, u16::max) < f16::INFINITY.to_bits()
+    }
 }
 
 /// The definition of [`from_f16`].

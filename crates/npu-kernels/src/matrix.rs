@@ -21,14 +21,8 @@ impl<'a, T> MatrixView<'a, T> {
     /// elements.
     #[must_use]
     pub fn new(data: &'a [T], rows: usize, columns: usize) -> Option<Self> {
-        (rows.checked_mul(columns)? == data.len()).then_some(Self {
-            data,
-            stride: columns,
-            times: 1,
-            skipped: 0,
-            rows,
-            columns,
-        })
+        let exact = rows.checked_mul(columns)? == data.len();
+        Self::strided(data, rows, columns, columns).filter(|_| exact)
     }
 
     /// A view of rows that are `stride` elements apart; `None` if the last one ends behind `data`.
@@ -70,11 +64,10 @@ impl<'a, T> MatrixView<'a, T> {
         // An empty block may begin behind the last element.
         Self {
             data: self.data.get(column_start..).unwrap_or_default(),
-            stride: self.stride,
-            times: self.times,
             skipped: self.skipped + row_start,
             rows: row_end - row_start,
             columns: column_end - column_start,
+            ..*self
         }
     }
 

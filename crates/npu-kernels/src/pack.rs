@@ -132,22 +132,6 @@ impl Encode for LowNibbles {
     }
 }
 
-/// The h of 16 h + l, see [`nibble`]; [`LowNibbles`] packs the l.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct HighNibbles;
-
-impl Encode for HighNibbles {
-    type Host = i8;
-    const BITS: usize = 4;
-
-    #[inline]
-    fn encode<'a>(&self, _: usize, elements: &'a [i8], scratch: &'a mut Stripe) -> &'a Stripe {
-        nibble::pack_high(elements, scratch);
-        scratch[elements.len().div_ceil(2)..].fill(0);
-        scratch
-    }
-}
-
 /// Both parts of 16 h + l, for rows that are there twice ([`MatrixView::repeated`]): h in even
 /// rows, l in odd rows; see [`nibble`].
 #[derive(Clone, Copy, Debug, Default)]
@@ -160,10 +144,12 @@ impl Encode for SplitNibbles {
     #[inline]
     fn encode<'a>(&self, row: usize, elements: &'a [i8], scratch: &'a mut Stripe) -> &'a Stripe {
         if row.is_multiple_of(2) {
-            HighNibbles.encode(row, elements, scratch)
+            nibble::pack_high(elements, scratch);
         } else {
-            LowNibbles.encode(row, elements, scratch)
+            nibble::pack_low(elements, scratch);
         }
+        scratch[elements.len().div_ceil(2)..].fill(0);
+        scratch
     }
 }
 

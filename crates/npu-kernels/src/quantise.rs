@@ -14,28 +14,22 @@ fastest! {
     /// The largest magnitude of a row, as the bits of an f32 without sign; 0 for an empty row. A
     /// value of infinity or more means that the row has an infinity or a NaN.
     #[must_use]
-    pub fn largest_magnitude(row: &[f32]) -> u32 = largest_magnitude_body;
-}
-
-#[inline(always)]
-fn largest_magnitude_body(row: &[f32]) -> u32 {
-    row.iter()
-        .fold(0, |max, x| max.max(x.to_bits() & MAGNITUDE_BITS))
+    pub fn largest_magnitude(row: &[f32]) -> u32 {
+        row.iter()
+            .fold(0, |max, x| max.max(x.to_bits() & MAGNITUDE_BITS))
+    }
 }
 
 fastest! {
     /// Computes `out = round(row * inverse)`, halves to even, clamped to `-limit..=limit`. A NaN
     /// becomes `limit`. `limit` is an integer from 0 to 127. Elements beyond the shorter slice are
     /// unchanged.
-    pub fn quantise(row: &[f32], inverse: f32, limit: f32, out: &mut [i8]) = quantise_body;
-}
-
-#[inline(always)]
-fn quantise_body(row: &[f32], inverse: f32, limit: f32, out: &mut [i8]) {
-    for (q, &x) in out.iter_mut().zip(row) {
-        let within = clamped(x * inverse, limit);
-        // The cast keeps the low byte: the integer in two's complement.
-        *q = (within + ROUND_TO_INTEGER).to_bits() as i8;
+    pub fn quantise(row: &[f32], inverse: f32, limit: f32, out: &mut [i8]) {
+        for (q, &x) in out.iter_mut().zip(row) {
+            let within = clamped(x * inverse, limit);
+            // The cast keeps the low byte: the integer in two's complement.
+            *q = (within + ROUND_TO_INTEGER).to_bits() as i8;
+        }
     }
 }
 

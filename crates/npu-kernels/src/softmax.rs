@@ -54,16 +54,13 @@ const fn ordered(half: i16) -> i16 {
 fastest! {
     /// Updates the maxima with the scores of whole surfaces, which have one row for each element of
     /// `maxima`.
-    pub fn take_maxima(surfaces: &[Atom], maxima: &mut [Maxima]) = take_maxima_body;
-}
-
-#[inline(always)]
-fn take_maxima_body(surfaces: &[Atom], maxima: &mut [Maxima]) {
-    for surface in surfaces.chunks_exact(maxima.len().max(1)) {
-        // One long loop, which compilers vectorise.
-        let scores = surface.as_flattened().as_chunks::<2>().0;
-        for (most, score) in maxima.as_flattened_mut().iter_mut().zip(scores) {
-            *most = (*most).max(ordered(i16::from_le_bytes(*score)));
+    pub fn take_maxima(surfaces: &[Atom], maxima: &mut [Maxima]) {
+        for surface in surfaces.chunks_exact(maxima.len().max(1)) {
+            // One long loop, which compilers vectorise.
+            let scores = surface.as_flattened().as_chunks::<2>().0;
+            for (most, score) in maxima.as_flattened_mut().iter_mut().zip(scores) {
+                *most = (*most).max(ordered(i16::from_le_bytes(*score)));
+            }
         }
     }
 }
@@ -219,13 +216,10 @@ pub struct BiasScratch {
 
 fastest! {
     /// `c * tanh(x / c)` for each score.
-    fn cap(scores: &mut [f32], softcap: f32) = cap_body;
-}
-
-#[inline(always)]
-fn cap_body(scores: &mut [f32], softcap: f32) {
-    for x in scores {
-        *x = softcap * tanh(*x / softcap);
+    fn cap(scores: &mut [f32], softcap: f32) {
+        for x in scores {
+            *x = softcap * tanh(*x / softcap);
+        }
     }
 }
 
@@ -243,18 +237,15 @@ fn tanh(x: f32) -> f32 {
 
 fastest! {
     /// Adds `slope` times the mask; the result is -inf if the mask is.
-    fn add_masks(scores: &mut [f32], masks: &[f32], slope: f32) = add_masks_body;
-}
-
-#[inline(always)]
-fn add_masks_body(scores: &mut [f32], masks: &[f32], slope: f32) {
-    for (score, &mask) in scores.iter_mut().zip(masks) {
-        let biased = *score + slope * mask;
-        *score = if mask == f32::NEG_INFINITY {
-            mask
-        } else {
-            biased
-        };
+    fn add_masks(scores: &mut [f32], masks: &[f32], slope: f32) {
+        for (score, &mask) in scores.iter_mut().zip(masks) {
+            let biased = *score + slope * mask;
+            *score = if mask == f32::NEG_INFINITY {
+                mask
+            } else {
+                biased
+            };
+        }
     }
 }
 

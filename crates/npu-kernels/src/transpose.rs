@@ -49,19 +49,16 @@ fastest! {
     /// Transposes a block. An element's index has the bits of its row above those of its column.
     /// Interleaving the two halves moves the highest index bit to the lowest place; once for each
     /// row bit puts the column bits on top.
-    fn transpose(block: &mut BlockHalves, out: &mut [u8; BLOCK]) = transpose_body;
-}
-
-#[inline(always)]
-fn transpose_body(block: &mut BlockHalves, out: &mut [u8; BLOCK]) {
-    let mut spare = [[0; 2]; BLOCK / 4];
-    for _ in 0..RUN.ilog2() {
-        for (pair, at) in spare.iter_mut().zip(0..) {
-            *pair = [block[0][at], block[1][at]];
+    fn transpose(block: &mut BlockHalves, out: &mut [u8; BLOCK]) {
+        let mut spare = [[0; 2]; BLOCK / 4];
+        for _ in 0..RUN.ilog2() {
+            for (pair, at) in spare.iter_mut().zip(0..) {
+                *pair = [block[0][at], block[1][at]];
+            }
+            *block = transmute!(spare);
         }
-        *block = transmute!(spare);
+        *out = transmute!(*block);
     }
-    *out = transmute!(*block);
 }
 
 #[cfg(test)]

@@ -20,15 +20,11 @@ pub use scaled::{Scales, unpack_dequantised, unpack_scaled};
 
 fastest! {
     /// Unpacks the sums of a tile into rows of a result. Elements outside the tile are unchanged.
-    pub fn unpack<T: Partial>(tile: TileRows<'_>, mode: Mode, to: Destination<'_, T::Sum>)
-        = unpack_body;
-}
-
-#[inline(always)]
-fn unpack_body<T: Partial>(tile: TileRows<'_>, mode: Mode, to: Destination<'_, T::Sum>) {
-    match mode {
-        Mode::Store => each_line(tile, to, &Plain(|x: T, _| x.widen())),
-        Mode::Add => each_line(tile, to, &Plain(T::add_to)),
+    pub fn unpack<T: Partial>(tile: TileRows<'_>, mode: Mode, to: Destination<'_, T::Sum>) {
+        match mode {
+            Mode::Store => each_line(tile, to, &Plain(|x: T, _| x.widen())),
+            Mode::Add => each_line(tile, to, &Plain(T::add_to)),
+        }
     }
 }
 

@@ -18,7 +18,7 @@ pub trait Partial: Copy + Default {
     type Sum: Copy + Default;
 
     /// Elements of an atom.
-    const LANES: usize;
+    const LANES: usize = size_of::<Self::Atom>() / size_of::<Self>();
 
     /// Rows of the tile for each row of the result.
     const TILE_ROWS: usize = size_of::<Self::Bytes>() / ATOM_BYTES;
@@ -37,7 +37,6 @@ impl Partial for i32 {
     type Bytes = [u8; ATOM_BYTES];
     type Atom = [Self; 4];
     type Sum = Self;
-    const LANES: usize = 4;
 
     fn atom(bytes: [u8; ATOM_BYTES]) -> Self::Atom {
         zerocopy::transmute!(bytes)
@@ -56,7 +55,6 @@ impl Partial for i16 {
     type Bytes = [u8; ATOM_BYTES];
     type Atom = [Self; 8];
     type Sum = i32;
-    const LANES: usize = 8;
 
     fn atom(bytes: [u8; ATOM_BYTES]) -> Self::Atom {
         zerocopy::transmute!(bytes)
@@ -75,7 +73,6 @@ impl Partial for f32 {
     type Bytes = [u8; ATOM_BYTES];
     type Atom = [Self; 4];
     type Sum = Self;
-    const LANES: usize = 4;
 
     fn atom(bytes: [u8; ATOM_BYTES]) -> Self::Atom {
         zerocopy::transmute!(bytes)
@@ -96,11 +93,9 @@ impl Partial for f16 {
     type Bytes = [u8; ATOM_BYTES];
     type Atom = [Self; 8];
     type Sum = Self;
-    const LANES: usize = 8;
 
     fn atom(bytes: [u8; ATOM_BYTES]) -> Self::Atom {
-        let bits: [u16; 8] = zerocopy::transmute!(bytes);
-        bits.map(Self::from_bits)
+        zerocopy::transmute!(bytes)
     }
 
     fn widen(self) -> Self {
@@ -121,7 +116,6 @@ impl Partial for Split {
     type Bytes = [u8; 2 * ATOM_BYTES];
     type Atom = [Self; 8];
     type Sum = i32;
-    const LANES: usize = 8;
 
     fn atom(bytes: Self::Bytes) -> Self::Atom {
         let [high, low]: [[i16; 8]; 2] = zerocopy::transmute!(bytes);

@@ -50,29 +50,14 @@ fastest! {
         mode: Mode,
         scales: Scales<'_>,
         to: Destination<'_, i32>,
-    ) = unpack_dequantised_body;
-}
-
-#[inline(always)]
-fn unpack_dequantised_body<T: Partial<Sum = i32>>(
-    tile: TileRows<'_>,
-    mode: Mode,
-    scales: Scales<'_>,
-    to: Destination<'_, i32>,
-) {
-    let bits = |sum: i32, row, column| scaled(sum.into(), row, column).to_bits().cast_signed();
-    let store = |x: T, _, row, column| bits(x.widen(), row, column);
-    let add = |x: T, old, row, column| bits(x.add_to(old), row, column);
-    match mode {
-        Mode::Store => each_line(
-            tile,
-            to,
-            &Scaling {
-                scales,
-                take: store,
-            },
-        ),
-        Mode::Add => each_line(tile, to, &Scaling { scales, take: add }),
+    ) {
+        let bits = |sum: i32, row, column| scaled(sum.into(), row, column).to_bits().cast_signed();
+        let store = |x: T, _, row, column| bits(x.widen(), row, column);
+        let add = |x: T, old, row, column| bits(x.add_to(old), row, column);
+        match mode {
+            Mode::Store => each_line(tile, to, &Scaling(scales, store)),
+            Mode::Add => each_line(tile, to, &Scaling(scales, add)),
+        }
     }
 }
 
@@ -84,43 +69,25 @@ fastest! {
         mode: Mode,
         scales: Scales<'_>,
         to: Destination<'_, f32>,
-    ) = unpack_scaled_body;
-}
-
-#[inline(always)]
-fn unpack_scaled_body<T: Partial<Sum: Into<f64>>>(
-    tile: TileRows<'_>,
-    mode: Mode,
-    scales: Scales<'_>,
-    to: Destination<'_, f32>,
-) {
-    let store = |x: T, _, row, column| scaled(x.widen().into(), row, column);
-    let add = |x: T, old, row, column| add_scaled(old, x.widen().into(), row, column);
-    match mode {
-        Mode::Store => each_line(
-            tile,
-            to,
-            &Scaling {
-                scales,
-                take: store,
-            },
-        ),
-        Mode::Add => each_line(tile, to, &Scaling { scales, take: add }),
+    ) {
+        let store = |x: T, _, row, column| scaled(x.widen().into(), row, column);
+        let add = |x: T, old, row, column| add_scaled(old, x.widen().into(), row, column);
+        match mode {
+            Mode::Store => each_line(tile, to, &Scaling(scales, store)),
+            Mode::Add => each_line(tile, to, &Scaling(scales, add)),
+        }
     }
 }
 
-/// `take` combines an element, the old value, and the scales of row and column.
-struct Scaling<'a, F> {
-    scales: Scales<'a>,
-    take: F,
-}
+/// Combines an element, the old value, and the scales of row and column.
+struct Scaling<'a, F>(Scales<'a>, F);
 
 impl<T: Copy, Out: Copy, F: Fn(T, Out, f64, f64) -> Out> Take<T, Out> for Scaling<'_, F> {
     type Columns = [f64; LINE];
 
     #[inline(always)]
     fn columns(&self, first: usize) -> [f64; LINE] {
-        self.scales.columns(first)
+        self.0.columns(first)
     }
 
     #[inline(always)]
@@ -131,7 +98,7 @@ impl<T: Copy, Out: Copy, F: Fn(T, Out, f64, f64) -> Out> Take<T, Out> for Scalin
         elements: [T; LINE],
         old: [Out; LINE],
     ) -> [Out; LINE] {
-        let row_scale = self.scales.row(row);
-        array::from_fn(|n| (self.take)(elements[n], old[n], row_scale, columns[n]))
+        let row_scale = self.0.row(row);
+        array::from_fn(|n| (self.1)(elements[n], old[n], row_scale, columns[n]))
     }
 }

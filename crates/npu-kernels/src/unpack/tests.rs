@@ -2,7 +2,7 @@
 use std::ops::Range;
 
 use proptest::prelude::*;
-use zerocopy::{Immutable, IntoBytes};
+use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use super::*;
 use crate::ATOM_BYTES;
@@ -42,12 +42,7 @@ impl Case {
     }
 
     /// The definition: calls `take` for each element, with row, column and value of the result.
-    fn each<T, S>(
-        &self,
-        out: &mut [S],
-        read: impl Fn(&[u8]) -> T,
-        take: impl Fn(usize, usize, T, &mut S),
-    ) {
+    fn each<T: FromBytes, S>(&self, out: &mut [S], take: impl Fn(usize, usize, T, &mut S)) {
         for (index, row) in out.chunks_mut(self.stride).enumerate() {
             let m = self.first_row + index;
             let Some(columns) = row.get_mut(self.columns.clone()) else {
@@ -56,7 +51,7 @@ impl Case {
             for (n, out) in columns.iter_mut().enumerate() {
                 let at = at::<T>(self.tile_rows, m, n);
                 if m < self.tile_rows && at + size_of::<T>() <= self.tile.len() {
-                    let x = read(&self.tile[at..][..size_of::<T>()]);
+                    let x = T::read_from_prefix(&self.tile[at..]).unwrap().0;
                     take(index, self.columns.start + n, x, out);
                 }
             }
@@ -87,15 +82,12 @@ fn case() -> impl Strategy<Value = Case> {
     })
 }
 
-fn check<T: Partial>(case: &Case, old: T::Sum, read: impl Fn(&[u8]) -> T)
-where
-    T::Sum: IntoBytes + Immutable,
-{
+fn check<T: Partial<Sum: IntoBytes + Immutable> + FromBytes>(case: &Case, old: T::Sum) {
     for mode in [Mode::Store, Mode::Add] {
         let mut fast = vec![old; case.rows * case.stride];
         let mut slow = fast.clone();
         unpack::<T>(case.tile(), mode, case.to(&mut fast));
-        case.each(&mut slow, &read, |_, _, x, sum| {
+        case.each(&mut slow, |_, _, x: T, sum| {
             *sum = match mode {
                 Mode::Store => x.widen(),
                 Mode::Add => x.add_to(*sum),
@@ -111,12 +103,11 @@ fn same(left: f32, right: f32) -> bool {
 }
 
 /// Results of `old` become floats, with scales of any size and none behind the last.
-fn check_floats<T: Partial<Sum = i32>>(
+fn check_floats<T: Partial<Sum = i32> + FromBytes>(
     case: &Case,
     old: i32,
     scales: &[f32],
     row_step: usize,
-    read: impl Fn(&[u8]) -> T,
 ) {
     let (row_scales, column_scales) = scales.split_at(scales.len() / 4);
     let scales = Scales {
@@ -130,7 +121,7 @@ fn check_floats<T: Partial<Sum = i32>>(
         let mut fast = vec![old; case.rows * case.stride];
         let mut slow = fast.clone();
         unpack_dequantised::<T>(case.tile(), mode, scales, case.to(&mut fast));
-        case.each(&mut slow, &read, |row, column, x, out| {
+        case.each(&mut slow, |row, column, x: T, out| {
             let sum = match mode {
                 Mode::Store => x.widen(),
                 Mode::Add => x.add_to(*out),
@@ -145,7 +136,7 @@ fn check_floats<T: Partial<Sum = i32>>(
         let mut fast = vec![old as f32; case.rows * case.stride];
         let mut slow = fast.clone();
         unpack_scaled::<T>(case.tile(), mode, scales, case.to(&mut fast));
-        case.each(&mut slow, &read, |row, column, x, out| {
+        case.each(&mut slow, |row, column, x: T, out| {
             let number = f64::from(x.widen());
             let number =
                 number * f64::from(row_scale(row)) * f64::from(scale(column_scales, column));
@@ -165,8 +156,8 @@ proptest! {
 
     #[test]
     fn equals_the_reference(case in case()) {
-        check::<i32>(&case, i32::MAX - 9, |b| i32::from_le_bytes(b.try_into().unwrap()));
-        check::<i16>(&case, i32::MAX - 9, |b| i16::from_le_bytes(b.try_into().unwrap()));
+        check::<i32>(&case, i32::MAX - 9);
+        check::<i16>(&case, i32::MAX - 9);
     }
 
     #[test]
@@ -175,7 +166,7 @@ proptest! {
         for bytes in case.tile.as_chunks_mut::<4>().0 {
             *bytes = (f32::from(bytes[0]) / 7.0).to_le_bytes();
         }
-        check::<f32>(&case, 1.5, |b| f32::from_le_bytes(b.try_into().unwrap()));
+        check::<f32>(&case, 1.5);
     }
 }
 
@@ -189,12 +180,8 @@ proptest! {
         row_step in 0..4_usize,
         old in any::<i32>(),
     ) {
-        check_floats::<i32>(&case, old, &scales, row_step, |b| {
-            i32::from_le_bytes(b.try_into().unwrap())
-        });
-        check_floats::<i16>(&case, old, &scales, row_step, |b| {
-            i16::from_le_bytes(b.try_into().unwrap())
-        });
+        check_floats::<i32>(&case, old, &scales, row_step);
+        check_floats::<i16>(&case, old, &scales, row_step);
     }
 
     #[test]
@@ -204,8 +191,7 @@ proptest! {
         let mut fast = vec![1.5; case.rows * case.stride];
         let mut slow = fast.clone();
         unpack_scaled::<f32>(case.tile(), Mode::Add, scales, case.to(&mut fast));
-        let read = |bytes: &[u8]| f32::from_le_bytes(bytes.try_into().unwrap());
-        case.each(&mut slow, read, |row, column, x, out| {
+        case.each(&mut slow, |row, column, x: f32, out| {
             let number = f64::from(x) * f64::from(rows[row]) * f64::from(columns[column]);
             *out = (f64::from(*out) + number) as f32;
         });
