@@ -7,7 +7,7 @@ use super::{A, B, C, CONV, CONV_RDMA, D, Sample, Words, stride28};
 use rknpu_regcmd::Word;
 
 /// A convolution or matmul. Sizes are width, height and channels.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct ConvProgram {
     /// Precision codes: MAC array, DPU, output.
     pub p: u32,
@@ -52,7 +52,7 @@ pub struct ConvProgram {
 }
 
 /// How the DPU writes its output.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct WriterWalk {
     pub width: u32,
     pub height: u32,
@@ -128,38 +128,23 @@ impl ConvProgram {
         let (iw, ih, _) = input;
         let (ow, oh, _) = output;
         Self {
-            p: 0,
-            pd: 0,
             po: 4,
-            depthwise: false,
-            group_line_off: false,
-            qd: 0,
             grains: ih + 1,
             stride: (1, 1),
             dilation: (1, 1),
-            pad: (0, 0),
-            pad_value: 0,
             input,
             output,
             kernel,
             kernels: output.2,
-            weight_bytes: 0,
-            kernel_bytes: 0,
             data_banks: 1,
-            data_reuse: false,
-            weight_reuse: false,
             entries: 1,
             line_stride: 4 * iw,
             surf_stride: (iw * ih) as i32 - 4 * iw as i32,
-            truncate: 0,
             bs_cfg: 0x53,
             od_bypass: 1,
-            ow_op: 0,
             size_e: 7,
             ew_cfg: 0x383,
-            out_offset: 0,
             out_scale: 1,
-            out_shift: 0,
             writer: WriterWalk {
                 width: ow,
                 height: oh,
@@ -170,7 +155,7 @@ impl ConvProgram {
             a: A,
             b: B,
             c: C,
-            rdma: None,
+            ..Self::default()
         }
     }
 
