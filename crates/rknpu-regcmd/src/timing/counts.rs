@@ -62,28 +62,13 @@ pub(super) fn features(conv: &ConvTask) -> (u64, u64) {
     (lines(height), lines(conv.cbuf.grains.min(height)))
 }
 
-/// The cost of the weight fetch.
-#[derive(Default)]
-pub(super) struct Fetch {
-    pub(super) read: u64,
-    /// Clocks of the decompressor.
-    pub(super) clocks: u64,
-}
-
-pub(super) fn weights(regs: &RegisterFile, conv: &ConvTask) -> Fetch {
-    if conv.cbuf.weight_reuse {
-        return Fetch::default();
-    }
+/// Bytes of the weights, and clocks of the decompressor.
+pub(super) fn weights(regs: &RegisterFile, conv: &ConvTask) -> (u64, u64) {
     let raw = u64::from(conv.weights.bytes);
     match compressed_lanes(regs) {
-        None => Fetch {
-            read: raw,
-            clocks: 0,
-        },
-        Some(lanes) => Fetch {
-            read: lanes.iter().sum(),
-            clocks: raw.div_ceil(lanes.len() as u64),
-        },
+        _ if conv.cbuf.weight_reuse => (0, 0),
+        None => (raw, 0),
+        Some(lanes) => (lanes.iter().sum(), raw.div_ceil(lanes.len() as u64)),
     }
 }
 

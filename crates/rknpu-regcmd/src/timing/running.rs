@@ -21,13 +21,10 @@ enum At {
 /// A job that runs on a core.
 #[derive(Clone, Debug)]
 pub(super) struct Running {
-    pub(super) job: usize,
     at: At,
-    task: usize,
+    /// Of its current task, as far as it has run.
+    pub(super) task: TaskTime,
     phases: [Phase; 4],
-    kick_ps: u64,
-    start_ps: u64,
-    ends_ps: [u64; 4],
     /// Data left to move in this phase, in bytes times picoseconds per second.
     data: u128,
     /// Time left to compute or to wait in this phase.
@@ -35,17 +32,20 @@ pub(super) struct Running {
 }
 
 impl Running {
-    /// The job when the driver starts it.
-    pub(super) fn new(index: usize, job: &ScheduledJob, machine: &Machine) -> Self {
+    /// Job number `index` when the driver starts it on `core`.
+    pub(super) fn new(index: usize, core: u32, job: &ScheduledJob, machine: &Machine) -> Self {
         let first = job.tasks.first().copied().unwrap_or_default();
         Self {
-            job: index,
             at: At::Attach,
-            task: 0,
+            task: TaskTime {
+                job: index,
+                task: 0,
+                core,
+                kick_ps: 0,
+                start_ps: 0,
+                ends_ps: [0; 4],
+            },
             phases: first.phases(machine),
-            kick_ps: 0,
-            start_ps: 0,
-            ends_ps: [0; 4],
             data: 0,
             fixed_ps: machine.driver.attach_ps,
         }
@@ -93,17 +93,17 @@ impl Running {
             At::Attach if tasks.is_empty() => At::Hold,
             At::Attach => At::Kick,
             At::Kick => {
-                self.start_ps = now;
+                self.task.start_ps = now;
                 At::Phase(0)
             }
             At::Phase(index) => {
-                self.ends_ps[index] = now;
+                self.task.ends_ps[index] = now;
                 if index + 1 < self.phases.len() {
                     At::Phase(index + 1)
                 } else {
-                    done = Some(self.task_time());
-                    self.task += 1;
-                    match tasks.get(self.task) {
+                    done = Some(self.task);
+                    self.task.task += 1;
+                    match tasks.get(self.task.task) {
                         Some(work) => {
                             self.phases = work.phases(machine);
                             At::Kick
@@ -116,8 +116,8 @@ impl Running {
         };
         let (bytes, fixed_ps) = match self.at {
             At::Kick => {
-                self.kick_ps = now;
-                let linked = job.chained && self.task > 0;
+                self.task.kick_ps = now;
+                let linked = job.chained && self.task.task > 0;
                 (0, if linked { 0 } else { machine.driver.kick_ps })
             }
             At::Phase(index) => (self.phases[index].bytes, self.phases[index].compute_ps),
@@ -127,17 +127,5 @@ impl Running {
         self.data = u128::from(bytes) * PS_PER_SECOND;
         self.fixed_ps = fixed_ps;
         done
-    }
-
-    fn task_time(&self) -> TaskTime {
-        TaskTime {
-            job: self.job,
-            task: self.task,
-            // The caller knows the core.
-            core: 0,
-            kick_ps: self.kick_ps,
-            start_ps: self.start_ps,
-            ends_ps: self.ends_ps,
-        }
     }
 }

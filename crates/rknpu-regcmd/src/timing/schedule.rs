@@ -13,6 +13,7 @@
 //! moving data, the rates of all change. All arithmetic is on integers, so the same
 //! jobs give the same picoseconds everywhere.
 
+use alloc::vec;
 use alloc::vec::Vec;
 
 use thiserror::Error;
@@ -22,18 +23,14 @@ use super::machine::Machine;
 use super::queue::Queues;
 use super::running::Running;
 
-/// An error in a list of jobs.
+/// A job waits for itself or for one that comes later.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-#[non_exhaustive]
-pub enum ScheduleError {
-    /// A job waits for itself or for one that comes later.
-    #[error("job {job} waits for job {waits_for}, which does not come before it")]
-    Order {
-        /// Index of the job.
-        job: usize,
-        /// Index of the job that it waits for.
-        waits_for: usize,
-    },
+#[error("job {job} waits for job {waits_for}, which does not come before it")]
+pub struct ScheduleError {
+    /// Index of the job.
+    pub job: usize,
+    /// Index of the job that it waits for.
+    pub waits_for: usize,
 }
 
 /// Computes when `jobs` run on the machine. The order of the list is that of the jobs
@@ -43,20 +40,26 @@ pub enum ScheduleError {
 /// # Errors
 /// [`ScheduleError`] where a job waits for one that does not come before it.
 pub fn schedule(jobs: &[ScheduledJob], machine: &Machine) -> Result<Timeline, ScheduleError> {
-    check(jobs)?;
-    let mut simulation = Simulation::new(jobs, machine);
-    while simulation.step() {}
-    Ok(simulation.timeline)
-}
-
-fn check(jobs: &[ScheduledJob]) -> Result<(), ScheduleError> {
     for (job, ScheduledJob { after, fences, .. }) in jobs.iter().enumerate() {
         let mut waits = after.iter().chain(fences).copied();
         if let Some(waits_for) = waits.find(|&other| other >= job) {
-            return Err(ScheduleError::Order { job, waits_for });
+            return Err(ScheduleError { job, waits_for });
         }
     }
-    Ok(())
+    let cores = machine.chip.cores.max(1) as usize;
+    let mut simulation = Simulation {
+        jobs,
+        machine,
+        now: 0,
+        queues: Queues::new(jobs, cores, machine.driver),
+        cores: vec![None; cores],
+        timeline: Timeline {
+            jobs: vec![JobTime::default(); jobs.len()],
+            ..Timeline::default()
+        },
+    };
+    while simulation.step() {}
+    Ok(simulation.timeline)
 }
 
 /// The state between two events.
@@ -69,22 +72,7 @@ struct Simulation<'a> {
     timeline: Timeline,
 }
 
-impl<'a> Simulation<'a> {
-    fn new(jobs: &'a [ScheduledJob], machine: &'a Machine) -> Self {
-        let cores = machine.chip.cores.max(1) as usize;
-        Self {
-            jobs,
-            machine,
-            now: 0,
-            queues: Queues::new(jobs, cores, machine.driver),
-            cores: (0..cores).map(|_| None).collect(),
-            timeline: Timeline {
-                jobs: jobs.iter().map(|_| JobTime::default()).collect(),
-                ..Timeline::default()
-            },
-        }
-    }
-
+impl Simulation<'_> {
     /// Goes on to the next event. Returns false if there is none.
     fn step(&mut self) -> bool {
         self.queues.accept(self.now);
@@ -124,7 +112,7 @@ impl<'a> Simulation<'a> {
         time.core = core as u32;
         time.submit_ps = self.queues.submitted(job);
         time.start_ps = self.now;
-        let run = Running::new(job, &self.jobs[job], self.machine);
+        let run = Running::new(job, core as u32, &self.jobs[job], self.machine);
         self.cores[core] = Some(run);
     }
 
@@ -133,14 +121,11 @@ impl<'a> Simulation<'a> {
             return;
         };
         run.pass(wait, rate);
-        let job = &self.jobs[run.job];
+        let job = run.task.job;
         while run.phase_is_over() {
-            if let Some(mut done) = run.next_phase(self.now, job, self.machine) {
-                done.core = core as u32;
-                self.timeline.tasks.push(done);
-            }
+            let done = run.next_phase(self.now, &self.jobs[job], self.machine);
+            self.timeline.tasks.extend(done);
             if run.is_over() {
-                let job = run.job;
                 self.timeline.jobs[job].end_ps = self.now;
                 self.timeline.end_ps = self.timeline.end_ps.max(self.now);
                 self.queues.finished(job, self.now);

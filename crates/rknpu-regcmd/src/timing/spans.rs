@@ -27,14 +27,6 @@ pub(super) struct Phase {
 }
 
 impl TaskWork {
-    /// Clocks of the slowest block that computes.
-    fn compute_clocks(&self) -> u64 {
-        self.mac_clocks
-            .max(self.decompress_clocks)
-            .max(self.dpu_clocks)
-            .max(self.ppu_clocks)
-    }
-
     pub(super) fn phases(&self, machine: &Machine) -> [Phase; 4] {
         let moved = |bytes| Phase {
             bytes,
@@ -44,12 +36,17 @@ impl TaskWork {
             .feature_fill_bytes
             .saturating_add(self.weight_fill_bytes);
         let edges = fill.saturating_add(self.drain_bytes);
+        let of_slowest_block = self
+            .mac_clocks
+            .max(self.decompress_clocks)
+            .max(self.dpu_clocks)
+            .max(self.ppu_clocks);
         [
             moved(self.command_bytes),
             moved(fill),
             Phase {
                 bytes: self.bytes.total().saturating_sub(edges),
-                compute_ps: machine.clocks_ps(self.compute_clocks()),
+                compute_ps: machine.clocks_ps(of_slowest_block),
             },
             moved(self.drain_bytes),
         ]
@@ -118,13 +115,9 @@ impl Parts {
 
     /// Adds the parts of another task.
     pub fn add(&mut self, other: &Self) {
-        for (mine, more) in [
-            (&mut self.edges_ps, other.edges_ps),
-            (&mut self.computing_ps, other.computing_ps),
-            (&mut self.memory_ps, other.memory_ps),
-        ] {
-            *mine = mine.saturating_add(more);
-        }
+        self.edges_ps = self.edges_ps.saturating_add(other.edges_ps);
+        self.computing_ps = self.computing_ps.saturating_add(other.computing_ps);
+        self.memory_ps = self.memory_ps.saturating_add(other.memory_ps);
     }
 }
 

@@ -137,12 +137,12 @@ impl TaskWork {
         let mut work = Self::writing(output);
         work.drain_bytes = atoms_of_group(output) * u64::from(ATOM_BYTES);
         let (features, resident) = features(conv);
-        let weights = weights(regs, conv);
+        let (weights, decompress_clocks) = weights(regs, conv);
         work.bytes.put(DmaEngine::Feature, features);
-        work.bytes.put(DmaEngine::Weight, weights.read);
+        work.bytes.put(DmaEngine::Weight, weights);
         work.feature_fill_bytes = resident;
-        work.weight_fill_bytes = weights.read.div_ceil(groups(output));
-        work.decompress_clocks = weights.clocks;
+        work.weight_fill_bytes = weights.div_ceil(groups(output));
+        work.decompress_clocks = decompress_clocks;
         if let Some(reads) = &conv.reads {
             work.bytes.add(&operands(reads, false));
         }

@@ -4,7 +4,6 @@
 use super::super::{Dram, DriverCosts, TaskWork};
 use super::*;
 use proptest::prelude::*;
-use std::vec;
 
 const MS: u64 = 1_000_000_000;
 
@@ -167,7 +166,7 @@ fn what_comes_later_cannot_be_waited_for() {
         after: vec![0],
         ..ScheduledJob::default()
     };
-    let order = ScheduleError::Order {
+    let order = ScheduleError {
         job: 0,
         waits_for: 0,
     };
