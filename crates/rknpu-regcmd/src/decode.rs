@@ -68,9 +68,7 @@ impl Item {
     #[must_use]
     pub fn word(&self) -> Word {
         match *self {
-            Self::Write { register, value } => {
-                Word::new(register.block.target(), register.offset, value)
-            }
+            Self::Write { register, value } => register.write(value),
             Self::Undeclared {
                 block,
                 offset,
@@ -86,29 +84,4 @@ impl Item {
 /// The meaning of each word.
 pub fn decode(words: &[Word]) -> impl DoubleEndedIterator<Item = Item> + ExactSizeIterator + '_ {
     words.iter().map(|&word| Item::of(word))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::regs::{cna, dpu};
-
-    #[test]
-    fn words_mean_what_they_say() {
-        let word = Word::new(Block::Dpu.target(), dpu::BsCfg::OFFSET, 0x53);
-        assert!(
-            matches!(Item::of(word), Item::Write { register, value: 0x53 } if register.name == "BS_CFG")
-        );
-        let word = Word::new(Block::Dpu.target(), cna::ConvCon1::OFFSET, 0);
-        assert!(matches!(Item::of(word), Item::Unknown(_)));
-        let word = Word::new(Block::Dpu.target(), 0x4ffc, 0);
-        assert!(matches!(
-            Item::of(word),
-            Item::Undeclared { offset: 0x4ffc, .. }
-        ));
-        assert!(matches!(Item::of(Word::from_bits(1 << 48)), Item::Nop(_)));
-        assert!(matches!(Item::of(Word::new(0x41, 0, 1)), Item::Unknown(_)));
-        let mask = EnableMask::from_bits_retain(0xffff_ffff);
-        assert!(matches!(Item::of(Word::enable(mask)), Item::Enable(found) if found == mask));
-    }
 }

@@ -157,19 +157,25 @@ mod tests {
 
     #[test]
     fn words_without_a_register_are_named() {
-        let enable = |mask| Item::Enable(EnableMask::from_bits_retain(mask)).to_string();
+        let enable = |mask| Item::of(Word::enable(EnableMask::from_bits_retain(mask))).to_string();
         assert_eq!(enable(0x0d), "enable CNA + CORE + DPU");
         assert_eq!(enable(0), "enable nothing");
         assert_eq!(enable(0x88), "enable DPU + unknown blocks 0x80");
-        assert_eq!(Item::of(Word::NOP).to_string(), "nop");
-        assert_eq!(
-            Item::of(Word::from_bits(5)).to_string(),
-            "nop  (carries 0x5)"
-        );
-        assert_eq!(Item::of(Word::MARKER).to_string(), "marker");
-        assert_eq!(
-            Item::of(Word::new(0x0201, 0x4000, 2)).to_string(),
-            "unknown: target 0x0201 offset 0x4000 value 0x00000002"
-        );
+        for (word, expected) in [
+            (Word::NOP, "nop"),
+            (Word::from_bits(5), "nop  (carries 0x5)"),
+            (Word::from_bits(1 << 48), "nop  (carries 0x1000000000000)"),
+            (Word::MARKER, "marker"),
+            (
+                Word::new(0x0041, 0, 1),
+                "unknown: target 0x0041 offset 0x0000 value 0x00000001",
+            ),
+            (
+                Word::new(0x0201, 0x4000, 2),
+                "unknown: target 0x0201 offset 0x4000 value 0x00000002",
+            ),
+        ] {
+            assert_eq!(Item::of(word).to_string(), expected);
+        }
     }
 }

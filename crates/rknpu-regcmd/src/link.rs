@@ -130,7 +130,6 @@ impl Program {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LinkedProgram {
     words: Vec<Word>,
-    enable: EnableMask,
     extents: Vec<Extent>,
     last_written: Option<Iova>,
 }
@@ -140,12 +139,6 @@ impl LinkedProgram {
     #[must_use]
     pub fn words(&self) -> &[Word] {
         &self.words
-    }
-
-    /// The blocks that it starts.
-    #[must_use]
-    pub fn enable(&self) -> EnableMask {
-        self.enable
     }
 
     /// The memory that it touches besides its own words.
@@ -199,12 +192,10 @@ fn resolve(to: BufferRef, word: usize, bindings: &[Binding]) -> Result<Iova, Lin
 fn prove(words: Vec<Word>, bindings: &[Binding]) -> Result<LinkedProgram, LinkError> {
     let enable_words = words.iter().filter(|word| word.is_enable()).count();
     let ends = words.last().is_some_and(|word| word.is_enable());
-    let task = match tasks(&words).next() {
-        Some(task) if enable_words == 1 && ends => task,
-        _ => {
-            return Err(LinkError::NotOneTask(enable_words));
-        }
-    };
+    let task = tasks(&words)
+        .next()
+        .filter(|_| enable_words == 1 && ends)
+        .ok_or(LinkError::NotOneTask(enable_words))?;
     check_words(&words)?;
     check_groups(&words, task.enable)?;
     let (extents, unwritten) = extent::extents_and_unwritten(&task.regs, task.enable);
@@ -222,7 +213,6 @@ fn prove(words: Vec<Word>, bindings: &[Binding]) -> Result<LinkedProgram, LinkEr
     }
     Ok(LinkedProgram {
         last_written: extent::last_written_atom(&task.regs, task.enable),
-        enable: task.enable,
         extents,
         words,
     })
@@ -231,6 +221,8 @@ fn prove(words: Vec<Word>, bindings: &[Binding]) -> Result<LinkedProgram, LinkEr
 /// Checks that the effect of every word is known.
 fn check_words(words: &[Word]) -> Result<(), LinkError> {
     for (word, item) in decode(words).enumerate() {
+        let bits = item.word().bits();
+        let unknown = Err(LinkError::UnknownWord { word, bits });
         match item {
             Item::Write { register, value } => {
                 let foreign = match register.block {
@@ -243,15 +235,11 @@ fn check_words(words: &[Word]) -> Result<(), LinkError> {
                     return Err(LinkError::ForeignRegister { word, register });
                 }
                 if value & !register.declared_bits() != 0 {
-                    let bits = item.word().bits();
-                    return Err(LinkError::UnknownWord { word, bits });
+                    return unknown;
                 }
             }
             Item::Enable(_) | Item::Marker | Item::Nop(_) => {}
-            Item::Undeclared { .. } | Item::Unknown(_) => {
-                let bits = item.word().bits();
-                return Err(LinkError::UnknownWord { word, bits });
-            }
+            Item::Undeclared { .. } | Item::Unknown(_) => return unknown,
         }
     }
     Ok(())
@@ -281,8 +269,6 @@ fn check_groups(words: &[Word], enable: EnableMask) -> Result<(), LinkError> {
         }
     }
     let mut blocks = Block::ALL.into_iter();
-    match blocks.find(|block| !selected.contains(block.enable())) {
-        Some(block) => Err(LinkError::RegisterGroup(block)),
-        None => Ok(()),
-    }
+    let left = blocks.find(|block| !selected.contains(block.enable()));
+    left.map_or(Ok(()), |block| Err(LinkError::RegisterGroup(block)))
 }

@@ -3,7 +3,7 @@
 
 use alloc::vec::Vec;
 
-use crate::field::{AddressRegister, Register, RegisterInfo};
+use crate::field::{AddressRegister, Register};
 use crate::regfile::RegisterFile;
 use crate::regs::{self, pc};
 use crate::word::{Block, EnableMask, Word};
@@ -65,7 +65,7 @@ impl Program {
         if !words.len().is_multiple_of(2) {
             words.push(Word::NOP);
         }
-        let amounts = write(pc::RegisterAmounts::INFO, 0);
+        let amounts = pc::RegisterAmounts::INFO.write(0);
         words.extend([Word::NOP, amounts, Word::MARKER, Word::enable(enable)]);
         Self { words, relocations }
     }
@@ -82,10 +82,6 @@ impl Program {
     pub fn relocations(&self) -> &[(usize, BufferRef)] {
         &self.relocations
     }
-}
-
-const fn write(info: &RegisterInfo, value: u32) -> Word {
-    Word::new(info.block.target(), info.offset, value)
 }
 
 /// A set of register values and addresses. Registers that are not set are 0.
@@ -129,14 +125,14 @@ impl RegisterSet {
         let registers = || runs.clone().flat_map(regs::of_block);
         let of_program = |block| !matches!(block, Block::Cna | Block::Core);
         let pointers = registers().filter(|info| info.is_pointer() && of_program(info.block));
-        let mut words: Vec<_> = pointers.map(|info| write(info, POINTER_VALUE)).collect();
+        let mut words: Vec<_> = pointers.map(|info| info.write(POINTER_VALUE)).collect();
         let mut relocations = Vec::new();
         for info in registers().filter(|info| info.is_operand()) {
             let mut addresses = self.addresses.iter();
             if let Some(&(_, to)) = addresses.find(|(offset, _)| *offset == info.offset) {
                 relocations.push((words.len(), to));
             }
-            words.push(write(info, self.values.value(info.offset)));
+            words.push(info.write(self.values.value(info.offset)));
         }
         Program::of_words(words, relocations, enable)
     }
@@ -160,7 +156,7 @@ mod tests {
     #[test]
     fn programs_have_an_even_number_of_words_and_the_trailer() {
         for count in [1, 2] {
-            let words = std::vec![write(dpu::BsCfg::INFO, 0); count];
+            let words = std::vec![dpu::BsCfg::INFO.write(0); count];
             let program = Program::of_words(words, Vec::new(), EnableMask::DPU);
             let bits: Vec<_> = program.words().iter().map(|word| word.bits()).collect();
             assert_eq!(bits.len(), 6);

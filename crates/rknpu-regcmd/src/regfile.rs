@@ -115,7 +115,7 @@ fn place(offset: u16) -> Option<(usize, usize)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::regs::{self, cna};
+    use crate::regs;
 
     #[test]
     fn every_declared_register_has_a_place() {
@@ -142,12 +142,5 @@ mod tests {
             assert_eq!(file.value(offset), 0);
         }
         assert_eq!(file, RegisterFile::new());
-    }
-
-    #[test]
-    fn a_register_is_read_as_its_type() {
-        let mut file = RegisterFile::new();
-        file.set(cna::ConvCon1::OFFSET, 0x120);
-        assert_eq!(file.get::<cna::ConvCon1>().in_precision(), 2);
     }
 }

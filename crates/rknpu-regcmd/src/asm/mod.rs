@@ -64,6 +64,3 @@ pub fn assemble(text: &str) -> Result<Vec<Word>, AsmError> {
     }
     Ok(words)
 }
-
-#[cfg(test)]
-mod tests;

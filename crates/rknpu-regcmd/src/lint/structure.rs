@@ -20,24 +20,17 @@ use crate::word::{Block, EnableMask, Iova, Word};
 pub(super) fn check_address(address: Option<Iova>, findings: &mut Vec<Finding>) {
     if let Some(address) = address.filter(|address| !address.0.is_multiple_of(ATOM_BYTES)) {
         let message = format!("the program lies at {address}");
-        let registers = [pc::BaseAddress::INFO];
-        findings.push(Finding::of(
-            &program::PROGRAM_ADDRESS,
-            0,
-            &registers,
-            message,
-        ));
+        let (rule, registers) = (&program::PROGRAM_ADDRESS, [pc::BaseAddress::INFO]);
+        findings.push(Finding::of(rule, 0, None, &registers, message));
     }
 }
 
 /// Checks the words after the last task.
 pub(super) fn check_rest(words: &[Word], tasks: usize, end: usize, findings: &mut Vec<Finding>) {
+    // The last task, and the first word after it, if there are any.
+    let (task, word) = (tasks.saturating_sub(1), (end < words.len()).then_some(end));
     let mut report = |rule: &Rule, message: String| {
-        findings.push(Finding {
-            // The first word after the tasks, if there is one.
-            word: (end < words.len()).then_some(end),
-            ..Finding::of(rule, tasks.saturating_sub(1), &[], message)
-        });
+        findings.push(Finding::of(rule, task, word, &[], message));
     };
     if tasks == 0 {
         report(&program::NO_ENABLE, "no enable word".into());
@@ -62,22 +55,18 @@ impl View<'_> {
             let message = "no marker directly before the enable word";
             self.report(&rules::NO_MARKER, &[], message);
         }
-        for block in Block::ALL {
-            let mut registers = regs::of_block(block).iter();
-            if let Some(pointer) = registers.find(|register| register.is_pointer()) {
-                self.check_pointer(block, pointer);
-            }
+        for pointer in regs::all().filter(|register| register.is_pointer()) {
+            self.check_pointer(pointer);
         }
         self.check_blocks();
         self.check_link();
     }
 
     fn check_word(&mut self, at: usize, item: Item) {
+        let word = Some(self.task.words.start + at);
         let mut report = |rule: &Rule, registers: &[_], message: String| {
-            self.findings.push(Finding {
-                word: Some(self.task.words.start + at),
-                ..Finding::of(rule, self.index, registers, message)
-            });
+            let finding = Finding::of(rule, self.index, word, registers, message);
+            self.findings.push(finding);
         };
         match item {
             Item::Write { register, value } => {
@@ -103,11 +92,11 @@ impl View<'_> {
     }
 
     /// Checks that a block's S_POINTER is written, first, and with the usual value.
-    fn check_pointer(&mut self, block: Block, pointer: &'static RegisterInfo) {
-        let written = self.writes(pointer);
+    fn check_pointer(&mut self, pointer: &'static RegisterInfo) {
+        let block = pointer.block;
         let runs = self.runs(block.enable());
         let of_kernel = matches!(block, Block::Cna | Block::Core);
-        if !written {
+        if !self.writes(pointer) {
             let again = self.chained.contains(block.enable());
             if runs && (again || !of_kernel) {
                 let rule = program::without_pointer(block, self.task.enable, self.chained);

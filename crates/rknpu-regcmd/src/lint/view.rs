@@ -50,16 +50,17 @@ impl Finding {
     pub(super) fn of(
         rule: &Rule,
         task: usize,
+        word: Option<usize>,
         registers: &[&'static RegisterInfo],
-        message: String,
+        message: impl Into<String>,
     ) -> Self {
         Self {
             rule: rule.id,
             severity: rule.severity,
             task,
-            word: None,
+            word,
             registers: registers.to_vec(),
-            message,
+            message: message.into(),
             remedy: rule.remedy,
         }
     }
@@ -99,7 +100,7 @@ impl View<'_> {
         registers: &[&'static RegisterInfo],
         message: impl Into<String>,
     ) {
-        let finding = Finding::of(rule, self.index, registers, message.into());
-        self.findings.push(finding);
+        self.findings
+            .push(Finding::of(rule, self.index, None, registers, message));
     }
 }

@@ -101,12 +101,12 @@ fn set_cna(
     reuse: Reuse,
 ) -> Result<(), FieldRangeError> {
     let task = &laid_out.task;
-    let walk = laid_out.feature_walk();
+    let (group_line_off, line_stride, surf_stride) = laid_out.feature_walk();
     let &MatmulTask { ty, m, k, n, .. } = task;
     let code = ty.operand().code();
     let kernel = task.kernel_bytes();
     set! { set;
-        cna::ConvCon1 { in_precision: code, proc_precision: code, group_line_off: walk.group_line_off }
+        cna::ConvCon1 { in_precision: code, proc_precision: code, group_line_off: group_line_off }
         cna::ConvCon2 { feature_grains: laid_out.grains() }
         cna::ConvCon3 { conv_x_stride: 1, conv_y_stride: 1 }
         cna::DataSize0 { datain_width: 1, datain_height: m }
@@ -128,8 +128,8 @@ fn set_cna(
         cna::CvtCon3 { cvt_scale: SCALE_ONE }
         cna::CvtCon4 { cvt_scale: SCALE_ONE }
         cna::DmaCon0 { data_burst_len: BURST_16, weight_burst_len: BURST_16 }
-        cna::DmaCon1 { line_stride: walk.line_stride }
-        cna::DmaCon2 { surf_stride: walk.surf_stride }
+        cna::DmaCon1 { line_stride: line_stride }
+        cna::DmaCon2 { surf_stride: surf_stride }
         cna::FcDataSize0 { dma_width: 1, dma_height: m }
         cna::FcDataSize1 { dma_channel: k }
     }

@@ -141,20 +141,13 @@ impl LaidOutTask {
         })
     }
 
-    pub(super) const fn feature_walk(&self) -> FeatureWalk {
+    /// GROUP_LINE_OFF, LINE_STRIDE and SURF_STRIDE of the feature fetch; strides in atoms.
+    pub(super) const fn feature_walk(&self) -> (u32, u32, i32) {
         match self.layouts.a {
             // Groups of four lines of one atom. SURF_STRIDE does not count the group:
             // it is M atoms less four. M is at most 1020 here.
-            MatrixLayout::Cube => FeatureWalk {
-                line_stride: 4,
-                surf_stride: self.task.m as i32 - 4,
-                group_line_off: 0,
-            },
-            MatrixLayout::RowMajor { pitch } => FeatureWalk {
-                line_stride: pitch / ATOM_BYTES,
-                surf_stride: 0,
-                group_line_off: 1,
-            },
+            MatrixLayout::Cube => (0, 4, self.task.m as i32 - 4),
+            MatrixLayout::RowMajor { pitch } => (1, pitch / ATOM_BYTES, 0),
         }
     }
 
@@ -185,13 +178,6 @@ impl LaidOutTask {
             MatrixLayout::RowMajor { pitch } => (1, pitch / ATOM_BYTES - 1),
         }
     }
-}
-
-/// Fields of the feature fetch; strides in atoms.
-pub(super) struct FeatureWalk {
-    pub(super) line_stride: u32,
-    pub(super) surf_stride: i32,
-    pub(super) group_line_off: u32,
 }
 
 /// Maximum rows of a tile whose A is row-major, as measured (E-row-major,

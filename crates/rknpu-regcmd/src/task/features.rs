@@ -94,28 +94,3 @@ impl FeatureFetch {
         }
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_matrix_of_one_row_has_the_pitch_of_its_signed_stride() {
-        let size = [1, 1, 64];
-        let features = FeatureFetch {
-            base: 0,
-            fetched: size,
-            window: size,
-            precision: Precision::Int8,
-            packed: None,
-            grouped: true,
-            line_stride: 4,
-            surf_stride: -3,
-        };
-        let cube = features.atoms(size);
-        assert_eq!(
-            [0, 1, 2, 3].map(|c1| cube.address(0, 0, c1)),
-            [0, 16, 32, 48]
-        );
-    }
-}

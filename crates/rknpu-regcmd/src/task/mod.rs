@@ -171,44 +171,7 @@ impl fmt::Display for Task {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{BufferId, ChipProfile, MatmulTask, MatmulType};
-    use std::string::{String, ToString};
     use std::vec::Vec;
-
-    fn headings(words: &[crate::Word]) -> Vec<String> {
-        let registers = tasks(words).next().unwrap();
-        let tasks = Task::all(&registers.regs, registers.enable);
-        tasks.map(|task| task.unwrap().to_string()).collect()
-    }
-
-    #[test]
-    fn a_task_says_what_it_computes() {
-        let [a, b, c] = [0, 1, 2].map(|id| BufferId(id).at(0));
-        let (ty, m, k, n) = (MatmulType::Int8ToInt32, 8, 64, 32);
-        let matmul = MatmulTask {
-            ty,
-            m,
-            k,
-            n,
-            a,
-            b,
-            c,
-        };
-        assert_eq!(
-            headings(matmul.program(&ChipProfile::RK3588).unwrap().words()),
-            ["convolution: 1x8x64 of int8, kernel 1x1, to 1x8x32 of int32"]
-        );
-        // `families` uses another build of this crate, so its words have another
-        // type.
-        let sum = families::flying::int32_add(8, 32, 4, None).into_iter();
-        let sum: Vec<_> = sum
-            .map(|word| crate::Word::from_bits(word.bits()))
-            .collect();
-        assert_eq!(
-            headings(&sum),
-            ["elementwise: 8x1x32 of int32 to 8x1x32 of int32"]
-        );
-    }
 
     #[test]
     fn blocks_that_wait_are_an_error() {

@@ -4,7 +4,8 @@
 use std::collections::BTreeMap;
 
 use rknpu_regcmd::{
-    Binding, BufferId, ChipProfile, Iova, LintContext, MatmulTask, MatmulType, Severity, Word, lint,
+    Before, Binding, BufferId, ChipProfile, Iova, LintContext, MatmulForm, MatmulTask, MatmulType,
+    ProgramOptions, ReuseRule, Severity, Word, lint,
 };
 
 pub(crate) const CHIP: ChipProfile = ChipProfile::RK3588;
@@ -21,6 +22,15 @@ pub(crate) fn task(ty: MatmulType, m: u32, k: u32, n: u32) -> MatmulTask {
         a,
         b,
         c,
+    }
+}
+
+/// Options of form A, with this rule of reuse.
+pub(crate) const fn form_a(reuse: ReuseRule) -> ProgramOptions {
+    ProgramOptions {
+        form: MatmulForm::A,
+        spare_data_bank: false,
+        reuse,
     }
 }
 
@@ -44,8 +54,12 @@ pub(crate) fn values(words: &[Word]) -> BTreeMap<(u16, u16), u32> {
 }
 
 /// The findings above a note, as text.
-pub(crate) fn warnings(words: &[Word]) -> Vec<String> {
-    let findings = lint(words, &LintContext::default()).into_iter();
+pub(crate) fn warnings(words: &[Word], before: Before) -> Vec<String> {
+    let context = LintContext {
+        before,
+        ..LintContext::default()
+    };
+    let findings = lint(words, &context).into_iter();
     let worse = findings.filter(|finding| finding.severity > Severity::Note);
     worse.map(|finding| finding.to_string()).collect()
 }

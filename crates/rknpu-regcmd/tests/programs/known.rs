@@ -1,26 +1,39 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Tests of every program that was measured to work.
+//! Tests of every program that was measured to work, and of the text of tasks.
 
-use std::fmt::Write;
+use rknpu_regcmd::task::Task;
+use rknpu_regcmd::{Before, MatmulType, Word, tasks};
 
-use rknpu_regcmd::{Before, LintContext, Severity, lint};
+use crate::helpers::{CHIP, task, warnings};
+use crate::random::KNOWN;
 
 /// Users ignore a lint with false alarms.
 #[test]
 fn no_known_program_gets_a_warning_or_an_error() {
-    let mut false_alarms = String::new();
-    for before in [Before::Unknown, Before::Reset] {
-        let context = LintContext {
-            before,
-            ..LintContext::default()
-        };
-        for sample in families::all() {
-            for finding in lint(&sample.words, &context) {
-                if finding.severity > Severity::Note {
-                    writeln!(false_alarms, "{}: {finding}", sample.name).unwrap();
-                }
-            }
+    for sample in &*KNOWN {
+        for before in [Before::Unknown, Before::Reset] {
+            assert_eq!(warnings(&sample.words, before), [""; 0], "{}", sample.name);
         }
     }
-    assert!(false_alarms.is_empty(), "{false_alarms}");
+}
+
+#[test]
+fn a_task_says_what_it_computes() {
+    let says = |words: &[Word], text| {
+        let registers = tasks(words).next().unwrap();
+        let all = Task::all(&registers.regs, registers.enable);
+        let all: Vec<_> = all.map(|task| task.unwrap().to_string()).collect();
+        assert_eq!(all, [text]);
+    };
+    says(
+        task(MatmulType::Int8ToInt32, 8, 64, 32)
+            .program(&CHIP)
+            .unwrap()
+            .words(),
+        "convolution: 1x8x64 of int8, kernel 1x1, to 1x8x32 of int32",
+    );
+    says(
+        &families::flying::int32_add(8, 32, 4, None),
+        "elementwise: 8x1x32 of int32 to 8x1x32 of int32",
+    );
 }

@@ -4,6 +4,7 @@
 // A panic in a helper fails the test.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
+mod asm;
 mod goldens;
 mod helpers;
 mod known;

@@ -4,11 +4,11 @@
 
 use proptest::prelude::*;
 use rknpu_regcmd::{
-    DmaEngine, Extent, Iova, LaidOutTask, Layouts, MatmulError, MatmulForm, MatmulTask, MatmulType,
-    ProgramOptions, Reuse, ReuseRule,
+    Before, DmaEngine, Extent, Iova, LaidOutTask, Layouts, MatmulError, MatmulForm, MatmulTask,
+    MatmulType, ProgramOptions, Reuse, ReuseRule,
 };
 
-use crate::helpers::{CHIP, IDS, bind, lengths, task, values, warnings};
+use crate::helpers::{CHIP, IDS, bind, form_a, lengths, task, values, warnings};
 use families::matmul::{self, OperandTypes};
 use families::{A, B, C};
 
@@ -22,11 +22,7 @@ fn types(ty: MatmulType) -> OperandTypes {
 }
 
 /// Reuses every operand that CBUF still holds.
-const ALWAYS: ProgramOptions = ProgramOptions {
-    form: MatmulForm::A,
-    spare_data_bank: false,
-    reuse: ReuseRule::Always,
-};
+const ALWAYS: ProgramOptions = form_a(ReuseRule::Always);
 
 /// A task reuses what it may of the task before it, and its program fetches the rest.
 #[test]
@@ -92,14 +88,7 @@ fn a_task_reuses_what_the_one_before_left() {
 /// No known program reused different operands, other sizes, or weights that stream.
 #[test]
 fn only_equal_tasks_with_resident_weights_reuse_by_default_rules() {
-    let equal = ProgramOptions {
-        reuse: ReuseRule::EqualResident,
-        ..ALWAYS
-    };
-    let never = ProgramOptions {
-        reuse: ReuseRule::Never,
-        ..ALWAYS
-    };
+    let [equal, never] = [ReuseRule::EqualResident, ReuseRule::Never].map(form_a);
     let of = |m, k, n| task(MatmulType::Fp16ToFp32, m, k, n).laid_out(Layouts::default());
     let reused = |before: LaidOutTask, after: LaidOutTask, options| {
         let reuse = after.reuse_after(&before, options, &CHIP).unwrap();
@@ -182,7 +171,7 @@ proptest! {
         prop_assert_eq!(linked.extents(), &expected);
         let last = C + bindings[2].len - 16;
         prop_assert_eq!(linked.last_written_atom(), Some(Iova(last)));
-        prop_assert_eq!(warnings(linked.words()), [""; 0]);
+        prop_assert_eq!(warnings(linked.words(), Before::Unknown), [""; 0]);
     }
 
     /// Any sizes give a program or the error of a rule.

@@ -8,19 +8,26 @@ use rknpu_regcmd::{
     Before, EnableMask, Iova, LintContext, Word, decode, disassemble, extents, lint, regs, tasks,
 };
 
-/// Words that write known registers more often than random bits do.
+/// Words of every meaning, most of them writes of known registers: random bits are
+/// nearly all unknown.
 pub(crate) fn any_word() -> impl Strategy<Value = Word> {
     let registers: Vec<_> = regs::all().collect();
     let enable = prop_oneof![
         prop::sample::select(vec![0x0d, 0x1d, 0x18, 0x60, 0x7d]),
+        0u32..0x200,
         any::<u32>(),
+    ];
+    let targets = vec![
+        0, 1, 0x41, 0x81, 0x101, 0x201, 0x801, 0x1001, 0x2001, 0x4001, 0x8001,
     ];
     let value = prop_oneof![any::<u32>(), Just(0), 0u32..64, Just(u32::MAX)];
     prop_oneof![
         1 => any::<u64>().prop_map(Word::from_bits),
-        1 => enable.prop_map(|mask| Word::enable(EnableMask::from_bits_retain(mask))),
-        8 => (prop::sample::select(registers), value)
-            .prop_map(|(info, value)| Word::new(info.block.target(), info.offset, value)),
+        1 => (prop::sample::select(targets), any::<u16>(), any::<u32>())
+            .prop_map(|(target, offset, value)| Word::new(target, offset, value)),
+        1 => prop::sample::select(&[Word::MARKER, Word::NOP][..]),
+        2 => enable.prop_map(|mask| Word::enable(EnableMask::from_bits_retain(mask))),
+        12 => (prop::sample::select(registers), value).prop_map(|(info, value)| info.write(value)),
     ]
 }
 

@@ -6,10 +6,16 @@
 //! whatever the loops reach, and be no larger, unless they cover a second
 //! interpretation of the registers.
 
+use std::collections::BTreeSet;
+
 use proptest::prelude::*;
 use rknpu_regcmd::regs::{cna, core, dpu, dpu_rdma, ppu, ppu_rdma};
-use rknpu_regcmd::{DmaEngine, EnableMask, Extent, RegisterFile, TaskRegisters, extents, tasks};
+use rknpu_regcmd::{
+    DmaEngine, EnableMask, Extent, MatmulType, Precision, RegisterFile, TaskRegisters, extents,
+    tasks, written_element,
+};
 
+use crate::helpers::{self, CHIP};
 use families::matmul;
 
 /// Bits of a channel, by the precision code of CNA and DPU_RDMA.
@@ -251,6 +257,41 @@ fn what_does_not_run_touches_nothing() {
     let mut to_ppu = reuse;
     to_ppu.set(dpu::FeatureModeCfg::OFFSET, 0x1e2);
     assert_eq!(engines(&to_ppu, 0x0d), []);
+}
+
+#[test]
+fn each_byte_of_the_output_is_one_of_one_element() {
+    for (ty, element) in [
+        (MatmulType::Int8ToInt32, Precision::Int32),
+        (MatmulType::Fp16ToFp32, Precision::Fp32),
+        (MatmulType::Fp16ToFp16, Precision::Fp16),
+        (MatmulType::Int4ToInt16, Precision::Int16),
+    ] {
+        let (m, n) = (8, 128);
+        let program = helpers::task(ty, m, 64, n).program(&CHIP).unwrap();
+        let TaskRegisters {
+            mut regs, enable, ..
+        } = tasks(program.words()).next().unwrap();
+        regs.set(dpu::DstBaseAddr::OFFSET, 3 << 20);
+        let (start, end) = extent_of(&extents(&regs, enable).unwrap(), DmaEngine::DpuWrite);
+        let bytes = element.bytes(1) as u32;
+        let mut seen = BTreeSet::new();
+        for iova in start as u64..end as u64 {
+            let Some(found) = written_element(&regs, enable, iova) else {
+                continue;
+            };
+            assert_eq!(found.ty, element);
+            assert!(found.channel < n);
+            let row = found.x + found.y;
+            assert!(row < m && (found.x == 0 || found.y == 0));
+            assert_eq!(found.byte, iova as u32 % bytes);
+            assert!(seen.insert((row, found.channel, found.byte)));
+        }
+        assert_eq!(seen.len() as u32, m * n * bytes);
+        for beyond in [start - 1, end] {
+            assert_eq!(written_element(&regs, enable, beyond as u64), None);
+        }
+    }
 }
 
 proptest! {

@@ -3,18 +3,12 @@
 
 use proptest::prelude::*;
 use rknpu_regcmd::{
-    LaidOutTask, Layouts, MatmulError, MatmulForm, MatmulTask, MatmulType, MatrixLayout,
-    ProgramOptions, Reuse, ReuseRule, row_major_rows,
+    Before, LaidOutTask, Layouts, MatmulError, MatmulTask, MatmulType, MatrixLayout, Reuse,
+    ReuseRule, row_major_rows,
 };
 
-use crate::helpers::{CHIP, task, values, warnings};
+use crate::helpers::{CHIP, form_a, task, values, warnings};
 use families::happyme::{self, RowLayout};
-
-const FORM_A: ProgramOptions = ProgramOptions {
-    form: MatmulForm::A,
-    spare_data_bank: false,
-    reuse: ReuseRule::Never,
-};
 
 fn row_major(task: MatmulTask, a: u32, c: u32) -> LaidOutTask {
     task.laid_out(Layouts {
@@ -45,7 +39,7 @@ fn row_major_matmuls_have_the_values_of_the_known_generator() {
         known.writer.notch = columns * ty.out_bytes() / 16 - 1;
         let pitches = (k * ty.operand().bits() / 8, columns * ty.out_bytes());
         let ours = row_major(task(ty, m, k, n), pitches.0, pitches.1);
-        let ours = ours.program(&FORM_A, &CHIP).unwrap();
+        let ours = ours.program(&form_a(ReuseRule::Never), &CHIP).unwrap();
         assert_eq!(
             values(ours.words()),
             values(&known.task()),
@@ -124,10 +118,7 @@ fn rows_fetched_in_another_layout_are_not_reused() {
     let rows = row_major(task, 64, 128);
     let wider = row_major(task, 128, 128);
     let cube = task.laid_out(Layouts::default());
-    let always = ProgramOptions {
-        reuse: ReuseRule::Always,
-        ..FORM_A
-    };
+    let always = form_a(ReuseRule::Always);
     let reuse = |features| {
         Ok(Reuse {
             features,
@@ -158,9 +149,9 @@ proptest! {
         let task = task(ty, m * 4, k * 32, n * ty.n_multiple());
         let a = task.k * ty.operand().bits() / 8 + a_beyond * 16;
         let c = task.n * ty.out_bytes() + c_beyond * 16;
-        let Ok(program) = row_major(task, a, c).program(&FORM_A, &CHIP) else {
+        let Ok(program) = row_major(task, a, c).program(&form_a(ReuseRule::Never), &CHIP) else {
             return Ok(());
         };
-        prop_assert_eq!(warnings(program.words()), [""; 0]);
+        prop_assert_eq!(warnings(program.words(), Before::Unknown), [""; 0]);
     }
 }
