@@ -102,21 +102,13 @@ fn same(left: f32, right: f32) -> bool {
     left.to_bits() == right.to_bits() || left.is_nan() && right.is_nan()
 }
 
-/// Results of `old` become floats, with scales of any size and none behind the last.
-fn check_floats<T: Partial<Sum = i32> + FromBytes>(
-    case: &Case,
-    old: i32,
-    scales: &[f32],
-    row_step: usize,
-) {
-    let (row_scales, column_scales) = scales.split_at(scales.len() / 4);
-    let scales = Scales {
-        rows: row_scales,
-        row_step,
-        columns: column_scales,
-    };
-    let scale = |scales: &[f32], at: usize| scales.get(at).copied().unwrap_or(f32::NAN);
-    let row_scale = |row: usize| scale(row_scales, row * row_step);
+/// The scales of an element of the result: NaN behind the last.
+fn scales_of(scales: &Scales<'_>, row: usize, column: usize) -> [f32; 2] {
+    let row = scales.rows.get(row * scales.row_step);
+    [row, scales.columns.get(column)].map(|scale| scale.copied().unwrap_or(f32::NAN))
+}
+
+fn check_dequantised<T: Partial<Sum = i32> + FromBytes>(case: &Case, old: i32, scales: Scales<'_>) {
     for mode in [Mode::Store, Mode::Add] {
         let mut fast = vec![old; case.rows * case.stride];
         let mut slow = fast.clone();
@@ -126,20 +118,24 @@ fn check_floats<T: Partial<Sum = i32> + FromBytes>(
                 Mode::Store => x.widen(),
                 Mode::Add => x.add_to(*out),
             };
-            let float = dequantise(sum, row_scale(row), scale(column_scales, column));
-            *out = float.to_bits().cast_signed();
+            let [row, column] = scales_of(&scales, row, column);
+            *out = dequantise(sum, row, column).to_bits().cast_signed();
         });
         for (fast, slow) in fast.into_iter().zip(slow) {
             let [fast, slow] = [fast, slow].map(|bits| f32::from_bits(bits.cast_unsigned()));
             assert!(same(fast, slow), "{mode:?}: {fast} for {slow}");
         }
-        let mut fast = vec![old as f32; case.rows * case.stride];
+    }
+}
+
+fn check_scaled<T: Partial<Sum: Into<f64>> + FromBytes>(case: &Case, old: f32, scales: Scales<'_>) {
+    for mode in [Mode::Store, Mode::Add] {
+        let mut fast = vec![old; case.rows * case.stride];
         let mut slow = fast.clone();
         unpack_scaled::<T>(case.tile(), mode, scales, case.to(&mut fast));
         case.each(&mut slow, |row, column, x: T, out| {
-            let number = f64::from(x.widen());
-            let number =
-                number * f64::from(row_scale(row)) * f64::from(scale(column_scales, column));
+            let [row, column] = scales_of(&scales, row, column).map(f64::from);
+            let number = x.widen().into() * row * column;
             *out = match mode {
                 Mode::Store => number as f32,
                 Mode::Add => (f64::from(*out) + number) as f32,
@@ -180,22 +176,13 @@ proptest! {
         row_step in 0..4_usize,
         old in any::<i32>(),
     ) {
-        check_floats::<i32>(&case, old, &scales, row_step);
-        check_floats::<i16>(&case, old, &scales, row_step);
-    }
-
-    #[test]
-    fn scaled_floats_are_scaled_once(case in case(), scale in -9.0_f32..9.0) {
-        let (rows, columns) = (vec![scale; case.rows], vec![scale / 3.0; case.stride]);
-        let scales = Scales { rows: &rows, row_step: 1, columns: &columns };
-        let mut fast = vec![1.5; case.rows * case.stride];
-        let mut slow = fast.clone();
-        unpack_scaled::<f32>(case.tile(), Mode::Add, scales, case.to(&mut fast));
-        case.each(&mut slow, |row, column, x: f32, out| {
-            let number = f64::from(x) * f64::from(rows[row]) * f64::from(columns[column]);
-            *out = (f64::from(*out) + number) as f32;
-        });
-        prop_assert!(fast.into_iter().zip(slow).all(|(fast, slow)| same(fast, slow)));
+        let (rows, columns) = scales.split_at(scales.len() / 4);
+        let scales = Scales { rows, row_step, columns };
+        check_dequantised::<i32>(&case, old, scales);
+        check_dequantised::<i16>(&case, old, scales);
+        check_scaled::<i32>(&case, old as f32, scales);
+        check_scaled::<i16>(&case, old as f32, scales);
+        check_scaled::<f32>(&case, old as f32, scales);
     }
 }
 
