@@ -3,7 +3,7 @@
 //! cubes, and chains of matmuls and additions.
 
 use super::conv::{ConvProgram, Rdma, WriterWalk};
-use super::{CONV, CONV_RDMA, D, Sample, Words, align, flying, mesa};
+use super::{CONV, CONV_RDMA, D, Sample, Words, flying, mesa};
 use rknpu_regcmd::Word;
 
 /// The layout of the rows of a matrix.
@@ -72,10 +72,6 @@ pub(crate) fn all() -> Vec<Sample> {
     samples
 }
 
-fn even(x: u32) -> u32 {
-    (x + 1) & !1
-}
-
 /// The matmul of `m` padded rows of `bytes` bytes, with CNA and CORE walking A.
 fn walk(layout: RowLayout, (m, k, n): (u32, u32, u32), bytes: u32) -> ConvProgram {
     let (group_line_off, width, height, line_stride, surf_stride) = match layout {
@@ -126,15 +122,17 @@ fn output(layout: RowLayout, m: u32, row: u32, group: u32) -> WriterWalk {
 /// int8 to int32, from any layout to any.
 #[must_use]
 pub fn int8((m, k, n): (u32, u32, u32), a: RowLayout, c: RowLayout) -> ConvProgram {
-    let (k, n) = (align(k, 32), align(n, 32));
+    let (k, n) = (k.next_multiple_of(32), n.next_multiple_of(32));
     ConvProgram {
         qd: 1,
         od_bypass: 0,
         grains: match a {
             RowLayout::RowMajor if k > 4096 && m >= 16 => 30,
-            RowLayout::RowMajor => (m + 1).min(even(65536u32.div_ceil(k))).max(1),
+            RowLayout::RowMajor => (m + 1).min(65536u32.div_ceil(k).next_multiple_of(2)).max(1),
             RowLayout::Native(_) => 2,
-            RowLayout::Panel(w) => (m / w + 1).min(even(65536u32.div_ceil(w * k))).max(1),
+            RowLayout::Panel(w) => (m / w + 1)
+                .min(65536u32.div_ceil(w * k).next_multiple_of(2))
+                .max(1),
         },
         writer: output(c, m, n / 4, 8),
         ..walk(a, (m, k, n), k)
@@ -185,7 +183,7 @@ pub fn float(
     (m, k, n): (u32, u32, u32),
     layout: RowLayout,
 ) -> ConvProgram {
-    let (k, n) = (align(k, 64 / bytes), align(n, 32));
+    let (k, n) = (k.next_multiple_of(64 / bytes), n.next_multiple_of(32));
     let walk = walk(layout, (m, k, n), k * bytes);
     ConvProgram {
         p,
@@ -205,10 +203,13 @@ pub fn float(
 /// A matmul whose result is combined with a cube. The output has gaps of two atoms
 /// after every two.
 fn fused((m, k, n): (u32, u32, u32), ew_cfg: u32) -> ConvProgram {
-    let (k, n) = (align(k, 32).max(align(n, 32)), align(n, 32));
+    let (k, n) = (
+        k.next_multiple_of(32).max(n.next_multiple_of(32)),
+        n.next_multiple_of(32),
+    );
     ConvProgram {
         qd: 1,
-        grains: even(65536u32.div_ceil(2 * k)).max(80),
+        grains: 65536u32.div_ceil(2 * k).next_multiple_of(2).max(80),
         // The rows are as long as the groups with their gaps.
         writer: output(RowLayout::RowMajor, m, n / 4, 4),
         ew_cfg,

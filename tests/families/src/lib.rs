@@ -104,15 +104,9 @@ pub fn write(offset: u16, value: u32) -> Word {
 #[derive(Clone, Debug, Default)]
 pub struct Words(pub Vec<Word>);
 
-impl From<&[(u16, u32)]> for Words {
-    fn from(list: &[(u16, u32)]) -> Self {
-        Self(list.iter().map(|&(o, v)| write(o, v)).collect())
-    }
-}
-
 impl Words {
     fn extend(&mut self, list: &[(u16, u32)]) -> &mut Self {
-        self.0.extend(Self::from(list).0);
+        self.0.extend(list.iter().map(|&(o, v)| write(o, v)));
         self
     }
 
@@ -176,15 +170,10 @@ impl Words {
     /// The program, linked to the next one by its BASE_ADDRESS and REGISTER_AMOUNTS.
     #[must_use]
     pub fn finish_linked(mut self, link: Option<(u32, u32)>, enable: u32) -> Vec<Word> {
-        let (address, amounts) = link.unwrap_or_default();
-        self.0.push(match link {
-            Some(_) => write(0x0010, address),
-            None => Word::NOP,
-        });
-        self.0.push(write(0x0014, amounts));
-        self.0.push(Word::MARKER);
-        self.0
-            .push(Word::enable(EnableMask::from_bits_retain(enable)));
+        let next = link.map_or(Word::NOP, |(address, _)| write(0x0010, address));
+        let amounts = write(0x0014, link.unwrap_or_default().1);
+        let enable = Word::enable(EnableMask::from_bits_retain(enable));
+        self.0.extend([next, amounts, Word::MARKER, enable]);
         self.0
     }
 }
@@ -197,10 +186,6 @@ pub fn amounts(program: &[Word]) -> u32 {
 
 fn same_register(a: &Word, b: &Word) -> bool {
     (a.target(), a.offset()) == (b.target(), b.offset())
-}
-
-fn align(a: u32, b: u32) -> u32 {
-    a.next_multiple_of(b)
 }
 
 /// A stride as a 28-bit two's complement number.

@@ -4,7 +4,7 @@
 //! channels.
 
 use super::conv::{ConvProgram, Rdma, WriterWalk};
-use super::{CONV_RDMA, D, Sample, Words, align};
+use super::{CONV_RDMA, D, Sample, Words};
 use rknpu_regcmd::Word;
 
 /// A convolution, or one of its slices.
@@ -96,8 +96,8 @@ impl MesaLayer {
     #[must_use]
     pub fn padded(&self) -> (u32, u32) {
         (
-            align(self.channels.max(16), 16),
-            align(self.out.max(32), 32),
+            self.channels.max(16).next_multiple_of(16),
+            self.out.max(32).next_multiple_of(32),
         )
     }
 
@@ -119,7 +119,7 @@ impl MesaLayer {
             (1, 2)
         } else {
             let banks = (kk * self.channels * self.out).div_ceil(128).div_ceil(256) + 1;
-            (align(self.out, 2), banks)
+            (self.out.next_multiple_of(2), banks)
         };
         let (group, size_e) = if self.depthwise { (4, 3) } else { (2, 1) };
         let pixels = ow * oh;

@@ -62,7 +62,8 @@ impl PoolProgram {
             0 => half::f16::from_f32(65536.0 / size as f32).to_bits().into(),
             _ => 0,
         };
-        let list: &[(u16, u32)] = &[
+        let mut words = Words::default();
+        words.extend(&[
             (0x6004, 0xe),
             (0x7004, 0xe),
             (0x600c, iw - 1),
@@ -95,8 +96,8 @@ impl PoolProgram {
             (0x7024, 16 * iw),
             (0x7028, 16 * iw * ih),
             (0x7030, 2),
-        ];
-        list.into()
+        ]);
+        words
     }
 
     #[must_use]
