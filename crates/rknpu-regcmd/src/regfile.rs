@@ -121,11 +121,7 @@ mod tests {
     fn every_declared_register_has_a_place() {
         let mut file = RegisterFile::new();
         for (number, register) in regs::all().enumerate() {
-            assert!(
-                file.set(register.offset, number as u32),
-                "{}",
-                register.name
-            );
+            assert!(file.set(register.offset, number as u32), "{register}");
         }
         for (number, register) in regs::all().enumerate() {
             assert_eq!(file.value(register.offset), number as u32);

@@ -76,25 +76,30 @@ impl MatmulTask {
     /// Bytes of A as packed; saturates for sizes far beyond the rules.
     #[must_use]
     pub fn a_bytes(&self) -> u64 {
-        elements(self.m, self.k).saturating_mul(self.ty.operand().bits().into()) / 8
+        self.operand_bytes(self.m)
     }
 
     /// Bytes of B as packed; saturates for sizes far beyond the rules.
     #[must_use]
     pub fn b_bytes(&self) -> u64 {
-        elements(self.n, self.k).saturating_mul(self.ty.operand().bits().into()) / 8
+        self.operand_bytes(self.n)
     }
 
     /// Bytes of C as written; saturates for sizes far beyond the rules.
     #[must_use]
     pub fn c_bytes(&self) -> u64 {
-        elements(self.m, self.n).saturating_mul(self.ty.out_bytes().into())
+        (u64::from(self.m) * u64::from(self.n)).saturating_mul(self.ty.out_bytes().into())
+    }
+
+    fn operand_bytes(&self, rows: u32) -> u64 {
+        let elements = u64::from(rows) * u64::from(self.k);
+        elements.saturating_mul(self.ty.operand().bits().into()) / 8
     }
 
     /// Bytes of one row of A, or one kernel. [`Self::check`] limits K before it uses
     /// this.
     pub(super) fn kernel_bytes(&self) -> u32 {
-        (u64::from(self.k) * u64::from(self.ty.operand().bits()) / 8) as u32
+        self.operand_bytes(1) as u32
     }
 
     /// CBUF entries of a line.
@@ -162,8 +167,4 @@ impl MatmulTask {
         }
         split
     }
-}
-
-fn elements(rows: u32, columns: u32) -> u64 {
-    u64::from(rows) * u64::from(columns)
 }

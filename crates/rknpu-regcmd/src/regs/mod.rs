@@ -52,11 +52,7 @@ mod tests {
     fn offsets_rise_and_stay_in_the_page_of_their_block() {
         for block in Block::ALL {
             let registers = of_block(block);
-            assert!(
-                registers
-                    .windows(2)
-                    .all(|two| two[0].offset < two[1].offset)
-            );
+            assert!(registers.is_sorted_by(|a, b| a.offset < b.offset));
             for register in registers {
                 assert_eq!(Block::of_offset(register.offset), Some(block));
                 assert_eq!(register.block, block);
@@ -68,27 +64,15 @@ mod tests {
     #[test]
     fn fields_rise_and_do_not_overlap() {
         for register in all() {
-            assert!(
-                !register.fields.is_empty(),
-                "{} has no fields",
-                register.name
-            );
+            assert!(!register.fields.is_empty(), "{register}");
             for field in register.fields {
                 assert!(
                     field.lsb <= field.msb && field.msb < 32,
-                    "{}.{}",
-                    register.name,
-                    field.name
+                    "{register} {field:?}"
                 );
             }
             for two in register.fields.windows(2) {
-                assert!(
-                    two[0].msb < two[1].lsb,
-                    "{}: {} and {}",
-                    register.name,
-                    two[0].name,
-                    two[1].name
-                );
+                assert!(two[0].msb < two[1].lsb, "{register} {two:?}");
             }
         }
     }
@@ -96,10 +80,8 @@ mod tests {
     #[test]
     fn every_register_is_found_by_its_offset() {
         for register in all() {
-            assert_eq!(
-                lookup(register.offset).map(|found| found.name),
-                Some(register.name)
-            );
+            let found = lookup(register.offset).unwrap();
+            assert_eq!(found.name, register.name);
         }
         assert!(lookup(0x2000).is_none());
         assert!(lookup(0x1002).is_none());

@@ -144,8 +144,7 @@ impl Machine {
 
     /// Picoseconds of `clocks` clocks, rounded up.
     pub(super) fn clocks_ps(&self, clocks: u64) -> u64 {
-        let ps = (u128::from(clocks) * PS_PER_SECOND).div_ceil(self.clock_hz.max(1).into());
-        u64::try_from(ps).unwrap_or(u64::MAX)
+        amount_ps(clocks, self.clock_hz)
     }
 }
 
@@ -179,9 +178,10 @@ impl Default for Machine {
     }
 }
 
-/// Picoseconds to move `bytes` at `rate` bytes per second, rounded up.
-pub(super) fn bytes_ps(bytes: u64, rate: u64) -> u64 {
-    let ps = (u128::from(bytes) * PS_PER_SECOND).div_ceil(rate.max(1).into());
+/// Picoseconds that `amount` bytes or clocks take at `rate` of them per second, rounded
+/// up.
+pub(super) fn amount_ps(amount: u64, rate: u64) -> u64 {
+    let ps = (u128::from(amount) * PS_PER_SECOND).div_ceil(rate.max(1).into());
     u64::try_from(ps).unwrap_or(u64::MAX)
 }
 
@@ -211,7 +211,7 @@ mod tests {
         assert_eq!(machine.clocks_ps(3), 5_000);
         assert_eq!(machine.clocks_ps(1), 1_667);
         assert_eq!(machine.at_clock(0).clocks_ps(u64::MAX), u64::MAX);
-        assert_eq!(bytes_ps(48, 4_800_000_000), 10_000);
-        assert_eq!(bytes_ps(u64::MAX, 0), u64::MAX);
+        assert_eq!(amount_ps(48, 4_800_000_000), 10_000);
+        assert_eq!(amount_ps(u64::MAX, 0), u64::MAX);
     }
 }

@@ -80,27 +80,20 @@ impl<'a> Queues<'a> {
         queues
     }
 
-    /// Submits the jobs of `file` whose client waits for nothing any more, in order:
+    /// Submits the jobs of file `id` whose client waits for nothing any more, in order:
     /// no job overtakes another one of the same file.
-    fn submit_held(&mut self, file: u32) {
-        while let Some(held) = self.files.get_mut(&file).map(|file| &mut file.held)
-            && let Some(&job) = held.front()
+    fn submit_held(&mut self, id: u32) {
+        while let Some(file) = self.files.get_mut(&id)
+            && let Some(&job) = file.held.front()
             && self.states[job].waits_for == 0
         {
-            held.pop_front();
-            self.submit(job, self.states[job].awake_ps);
+            file.held.pop_front();
+            let state = &mut self.states[job];
+            let free = file.submitting_ps.max(state.awake_ps);
+            state.submit_ps = free.saturating_add(self.jobs[job].host_ps);
+            file.submitting_ps = state.submit_ps.saturating_add(self.costs.submit_ps);
+            self.arrivals.insert((file.submitting_ps, id, job));
         }
-    }
-
-    /// Submits `job`, which its client begins to prepare at `now`.
-    fn submit(&mut self, job: usize, now: u64) {
-        let file = self.files.entry(self.jobs[job].file).or_default();
-        let free = file.submitting_ps.max(now);
-        let at = free.saturating_add(self.jobs[job].host_ps);
-        let queued = at.saturating_add(self.costs.submit_ps);
-        file.submitting_ps = queued;
-        self.states[job].submit_ps = at;
-        self.arrivals.insert((queued, self.jobs[job].file, job));
     }
 
     pub(super) fn submitted(&self, job: usize) -> u64 {
@@ -114,10 +107,9 @@ impl<'a> Queues<'a> {
 
     /// Queues every job whose time has come.
     pub(super) fn accept(&mut self, now: u64) {
-        while let Some(&(at, _, job)) = self.arrivals.first() {
-            if at > now {
-                return;
-            }
+        while let Some(&(at, _, job)) = self.arrivals.first()
+            && at <= now
+        {
             self.arrivals.pop_first();
             let core = self.choose(job);
             let file = self.files.entry(self.jobs[job].file).or_default();

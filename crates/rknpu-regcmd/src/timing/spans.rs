@@ -15,7 +15,7 @@
 
 use alloc::vec::Vec;
 
-use super::machine::{Machine, bytes_ps};
+use super::machine::{Machine, amount_ps};
 use super::work::TaskWork;
 use crate::extent::{Direction, DmaEngine};
 
@@ -64,7 +64,7 @@ impl TaskWork {
     pub fn parts(&self, machine: &Machine) -> Parts {
         let rate = machine.rate(1);
         let [fetch, fill, flow, drain] = self.phases(machine);
-        let moving = |phase: Phase| bytes_ps(phase.bytes, rate);
+        let moving = |phase: Phase| amount_ps(phase.bytes, rate);
         let edges = [fetch, fill, drain].map(moving);
         Parts {
             edges_ps: edges.iter().fold(0, |sum, &ps| sum.saturating_add(ps)),
@@ -78,7 +78,7 @@ impl TaskWork {
         let rate = machine.rate(1);
         let mut now = 0u64;
         self.phases(machine).map(|phase| {
-            let time = bytes_ps(phase.bytes, rate).max(phase.compute_ps);
+            let time = amount_ps(phase.bytes, rate).max(phase.compute_ps);
             now = now.saturating_add(time);
             now
         })
