@@ -133,11 +133,12 @@ impl LaidOutTask {
         let alike = allowed
             && before.split(options, chip)? == split
             && (now.ty.operand(), now.k) == (earlier.ty.operand(), earlier.k);
-        let room = u64::from(split.weight_banks - 1) * u64::from(chip.cbuf_bank_bytes);
         let rows = |of: &Self| (of.task.a, of.task.m, of.layouts.a);
         Ok(Reuse {
             features: alike && rows(self) == rows(before),
-            weights: alike && (now.b, now.n) == (earlier.b, earlier.n) && now.b_bytes() <= room,
+            weights: alike
+                && (now.b, now.n) == (earlier.b, earlier.n)
+                && now.weights_fit(split.weight_banks - 1, chip),
         })
     }
 

@@ -31,6 +31,18 @@ fn job(file: u32, work: TaskWork) -> ScheduledJob {
     }
 }
 
+/// `job`, which its client submits when these have ended.
+fn after(waits: &[usize], job: ScheduledJob) -> ScheduledJob {
+    let after = waits.to_vec();
+    ScheduledJob { after, ..job }
+}
+
+/// `job`, which the driver holds back until job `fence` is done.
+fn fenced(fence: usize, job: ScheduledJob) -> ScheduledJob {
+    let fences = vec![fence];
+    ScheduledJob { fences, ..job }
+}
+
 fn bare() -> Machine {
     Machine::RK3588.with_driver(DriverCosts::NONE)
 }
@@ -55,10 +67,7 @@ fn a_file_uses_one_core_and_three_files_use_three() {
 fn a_lone_file_that_waits_alternates_between_cores() {
     // Observed on Linux 7.2.
     let jobs: Vec<ScheduledJob> = (0..4)
-        .map(|index: usize| ScheduledJob {
-            after: index.checked_sub(1).into_iter().collect(),
-            ..job(0, computing(1))
-        })
+        .map(|index: usize| after(index.checked_sub(1).as_slice(), job(0, computing(1))))
         .collect();
     let timeline = schedule(&jobs, &bare()).unwrap();
     let cores: Vec<u32> = timeline.jobs.iter().map(|job| job.core).collect();
@@ -70,19 +79,10 @@ fn a_lone_file_that_waits_alternates_between_cores() {
 fn fences_hold_jobs_back() {
     let jobs = [
         job(0, computing(5)),
-        ScheduledJob {
-            fences: vec![0],
-            ..job(1, computing(5))
-        },
+        fenced(0, job(1, computing(5))),
         // Also where the other job is submitted later.
-        ScheduledJob {
-            after: vec![0],
-            ..job(2, computing(5))
-        },
-        ScheduledJob {
-            fences: vec![2],
-            ..job(3, computing(5))
-        },
+        after(&[0], job(2, computing(5))),
+        fenced(2, job(3, computing(5))),
     ];
     assert_eq!(ends(&jobs, &bare()), [5, 10, 10, 15].map(|ms| ms * MS));
 }
@@ -92,10 +92,7 @@ fn a_client_can_wait_for_several_jobs_and_keeps_the_order_of_a_file() {
     let jobs = [
         job(0, computing(5)),
         job(1, computing(7)),
-        ScheduledJob {
-            after: vec![0, 1],
-            ..job(0, computing(1))
-        },
+        after(&[0, 1], job(0, computing(1))),
         job(0, computing(1)),
     ];
     let timeline = schedule(&jobs, &bare()).unwrap();
@@ -162,10 +159,7 @@ fn cores_share_what_memory_gives() {
 
 #[test]
 fn what_comes_later_cannot_be_waited_for() {
-    let own = ScheduledJob {
-        after: vec![0],
-        ..ScheduledJob::default()
-    };
+    let own = after(&[0], ScheduledJob::default());
     let order = ScheduleError {
         job: 0,
         waits_for: 0,
