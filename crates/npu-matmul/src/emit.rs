@@ -2,8 +2,7 @@
 //! Emits register programs for a planned job.
 
 use rknpu_regcmd::{
-    BufferId, ChipProfile, LaidOutTask, Layouts, MatmulError, MatmulTask, MatmulType, Program,
-    ProgramOptions, Reuse,
+    BufferId, ChipProfile, MatmulError, MatmulTask, MatmulType, Program, ProgramOptions, Reuse,
 };
 
 use crate::plan::{JobPlan, TaskPlan};
@@ -44,7 +43,7 @@ pub fn program(
     let task = matmul(ty, task);
     let chip = &ChipProfile::RK3588;
     match before {
-        None => task.program(options, chip),
+        None => task.program_with(options, chip),
         Some(before) => task.program_after(&matmul(ty, before), options, chip),
     }
 }
@@ -62,8 +61,8 @@ pub fn reuse(
         .unwrap_or_default()
 }
 
-fn matmul(ty: MatmulType, task: &TaskPlan) -> LaidOutTask {
-    let matmul = MatmulTask {
+fn matmul(ty: MatmulType, task: &TaskPlan) -> MatmulTask {
+    MatmulTask {
         ty,
         m: task.m_padded,
         k: task.k_padded,
@@ -71,6 +70,5 @@ fn matmul(ty: MatmulType, task: &TaskPlan) -> LaidOutTask {
         a: ACTIVATIONS.at(task.a),
         b: WEIGHTS.at(task.b),
         c: OUTPUT.at(task.c),
-    };
-    matmul.laid_out(Layouts::default())
+    }
 }

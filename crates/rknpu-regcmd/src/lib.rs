@@ -78,8 +78,7 @@ pub use field::{
 pub use link::{Binding, LinkError, LinkedProgram};
 pub use lint::{Before, Finding, LintContext, Severity, lint};
 pub use matmul::{
-    CbufSplit, LaidOutTask, Layouts, MatmulError, MatmulForm, MatmulTask, MatmulType, MatrixLayout,
-    ProgramOptions, ROW_PITCH_MAX, Reuse, ReuseRule, row_major_rows,
+    CbufSplit, MatmulError, MatmulForm, MatmulTask, MatmulType, ProgramOptions, Reuse, ReuseRule,
 };
 pub use precision::Precision;
 pub use program::{BufferId, BufferRef, Program, RegisterSet};

@@ -16,8 +16,8 @@
 use arbitrary::{Result, Unstructured};
 use rknpu_chip::{Contested, Direction, Effect, Level, Master};
 use rknpu_regcmd::{
-    Binding, BufferId, ChipProfile, Iova, Layouts, MatmulTask, MatmulType, ProgramOptions, Word,
-    extents, tasks,
+    Binding, BufferId, ChipProfile, Iova, MatmulTask, MatmulType, ProgramOptions, Word, extents,
+    tasks,
 };
 
 use crate::board::{Accesses, FuzzBoard, KickRecord, ObjectMemory, TASK_LIMIT};
@@ -273,9 +273,7 @@ fn still_multiplies(board: &mut FuzzBoard) {
         spare_data_bank: true,
         ..ProgramOptions::default()
     };
-    let task = task.laid_out(Layouts::default());
-    let program = task.program(&proven, &ChipProfile::RK3588).unwrap();
-    let task = task.task;
+    let program = task.program_with(&proven, &ChipProfile::RK3588).unwrap();
     let linked = program.link(&[bind(a, 0), bind(b, 1), bind(c, 2)]).unwrap();
     let mut memory = ObjectMemory::new(&[0], 4 * PAGE as usize, 0);
     memory.place(0, &vec![3; task.a_bytes() as usize]);

@@ -6,7 +6,6 @@
 //! sources chose without a stated reason.
 
 use super::error::MatmulError;
-use super::layouts::{LaidOutTask, Layouts};
 use super::options::{MatmulForm, ProgramOptions, Reuse};
 use super::task::{CbufSplit, MatmulTask};
 use super::types::MatmulType;
@@ -40,16 +39,14 @@ impl MatmulTask {
             form,
             ..ProgramOptions::default()
         };
-        self.laid_out(Layouts::default()).program(&options, chip)
+        self.program_with(&options, chip)
     }
-}
 
-impl LaidOutTask {
-    /// The register program.
+    /// The register program, with these options.
     ///
     /// # Errors
     /// The rule that the task breaks.
-    pub fn program(
+    pub fn program_with(
         &self,
         options: &ProgramOptions,
         chip: &ChipProfile,
@@ -76,16 +73,15 @@ impl LaidOutTask {
 }
 
 fn program(
-    laid_out: &LaidOutTask,
+    task: &MatmulTask,
     form: MatmulForm,
     split: CbufSplit,
     reuse: Reuse,
 ) -> Result<Program, MatmulError> {
-    let task = &laid_out.task;
     let mut set = RegisterSet::new();
-    set_cna(&mut set, laid_out, split, reuse)?;
+    set_cna(&mut set, task, split, reuse)?;
     set_core(&mut set, task)?;
-    set_dpu(&mut set, laid_out)?;
+    set_dpu(&mut set, task)?;
     if form == MatmulForm::A {
         return Ok(set.program(CONVOLUTION));
     }
@@ -96,18 +92,17 @@ fn program(
 /// Features: a cube of width 1, height M, K channels. Weights: N kernels 1x1xK.
 fn set_cna(
     set: &mut RegisterSet,
-    laid_out: &LaidOutTask,
+    task: &MatmulTask,
     split: CbufSplit,
     reuse: Reuse,
 ) -> Result<(), FieldRangeError> {
-    let task = &laid_out.task;
-    let (group_line_off, line_stride, surf_stride) = laid_out.feature_walk();
     let &MatmulTask { ty, m, k, n, .. } = task;
     let code = ty.operand().code();
     let kernel = task.kernel_bytes();
     set! { set;
-        cna::ConvCon1 { in_precision: code, proc_precision: code, group_line_off: group_line_off }
-        cna::ConvCon2 { feature_grains: laid_out.grains() }
+        cna::ConvCon1 { in_precision: code, proc_precision: code }
+        // One line more than A has: all must be in CBUF before computing starts.
+        cna::ConvCon2 { feature_grains: m + 1 }
         cna::ConvCon3 { conv_x_stride: 1, conv_y_stride: 1 }
         cna::DataSize0 { datain_width: 1, datain_height: m }
         cna::DataSize1 { datain_channel_real: k - 1, datain_channel: k }
@@ -128,8 +123,10 @@ fn set_cna(
         cna::CvtCon3 { cvt_scale: SCALE_ONE }
         cna::CvtCon4 { cvt_scale: SCALE_ONE }
         cna::DmaCon0 { data_burst_len: BURST_16, weight_burst_len: BURST_16 }
-        cna::DmaCon1 { line_stride: line_stride }
-        cna::DmaCon2 { surf_stride: surf_stride }
+        // Groups of four lines of one atom. SURF_STRIDE does not count the group: it is
+        // M atoms less four. M is at most 1020 here.
+        cna::DmaCon1 { line_stride: 4 }
+        cna::DmaCon2 { surf_stride: m as i32 - 4 }
         cna::FcDataSize0 { dma_width: 1, dma_height: m }
         cna::FcDataSize1 { dma_channel: k }
     }
@@ -153,10 +150,8 @@ fn set_core(set: &mut RegisterSet, task: &MatmulTask) -> Result<(), FieldRangeEr
     Ok(())
 }
 
-/// Bypasses all stages. The output is a cube or matrix of N channels.
-fn set_dpu(set: &mut RegisterSet, laid_out: &LaidOutTask) -> Result<(), FieldRangeError> {
-    let task = &laid_out.task;
-    let (surf_stride, notch) = laid_out.writer_walk();
+/// Bypasses all stages. The output is a cube of N channels.
+fn set_dpu(set: &mut RegisterSet, task: &MatmulTask) -> Result<(), FieldRangeError> {
     let &MatmulTask { ty, m, n, .. } = task;
     let code = ty.operand().code();
     // Atoms of one pixel of a kernel group.
@@ -173,8 +168,7 @@ fn set_dpu(set: &mut RegisterSet, laid_out: &LaidOutTask) -> Result<(), FieldRan
         dpu::DataFormat {
             proc_precision: code, in_precision: code, out_precision: ty.result().code()
         }
-        dpu::DstSurfStride { dst_surf_stride: surf_stride }
-        dpu::DataCubeNotchAddr { notch_addr_0: notch, notch_addr_1: notch }
+        dpu::DstSurfStride { dst_surf_stride: m }
         dpu::DataCubeHeight { height: m - 1 }
         dpu::DataCubeChannel { channel: n - 1, orig_channel: n - 1 }
         dpu::BsOwCfg { od_bypass: 1, size_e_0: size_e, size_e_1: size_e, size_e_2: size_e }
@@ -185,7 +179,7 @@ fn set_dpu(set: &mut RegisterSet, laid_out: &LaidOutTask) -> Result<(), FieldRan
             ew_relu_bypass: 1
         }
         dpu::OutCvtScale { out_cvt_scale: SCALE_ONE.cast_signed(), fp32tofp16_en: narrows(ty) }
-        dpu::SurfaceAdd { surf_add: group_atoms * surf_stride }
+        dpu::SurfaceAdd { surf_add: group_atoms * m }
     }
     set.set_address::<dpu::DstBaseAddr>(task.c);
     Ok(())

@@ -88,39 +88,6 @@ pub enum MatmulError {
         /// Bytes from the beginning of the buffer.
         offset: u32,
     },
-    /// An INT4 operand is row-major: nobody has measured such a program.
-    #[error("{0} is row-major, which is not known to work with int4; use cubes")]
-    RowMajorInt4(&'static str),
-    /// The rows overlap, are not whole atoms apart, or are further apart than was
-    /// measured (A) or than the notch can hold (C).
-    #[error(
-        "the rows of {operand} are {pitch} bytes apart; it must be a multiple of 16 from {row} \
-         to {max}"
-    )]
-    Pitch {
-        /// "A" or "C".
-        operand: &'static str,
-        /// Bytes from row to row.
-        pitch: u32,
-        /// Bytes of a row.
-        row: u32,
-        /// Longest pitch that is known to work (A) or that the notch can hold (C).
-        max: u32,
-    },
-    /// A row-major A has more rows than were measured to work; see
-    /// [`row_major_rows`](crate::row_major_rows).
-    #[error(
-        "{m} rows of a row-major A with K = {k} are more than the {max} that are known to work; \
-         split M, or use a cube"
-    )]
-    RowMajorRows {
-        /// Rows of A.
-        m: u32,
-        /// Columns of A.
-        k: u32,
-        /// Maximum rows that were measured.
-        max: u32,
-    },
     /// A value does not fit its register. On the known chips the rules above exclude
     /// this.
     #[error("the matmul does not fit the registers: {0}")]

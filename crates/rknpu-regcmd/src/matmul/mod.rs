@@ -16,13 +16,11 @@
 
 mod emit;
 mod error;
-mod layouts;
 mod options;
 mod task;
 mod types;
 
 pub use error::MatmulError;
-pub use layouts::{LaidOutTask, Layouts, MatrixLayout, ROW_PITCH_MAX, row_major_rows};
 pub use options::{MatmulForm, ProgramOptions, Reuse, ReuseRule};
 pub use task::{CbufSplit, MatmulTask};
 pub use types::MatmulType;

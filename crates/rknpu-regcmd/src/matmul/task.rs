@@ -2,6 +2,7 @@
 //! A matmul with packed operands: its rules, and the CBUF banks that it needs.
 
 use super::error::MatmulError;
+use super::options::{ProgramOptions, Reuse, ReuseRule};
 use super::types::MatmulType;
 use crate::chip::{ATOM_BYTES, CBUF_ENTRY_BYTES, ChipProfile};
 use crate::program::BufferRef;
@@ -70,7 +71,56 @@ impl MatmulTask {
                 return Err(MatmulError::Unaligned { operand, offset });
             }
         }
-        self.split(chip)
+        self.divide(chip)
+    }
+
+    pub(super) fn split(
+        &self,
+        options: &ProgramOptions,
+        chip: &ChipProfile,
+    ) -> Result<CbufSplit, MatmulError> {
+        let split = self.check(chip)?;
+        Ok(if options.spare_data_bank {
+            self.with_spare_data_bank(split, chip)
+        } else {
+            split
+        })
+    }
+
+    /// The operands that this task may use from CBUF if it follows `before` in the
+    /// same job, and so on the same core.
+    ///
+    /// Both tasks must divide CBUF alike. Otherwise the operand lies elsewhere, and
+    /// the task uses what lies in its place, without an error (E-reuse). CBUF keeps
+    /// all of A. It keeps B only if B fits its banks with one to spare
+    /// (E-reuse-spare-bank).
+    ///
+    /// # Errors
+    /// The rule that one of the tasks breaks.
+    pub fn reuse_after(
+        &self,
+        before: &Self,
+        options: &ProgramOptions,
+        chip: &ChipProfile,
+    ) -> Result<Reuse, MatmulError> {
+        let split = self.split(options, chip)?;
+        let sizes = |task: &Self| [task.m, task.k, task.n];
+        let allowed = match options.reuse {
+            ReuseRule::Never => false,
+            ReuseRule::EqualResident => {
+                sizes(self) == sizes(before) && self.weights_fit(split.weight_banks, chip)
+            }
+            ReuseRule::Always => true,
+        };
+        let alike = allowed
+            && before.split(options, chip)? == split
+            && (self.ty.operand(), self.k) == (before.ty.operand(), before.k);
+        Ok(Reuse {
+            features: alike && (self.a, self.m) == (before.a, before.m),
+            weights: alike
+                && (self.b, self.n) == (before.b, before.n)
+                && self.weights_fit(split.weight_banks - 1, chip),
+        })
     }
 
     /// Bytes of A as packed; saturates for sizes far beyond the rules.
@@ -107,7 +157,7 @@ impl MatmulTask {
         self.kernel_bytes().div_ceil(CBUF_ENTRY_BYTES)
     }
 
-    fn split(&self, chip: &ChipProfile) -> Result<CbufSplit, MatmulError> {
+    fn divide(&self, chip: &ChipProfile) -> Result<CbufSplit, MatmulError> {
         // Each line begins at a new entry.
         let lines = u64::from(self.m) * u64::from(self.entries() * CBUF_ENTRY_BYTES);
         let data_banks = lines.div_ceil(chip.cbuf_bank_bytes.into()) as u32;
@@ -149,13 +199,13 @@ impl MatmulTask {
     }
 
     /// Whether all of B fits `banks` banks.
-    pub(super) fn weights_fit(&self, banks: u32, chip: &ChipProfile) -> bool {
+    fn weights_fit(&self, banks: u32, chip: &ChipProfile) -> bool {
         self.b_bytes() <= u64::from(banks) * u64::from(chip.cbuf_bank_bytes)
     }
 
     /// `split` with one bank more for features, if the weights keep what they need:
     /// all that they fill if they stay in CBUF, else what streaming needs.
-    pub(super) fn with_spare_data_bank(&self, split: CbufSplit, chip: &ChipProfile) -> CbufSplit {
+    fn with_spare_data_bank(&self, split: CbufSplit, chip: &ChipProfile) -> CbufSplit {
         let left = split.weight_banks - 1;
         let streams = !self.weights_fit(split.weight_banks, chip);
         let keeps = streams || self.weights_fit(left, chip);

@@ -12,5 +12,4 @@ mod linking;
 mod matmul;
 mod random;
 mod ranges;
-mod row_major;
 mod timing;

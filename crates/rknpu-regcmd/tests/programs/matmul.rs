@@ -4,8 +4,8 @@
 
 use proptest::prelude::*;
 use rknpu_regcmd::{
-    Before, DmaEngine, Extent, Iova, LaidOutTask, Layouts, MatmulError, MatmulForm, MatmulTask,
-    MatmulType, ProgramOptions, Reuse, ReuseRule,
+    Before, DmaEngine, Extent, Iova, MatmulError, MatmulForm, MatmulTask, MatmulType,
+    ProgramOptions, Reuse, ReuseRule,
 };
 
 use crate::helpers::{CHIP, IDS, bind, form_a, lengths, task, values, warnings};
@@ -60,7 +60,6 @@ fn a_task_reuses_what_the_one_before_left() {
             reuse(false, false),
         ),
     ] {
-        let [before, after] = [before, after].map(|task| task.laid_out(Layouts::default()));
         assert_eq!(
             after.reuse_after(&before, &ALWAYS, &CHIP),
             Ok(expected),
@@ -70,13 +69,13 @@ fn a_task_reuses_what_the_one_before_left() {
         let cbuf = values(program.words())[&(0x0201, 0x1040)];
         assert_eq!(cbuf >> 12 & 1 == 1, expected.features);
         assert_eq!(cbuf >> 13 & 1 == 1, expected.weights);
-        let mut plain = values(after.program(&ALWAYS, &CHIP).unwrap().words());
+        let mut plain = values(after.program_with(&ALWAYS, &CHIP).unwrap().words());
         plain.insert((0x0201, 0x1040), cbuf);
         assert_eq!(values(program.words()), plain);
     }
     // Weights of 8 and of 9 banks: in nine banks only the first leave one to spare.
     for (n, stays) in [(256, true), (288, false)] {
-        let full = task(ty, 96, 1024, n).laid_out(Layouts::default());
+        let full = task(ty, 96, 1024, n);
         assert_eq!(full.check(&CHIP).unwrap().weight_banks, 9);
         assert_eq!(
             full.reuse_after(&full, &ALWAYS, &CHIP).unwrap().weights,
@@ -89,8 +88,8 @@ fn a_task_reuses_what_the_one_before_left() {
 #[test]
 fn only_equal_tasks_with_resident_weights_reuse_by_default_rules() {
     let [equal, never] = [ReuseRule::EqualResident, ReuseRule::Never].map(form_a);
-    let of = |m, k, n| task(MatmulType::Fp16ToFp32, m, k, n).laid_out(Layouts::default());
-    let reused = |before: LaidOutTask, after: LaidOutTask, options| {
+    let of = |m, k, n| task(MatmulType::Fp16ToFp32, m, k, n);
+    let reused = |before: MatmulTask, after: MatmulTask, options| {
         let reuse = after.reuse_after(&before, options, &CHIP).unwrap();
         reuse.features || reuse.weights
     };
@@ -122,8 +121,8 @@ fn a_spare_data_bank_leaves_the_weights_theirs() {
         // As mtx512 ran it, with the minimum of banks that streaming needs.
         (544, 544, 4096, (10, 2)),
     ] {
-        let program = task(ty, m, k, n).laid_out(Layouts::default());
-        let program = program.program(&spare, &CHIP).unwrap();
+        let program = task(ty, m, k, n);
+        let program = program.program_with(&spare, &CHIP).unwrap();
         let cbuf = values(program.words())[&(0x0201, 0x1040)];
         assert_eq!((cbuf & 0xf, cbuf >> 4 & 0xf), banks, "{m} x {k} x {n}");
     }

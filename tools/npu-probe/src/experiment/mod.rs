@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use npu_model::{Level, Model, ModelOptions};
 use rknpu_chip::Contested;
-use rknpu_regcmd::{ChipProfile, LaidOutTask, Layouts, MatmulTask, Program, ProgramOptions};
+use rknpu_regcmd::{ChipProfile, MatmulTask, Program, ProgramOptions};
 
 /// Programs of matmuls that run one after another in a job. `options` decide what each may
 /// reuse from the one before.
@@ -26,11 +26,10 @@ pub(crate) fn chained(
     options: &ProgramOptions,
 ) -> anyhow::Result<Vec<Program>> {
     let chip = &ChipProfile::RK3588;
-    let mut before: Option<LaidOutTask> = None;
+    let mut before: Option<MatmulTask> = None;
     let programs = matmuls.into_iter().map(|matmul| {
-        let matmul = matmul.laid_out(Layouts::default());
         let program = match before.replace(matmul) {
-            None => matmul.program(options, chip),
+            None => matmul.program_with(options, chip),
             Some(before) => matmul.program_after(&before, options, chip),
         };
         Ok(program?)
