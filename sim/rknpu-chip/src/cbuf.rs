@@ -12,6 +12,8 @@
 //! the last rows of a tile with one bank too few are garbage, and all others
 //! are exact (E-line-rounding).
 
+use std::iter;
+use std::mem;
 use std::ops::Range;
 
 use rknpu_regcmd::ChipProfile;
@@ -50,15 +52,51 @@ pub(crate) enum Stale {
 }
 
 impl Fetched {
-    fn check(&self, base: u32) -> Result<(), Stale> {
-        if !self.attached {
+    fn new(config: &Buffering, len: usize, whole: bool, base: u32) -> Self {
+        Self {
+            banks: config.split(),
+            len,
+            whole,
+            base,
+            attached: true,
+        }
+    }
+
+    /// Checks that this has the bank split, size and address that a task expects.
+    fn check(
+        found: Option<Self>,
+        config: &Buffering,
+        fits: impl FnOnce(usize) -> bool,
+        base: u32,
+    ) -> Result<(), Stale> {
+        let found = found
+            .filter(|found| found.whole && found.banks == config.split() && fits(found.len))
+            .ok_or(Stale::Other)?;
+        if !found.attached {
             Err(Stale::Detached)
-        } else if self.base != base {
-            Err(Stale::Address(self.base))
+        } else if found.base != base {
+            Err(Stale::Address(found.base))
         } else {
             Ok(())
         }
     }
+}
+
+/// The contiguous places in CBUF of `len` bytes from `at` on, in a ring of `room` bytes
+/// from `start` on.
+fn ring(
+    start: usize,
+    room: usize,
+    mut at: usize,
+    mut len: usize,
+) -> impl Iterator<Item = Range<usize>> {
+    iter::from_fn(move || {
+        let place = at.checked_rem(room)?;
+        let first = (start + place) % BYTES;
+        let now = len.min(room - place).min(BYTES - first);
+        (at, len) = (at + now, len - now);
+        (now > 0).then_some(first..first + now)
+    })
 }
 
 /// The buffer of one core.
@@ -90,47 +128,32 @@ impl Default for Cbuf {
 
 impl Cbuf {
     /// Copies `data` to `at`, in a ring of `room` bytes from `start` on.
-    fn store(&mut self, start: usize, room: usize, mut at: usize, mut data: &[u8]) {
-        if room == 0 {
-            return;
-        }
+    fn store(&mut self, start: usize, room: usize, at: usize, data: &[u8]) {
         // Data longer than the ring overwrites itself: only its end stays.
-        if data.len() > room {
-            at += data.len() - room;
-            data = &data[data.len() - room..];
-        }
-        while !data.is_empty() {
-            let place = at % room;
-            let now = data.len().min(room - place);
-            let target = (start + place) % BYTES;
-            let now = now.min(BYTES - target);
-            self.memory[target..target + now].copy_from_slice(&data[..now]);
-            data = &data[now..];
-            at += now;
+        let lost = data.len().saturating_sub(room);
+        let mut data = &data[lost..];
+        for place in ring(start, room, at + lost, data.len()) {
+            let (now, rest) = data.split_at(place.len());
+            self.memory[place].copy_from_slice(now);
+            data = rest;
         }
     }
 
     /// Reads back what [`Self::store`] puts at the same place.
-    fn load(&self, start: usize, room: usize, mut at: usize, mut out: &mut [u8]) {
+    fn load(&self, start: usize, room: usize, at: usize, mut out: &mut [u8]) {
         if room == 0 {
             out.fill(0);
-            return;
         }
-        while !out.is_empty() {
-            let place = at % room;
-            let now = out.len().min(room - place);
-            let source = (start + place) % BYTES;
-            let now = now.min(BYTES - source);
-            let (head, rest) = out.split_at_mut(now);
-            head.copy_from_slice(&self.memory[source..source + now]);
+        for place in ring(start, room, at, out.len()) {
+            let (now, rest) = out.split_at_mut(place.len());
+            now.copy_from_slice(&self.memory[place]);
             out = rest;
-            at += now;
         }
     }
 
     /// Memory for the features of a task, of any length and contents.
     pub(crate) fn take_spare(&mut self) -> Vec<u8> {
-        std::mem::take(&mut self.spare)
+        mem::take(&mut self.spare)
     }
 
     /// Gives memory back for the next task.
@@ -168,13 +191,9 @@ impl Cbuf {
 
     /// Records which features the data banks hold, for tasks that reuse them.
     pub(crate) fn keep_features(&mut self, config: &Buffering, cube: &FeatureCube, base: u32) {
-        self.features = Some(Fetched {
-            banks: config.split(),
-            len: cube.shape.height * cube.line_bytes(),
-            whole: cube.shape.height <= config.lines_that_fit(cube.line_bytes()),
-            base,
-            attached: true,
-        });
+        let (height, bytes) = (cube.shape.height, cube.line_bytes());
+        let whole = height <= config.lines_that_fit(bytes);
+        self.features = Some(Fetched::new(config, height * bytes, whole, base));
     }
 
     /// Bytes at the end of a weight stream that the weight banks still hold
@@ -188,13 +207,7 @@ impl Cbuf {
     pub(crate) fn keep_weights(&mut self, config: &Buffering, tail: &[u8], len: usize, base: u32) {
         let room = config.weight_banks * BANK_BYTES;
         self.store(config.data_banks * BANK_BYTES, room, len - tail.len(), tail);
-        self.weights = Some(Fetched {
-            banks: config.split(),
-            len,
-            whole: len <= room,
-            base,
-            attached: true,
-        });
+        self.weights = Some(Fetched::new(config, len, len <= room, base));
     }
 
     /// Replaces the lines from `first` on by the contents of CBUF at their
@@ -229,8 +242,7 @@ impl Cbuf {
         self.load(config.data_banks * BANK_BYTES, room, at, weights);
     }
 
-    /// Checks that the features in CBUF have the bank split, size and address
-    /// that a task expects.
+    /// Checks the features in CBUF for a task that reuses them.
     pub(crate) fn has_features(
         &self,
         config: &Buffering,
@@ -238,10 +250,7 @@ impl Cbuf {
         base: u32,
     ) -> Result<(), Stale> {
         let len = cube.shape.height * cube.line_bytes();
-        self.features
-            .filter(|left| left.whole && left.banks == config.split() && left.len == len)
-            .ok_or(Stale::Other)?
-            .check(base)
+        Fetched::check(self.features, config, |held| held == len, base)
     }
 
     /// Likewise for weights. CBUF may hold more than `len`.
@@ -251,16 +260,13 @@ impl Cbuf {
         len: usize,
         base: u32,
     ) -> Result<(), Stale> {
-        self.weights
-            .filter(|left| left.whole && left.banks == config.split() && left.len >= len)
-            .ok_or(Stale::Other)?
-            .check(base)
+        Fetched::check(self.weights, config, |held| held >= len, base)
     }
 
     /// Sets which translations are attached to the bus. An address no longer
     /// identifies data that was fetched through others.
     pub(crate) fn attach(&mut self, attachment: u64) {
-        if attachment == std::mem::replace(&mut self.attachment, attachment) {
+        if attachment == mem::replace(&mut self.attachment, attachment) {
             return;
         }
         for left in [&mut self.features, &mut self.weights]

@@ -2,22 +2,18 @@
 //! Faults of a task: the rules of [`rknpu_regcmd::rules`] that its registers
 //! break, and faults that registers alone do not show.
 
-use std::cell::RefCell;
-
 use rknpu_regcmd::regs::{self, cna};
 use rknpu_regcmd::rules::{
-    self, EXPONENT_WRAPS, FIELD_OVERFLOW, INT16_SATURATES, PARTIAL_GROUP, Rule, RuleFact,
-    STALE_CBUF, STALE_DECOMPRESSION, STALE_REGISTERS, TRANSPOSED_HANG, WEIGHT_ROOM,
+    self, FIELD_OVERFLOW, PARTIAL_GROUP, Rule, RuleFact, STALE_CBUF, STALE_DECOMPRESSION,
+    STALE_REGISTERS, TRANSPOSED_HANG, WEIGHT_ROOM,
 };
 use rknpu_regcmd::task::{self, RegisterUse, Task};
 use rknpu_regcmd::{Block, ChipProfile, EnableMask, RegisterFile};
 
 use super::Effect;
 use super::cbuf::Stale;
-use super::contested::{Contested, FlyingDual, FreshStages, WeightRoom};
+use super::contested::{Contested, OtherSide};
 use super::conv_config::ConvConfig;
-use super::dpu::ew::Ew;
-use super::dpu::out_cvt::ValueFaults;
 use super::trap::{DiagnosisReport, Stop, shown};
 
 /// The rules that a task breaks.
@@ -37,11 +33,7 @@ impl Broken {
     }
 
     /// Ends a task after its last write: reports rules by which it hangs.
-    pub(crate) fn finish(
-        &self,
-        report: &mut DiagnosisReport,
-        regs: &RegisterFile,
-    ) -> Result<(), Stop> {
+    pub(crate) fn finish(&self, report: &DiagnosisReport, regs: &RegisterFile) -> Result<(), Stop> {
         let mut hangs = HANG_LAST.into_iter().filter(|(rule, _)| self.has(rule));
         hangs.try_for_each(|(rule, values)| report.broken(rule, regs, values))
     }
@@ -50,16 +42,16 @@ impl Broken {
 /// Reports the rules that the task breaks, up to the first that ends it. A rule
 /// that depends on a contested fact holds on the fact's first side.
 pub(crate) fn registers(
-    report: &mut DiagnosisReport,
+    report: &DiagnosisReport,
     task: &Task,
     regs: &RegisterFile,
-    contested: &Contested,
+    contested: Contested,
 ) -> Result<Broken, Stop> {
     let mut found = Broken::default();
     for (rule, values) in rules::broken(task, regs) {
         let fact = rule.contested;
         if fact.is_some_and(|fact| !contested.of_rule(fact).1) {
-            let hangs = contested.flying_dual == FlyingDual::Hangs;
+            let hangs = contested.has(OtherSide::FlyingDualHangs);
             if fact == Some(RuleFact::FlyingDual) && hangs {
                 report.broken_with(rule, Effect::Hang, regs, &values)?;
             }
@@ -70,10 +62,12 @@ pub(crate) fn registers(
             report.broken(rule, regs, &values)?;
         }
     }
-    let together = match contested.weight_room {
-        WeightRoom::Group => return Ok(found),
-        WeightRoom::Block => ChipProfile::RK3588.resident_kernels as usize,
-        WeightRoom::All => usize::MAX,
+    let together = if contested.has(OtherSide::WeightRoomBlock) {
+        ChipProfile::RK3588.resident_kernels as usize
+    } else if contested.has(OtherSide::WeightRoomAll) {
+        usize::MAX
+    } else {
+        return Ok(found);
     };
     if let Task::Conv(conv) = task
         && let Some(values) = rules::weights_without_room(conv, together)
@@ -89,15 +83,12 @@ const SHOWN: usize = 6;
 /// Reports registers that the task depends on, that its program does not write,
 /// and that do not hold their reset value.
 pub(crate) fn stale(
-    report: &mut DiagnosisReport,
+    report: &DiagnosisReport,
     regs: &RegisterFile,
     enable: EnableMask,
-    contested: &Contested,
+    contested: Contested,
 ) -> Result<(), Stop> {
-    let fresh = |offset| match contested.fresh_stages {
-        FreshStages::Bypassed => super::registers::value_after_reset(offset),
-        FreshStages::Active => 0,
-    };
+    let fresh = |offset| super::registers::value_after_reset(offset, contested);
     let mut found: Vec<_> = task::unwritten(regs, enable)
         .filter(|&(info, used)| {
             used == RegisterUse::Computed && regs.value(info.offset) != fresh(info.offset)
@@ -114,7 +105,7 @@ pub(crate) fn stale(
 
 /// Reports the first written value with bits beyond the fields of its register.
 pub(crate) fn overflowing(
-    report: &mut DiagnosisReport,
+    report: &DiagnosisReport,
     regs: &RegisterFile,
     ran: impl Fn(Block) -> bool,
 ) -> Result<(), Stop> {
@@ -131,7 +122,7 @@ pub(crate) fn overflowing(
 
 /// Reports a decompressor that is on although the program does not write it.
 pub(crate) fn compression(
-    report: &mut DiagnosisReport,
+    report: &DiagnosisReport,
     regs: &RegisterFile,
     conv: &ConvConfig,
 ) -> Result<(), Stop> {
@@ -145,49 +136,9 @@ pub(crate) fn compression(
     )
 }
 
-/// The report of a task while its tiles are computed.
-pub(crate) struct TileReport<'a> {
-    report: RefCell<&'a mut DiagnosisReport>,
-    regs: &'a RegisterFile,
-}
-
-impl<'a> TileReport<'a> {
-    pub(crate) fn new(report: &'a mut DiagnosisReport, regs: &'a RegisterFile) -> Self {
-        Self {
-            report: RefCell::new(report),
-            regs,
-        }
-    }
-
-    /// Reports the faults of a tile's values before the tile is stored.
-    ///
-    /// # Errors
-    /// [`Stop::Hang`] if a fault ends the task.
-    pub(crate) fn note(&self, faults: ValueFaults) -> Result<(), Stop> {
-        if faults == ValueFaults::default() {
-            return Ok(());
-        }
-        let mut report = self.report.borrow_mut();
-        if faults.wrapped {
-            // Signed functions wrap where they are 0. Their clients replace
-            // those results on the CPU (librocketnpu).
-            let effect = if Ew::looks_up(self.regs) {
-                Effect::Note
-            } else {
-                Effect::Garbage
-            };
-            report.broken_with(&EXPONENT_WRAPS, effect, self.regs, "a value is too small")?;
-        }
-        if faults.saturated {
-            report.broken(&INT16_SATURATES, self.regs, "a value is too large")?;
-        }
-        Ok(())
-    }
-}
-
 /// Reports a task whose DATA_REUSE or WEIGHT_REUSE does not match CBUF.
 pub(crate) fn reuse(
-    report: &mut DiagnosisReport,
+    report: &DiagnosisReport,
     regs: &RegisterFile,
     what: &str,
     found: Result<(), Stale>,

@@ -11,30 +11,25 @@ mod operands;
 
 use std::ops::Range;
 
-use features::FeatureLines;
+use features::Spilled;
 use rknpu_regcmd::rules::program::CORE_IDLE;
 use rknpu_regcmd::rules::{GROUP_ATOMS_MAX, INT16_WITHOUT_SUM, PARTIAL_GROUP};
 use rknpu_regcmd::{EnableMask, RegisterFile, task};
 
-use super::check::{self, Broken, TileReport};
+use super::check::{self, Broken};
 use super::cna::FeatureCube;
-use super::contested::{CoreIdleMainline, DepthwisePad, Tf32Operand};
+use super::contested::OtherSide;
 use super::conv_config::ConvConfig;
 use super::core_parts::CoreParts;
-use super::dma::Dma;
 use super::dpu::Dpu;
-use super::dpu::lut::Lut;
-use super::dpu::stage::ChannelOperand;
 use super::dpu::tile::DpuTile;
 use super::mac::{self, Compute, MacInput};
-use super::patches::ConvWindow;
 use super::precision::{ATOM, Precision};
 use super::rows::{MacOperand, OperandRows};
 use super::transpose;
 use super::trap::Stop;
-use super::vectors::Vectors;
-use super::weight_stream::WeightStream;
-use super::writer::{GroupPlacement, OutputWriter};
+use super::weight_stream::WeightSource;
+use super::writer::OutputWriter;
 
 /// Most elements of a tile's windows: they stay in a host's second-level cache.
 const WINDOW_ELEMENTS: usize = 1 << 18;
@@ -50,14 +45,12 @@ pub(crate) fn run(
     enable: EnableMask,
     task: &task::ConvTask,
 ) -> Result<(), Stop> {
-    let mut conv = ConvConfig::new(task, regs);
-    conv.window.low_pad &= parts.contested.depthwise_pad == DepthwisePad::LowByte;
+    let conv = ConvConfig::new(task, regs, parts.contested);
     let writer = OutputWriter::new(task.output, regs);
-    let group = task.output.group;
     let reads = task.reads.as_ref();
     let all = task::Task::Conv(*task);
     let broken = check::registers(parts.report, &all, regs, parts.contested)?;
-    if reads.is_none() && parts.contested.core_idle_mainline == CoreIdleMainline::Hangs {
+    if reads.is_none() && parts.contested.has(OtherSide::CoreIdleMainlineHangs) {
         let shown = [("enable", enable.bits())];
         let values = "DPU_RDMA is not started";
         parts.report.record(&CORE_IDLE, &shown, values)?;
@@ -69,37 +62,18 @@ pub(crate) fn run(
         dpu.out.precision = Precision::Int32;
     }
     let mut cube = operands::features(parts, regs, &conv)?;
-    let source = operands::weights(parts, regs, &conv)?;
+    let weights = operands::weights(parts, regs, &conv)?;
     let spilled = operands::spill(parts, regs, &conv, &cube)?;
-    let nearest = parts.contested.tf32_operand == Tf32Operand::Nearest;
-    let features = FeatureLines {
-        conv: &conv,
-        dma: parts.dma,
-        cbuf: parts.cbuf,
-        spilled,
-        nearest,
-    };
-    features.finish(&mut cube);
-    let weights = WeightStream {
-        source,
-        len: conv.stream_len()?,
-        dma: parts.dma,
-        cbuf: parts.cbuf,
-        config: conv.task.cbuf,
-        rounded: nearest && conv.weights.precision == Precision::Tf32,
-    };
+    features::finish(parts, &conv, spilled, &mut cube);
     let task = Convolution {
+        parts,
+        regs,
         conv: &conv,
-        group,
         dpu: &dpu,
         writer: &writer,
-        features: &features,
         weights: &weights,
-        dma: parts.dma,
-        lut: parts.lut,
-        vectors: parts.dma.vectors(),
+        spilled,
         broken: &broken,
-        tiles: TileReport::new(parts.report, regs),
     };
     let operands = (conv.window.precision, conv.weights.precision);
     let cube = if conv.task.precision.is_float() && operands == (Precision::Fp16, Precision::Fp16) {
@@ -132,34 +106,16 @@ struct Tile<'a, T> {
     compute: Compute<T>,
 }
 
-impl<T: MacOperand> Tile<'_, T> {
-    /// Gathers the windows of the pixels into `scratch`.
-    fn gather(
-        &self,
-        window: &ConvWindow,
-        padding: &[T],
-        channels: Range<usize>,
-        scratch: &mut Scratch<T>,
-    ) -> Result<(), Stop> {
-        let windows = &mut scratch.windows;
-        window.rows(self.cube, padding, self.pixels.clone(), channels, windows)
-    }
-}
-
 /// The arithmetic of a task.
 struct Convolution<'a, 'b> {
+    parts: &'a CoreParts<'b>,
+    regs: &'a RegisterFile,
     conv: &'a ConvConfig,
-    /// Channels of one group of the writer.
-    group: usize,
     dpu: &'a Dpu,
     writer: &'a OutputWriter,
-    features: &'a FeatureLines<'a, 'b>,
-    weights: &'a WeightStream<'a, 'b>,
-    dma: Dma<'b>,
-    lut: &'a Lut,
-    vectors: Vectors,
+    weights: &'a WeightSource,
+    spilled: Option<Spilled>,
     broken: &'a Broken,
-    tiles: TileReport<'a>,
 }
 
 impl Convolution<'_, '_> {
@@ -170,11 +126,13 @@ impl Convolution<'_, '_> {
         mut cube: FeatureCube,
         compute: Compute<T>,
     ) -> Result<FeatureCube, Stop> {
-        let padding = self.conv.window.padding::<T>();
+        let mut padding = self.conv.window.padding::<T>();
+        // Channels beyond the input of a depthwise task are written too, from zeros.
+        let written = self.groups().map(|(_, channels)| channels.end).max();
+        padding.resize(padding.len().max(written.unwrap_or(0)), T::default());
         let pixels = self.writer.output.pixels().min(self.conv.task.pixels);
-        let depthwise = self.conv.task.depthwise;
-        let row = if depthwise {
-            self.conv.window.taps() * self.group
+        let row = if self.conv.task.depthwise {
+            self.conv.window.taps() * self.writer.output.group
         } else {
             self.conv.weights.row_len()
         };
@@ -184,7 +142,8 @@ impl Convolution<'_, '_> {
         while first < pixels {
             let (lines, count) = self.lines_of(&cube, first, tile.min(pixels - first))?;
             if !cube.holds(&lines) {
-                cube = self.features.band(lines, cube.into_memory())?;
+                cube = features::fetch(self.parts, self.conv, lines, cube.into_memory())?;
+                features::finish(self.parts, self.conv, self.spilled, &mut cube);
             }
             let tile = Tile {
                 cube: &cube,
@@ -192,11 +151,7 @@ impl Convolution<'_, '_> {
                 pixels: first..first + count,
                 compute,
             };
-            if depthwise {
-                self.depthwise(&tile, &mut scratch)?;
-            } else {
-                self.direct(&tile, &mut scratch)?;
-            }
+            self.tile(&tile, &mut scratch)?;
             first += count;
         }
         Ok(cube)
@@ -232,28 +187,44 @@ impl Convolution<'_, '_> {
     /// The groups of the writer, with the channels of their tiles: those of the
     /// group, or of an output atom if that has more.
     fn groups(&self) -> impl Iterator<Item = (usize, Range<usize>)> + use<> {
-        let group = self.group;
+        let group = self.writer.output.group;
         let width = group.next_multiple_of(self.dpu.out.precision.per_atom());
         let groups = self.writer.channels.div_ceil(group);
         (0..groups).map(move |index| (index, index * group..index * group + width))
     }
 
-    fn direct<T: MacOperand>(
+    /// Computes and writes a tile, group by group.
+    fn tile<T: MacOperand>(
         &self,
         tile: &Tile<'_, T>,
         scratch: &mut Scratch<T>,
     ) -> Result<(), Stop> {
-        tile.gather(
-            &self.conv.window,
-            tile.padding,
-            0..self.conv.window.channels,
-            scratch,
-        )?;
+        let (window, weights) = (&self.conv.window, &self.conv.weights);
+        let depthwise = self.conv.task.depthwise;
+        let padded = weights.is_padded(self.conv.stream_len()?);
         for (group, channels) in self.groups() {
-            let (shape, first, bytes) = self.conv.weights.groups_of(channels.clone());
-            let stream = self.weights.part(bytes, &mut scratch.stream)?;
+            // The windows of a direct convolution serve all groups.
+            if depthwise || group == 0 {
+                let pixels = tile.pixels.clone();
+                let channels = if depthwise {
+                    channels.clone()
+                } else {
+                    0..window.channels
+                };
+                let rows = &mut scratch.windows;
+                window.rows(tile.cube, tile.padding, pixels, channels, rows)?;
+            }
+            let (shape, first, bytes) = if depthwise {
+                weights.channels_of(channels.clone(), padded)
+            } else {
+                weights.groups_of(channels.clone())
+            };
+            let buffer = &mut scratch.stream;
+            let stream = (self.weights).part(self.parts, self.conv, bytes, buffer)?;
             let (count, kernels) = (channels.len(), &mut scratch.kernels);
-            if self.dma.literal() {
+            if depthwise {
+                shape.depthwise_rows(stream, first, count, padded, kernels)?;
+            } else if self.parts.dma.literal() {
                 shape.rows_literally(stream, first, count, kernels)?;
             } else {
                 shape.rows(stream, first, count, kernels)?;
@@ -261,35 +232,6 @@ impl Convolution<'_, '_> {
             self.finish(group, tile, scratch, channels)?;
         }
         Ok(())
-    }
-
-    fn depthwise<T: MacOperand>(
-        &self,
-        tile: &Tile<'_, T>,
-        scratch: &mut Scratch<T>,
-    ) -> Result<(), Stop> {
-        let weights = &self.conv.weights;
-        let padded = weights.is_padded(self.weights.len);
-        for (group, channels) in self.groups() {
-            // Channels beyond the input are written too, from zeros.
-            let mut padding = tile.padding.to_vec();
-            padding.resize(channels.end.max(padding.len()), T::default());
-            tile.gather(&self.conv.window, &padding, channels.clone(), scratch)?;
-            let (shape, first, bytes) = weights.channels_of(channels.clone(), padded);
-            let stream = self.weights.part(bytes, &mut scratch.stream)?;
-            let (count, kernels) = (channels.len(), &mut scratch.kernels);
-            shape.depthwise_rows(stream, first, count, padded, kernels)?;
-            self.finish(group, tile, scratch, channels)?;
-        }
-        Ok(())
-    }
-
-    /// CPEND's operand, if the task computes the sum of features that it needs.
-    fn weight_offset(&self) -> Option<&ChannelOperand> {
-        self.dpu
-            .cpend
-            .as_ref()
-            .filter(|_| self.conv.task.sums_features)
     }
 
     /// Computes some channels of a tile, from the operands in `scratch`, and writes
@@ -301,59 +243,49 @@ impl Convolution<'_, '_> {
         scratch: &Scratch<T>,
         channels: Range<usize>,
     ) -> Result<(), Stop> {
-        let pixels = tile.pixels.len();
+        let dma = &self.parts.dma;
+        // CPEND needs the sum of features.
+        let cpend = self.dpu.cpend.as_ref();
         let values = (tile.compute)(&MacInput {
             conv: self.conv,
             windows: &scratch.windows,
             kernels: &scratch.kernels,
-            pixels,
+            pixels: tile.pixels.len(),
             channels: channels.clone(),
-            weight_offset: self.weight_offset(),
-            vectors: self.vectors,
+            weight_offset: cpend.filter(|_| self.conv.task.sums_features),
+            vectors: dma.vectors(),
         })?;
         if self.is_missing(group) {
             return Ok(());
         }
-        let (pixel, channel, channels) = (tile.pixels.start, channels.start, channels.len());
-        let tile = DpuTile {
-            pixel,
-            pixels,
-            channel,
-            channels,
+        let mut tile = DpuTile {
+            pixel: tile.pixels.start,
+            pixels: tile.pixels.len(),
+            channel: channels.start,
+            channels: channels.len(),
             values,
         };
-        let per_atom = self.dpu.out.precision.per_atom();
-        let mut bytes = Vec::new();
-        let noticed = self.dpu.process(&self.dma, self.lut, tile, &mut bytes)?;
-        self.tiles.note(noticed)?;
+        let mut bytes = self.dpu.process(self.parts, self.regs, &mut tile)?;
         if self.depthwise_too_wide() {
-            interleave(&mut bytes, self.dpu.out.precision, channels);
+            interleave(&mut bytes, self.dpu.out.precision, tile.channels);
         }
         if self.writer.transposed {
-            let at = (pixel, channel);
-            return transpose::store(self.writer, &self.dma, at, channels, &bytes);
+            return transpose::store(self.writer, dma, &tile, &bytes);
         }
-        let place = GroupPlacement {
-            group,
-            pixel,
-            pixels,
-            atoms: (self.writer.channels - channel)
-                .min(channels)
-                .div_ceil(per_atom),
-        };
-        let pitch = channels / per_atom * ATOM;
-        self.writer.store(&self.dma, place, &bytes, pitch)
+        self.writer.store(dma, group, &tile, &bytes)
     }
 
     /// Whether a group is not written.
     fn is_missing(&self, group: usize) -> bool {
         self.broken.has(&INT16_WITHOUT_SUM) && group > 0
-            || self.broken.has(&PARTIAL_GROUP) && self.writer.channels < (group + 1) * self.group
+            || self.broken.has(&PARTIAL_GROUP)
+                && self.writer.channels < (group + 1) * self.writer.output.group
     }
 
     /// Whether a depthwise group takes more atoms than the writer can count.
     fn depthwise_too_wide(&self) -> bool {
-        let atoms = self.group.div_ceil(self.dpu.out.precision.per_atom());
+        let per_atom = self.dpu.out.precision.per_atom();
+        let atoms = self.writer.output.group.div_ceil(per_atom);
         self.conv.task.depthwise && atoms > GROUP_ATOMS_MAX
     }
 }

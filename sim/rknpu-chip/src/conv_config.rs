@@ -2,12 +2,14 @@
 //! Configuration of a convolution task: geometry, arithmetic of CNA and CORE.
 
 use rknpu_regcmd::regs::{cna, core};
-use rknpu_regcmd::task::{ConvTask, Cube, DEPTHWISE, FeatureFetch};
+use rknpu_regcmd::task::{
+    ConvTask, Cube, DECOMPRESSOR_LANES, DEPTHWISE, FeatureFetch, compressed_lanes,
+};
 use rknpu_regcmd::{Register, RegisterFile};
 
 use super::cna::CubeShape;
-use super::dcomp::Compressed;
-use super::mac_array::{IntRange, Ties, Truncate};
+use super::contested::{Contested, OtherSide};
+use super::mac_array::{Ties, Truncate};
 use super::patches::ConvWindow;
 use super::pixels::{ChannelCvt, InputCvt, PixelDma};
 use super::precision::{ATOM, Precision};
@@ -69,14 +71,16 @@ pub(crate) struct ConvConfig {
     pub(crate) cvt: Option<InputCvt>,
     pub(crate) window: ConvWindow,
     pub(crate) weights: WeightShape,
-    /// Set if the weights in memory are compressed.
-    pub(crate) compressed: Option<Compressed>,
+    /// Bytes of each lane, if the weights in memory are compressed.
+    pub(crate) compressed: Option<[u64; DECOMPRESSOR_LANES]>,
     pub(crate) truncate: Truncate,
+    /// Whether tf32 operands are rounded instead of cut.
+    pub(crate) rounds_tf32: bool,
 }
 
 impl ConvConfig {
     /// Decodes `task`, and the registers that it does not cover.
-    pub(crate) fn new(task: &ConvTask, regs: &RegisterFile) -> Self {
+    pub(crate) fn new(task: &ConvTask, regs: &RegisterFile, contested: Contested) -> Self {
         let con1 = regs.get::<cna::ConvCon1>();
         let clip = regs.get::<core::ClipTruncate>();
         let [width, height, channels] = task.features.window;
@@ -90,7 +94,8 @@ impl ConvConfig {
                 kernel: (task.weights.kernel[0], task.weights.kernel[1]),
                 channels,
                 precision: task.features.precision,
-                low_pad: con1.conv_mode() == DEPTHWISE,
+                low_pad: con1.conv_mode() == DEPTHWISE
+                    && !contested.has(OtherSide::DepthwisePadPattern),
             },
             weights: WeightShape {
                 precision: task.weights.precision,
@@ -98,11 +103,12 @@ impl ConvConfig {
                 channels,
                 taps: task.weights.taps(),
             },
-            compressed: Compressed::decode(regs),
+            compressed: compressed_lanes(regs),
             truncate: Truncate {
                 shift: clip.clip_truncate(),
                 ties: Ties::from_round_type(clip.round_type()),
             },
+            rounds_tf32: contested.has(OtherSide::Tf32OperandNearest),
         }
     }
 
@@ -116,13 +122,10 @@ impl ConvConfig {
         usize::try_from(self.task.weights.bytes).map_err(|_| Stop::HostMemory)
     }
 
-    pub(crate) fn int_range(&self) -> IntRange {
+    /// Whether no integer operand exceeds 2^7: int8 and int4. Others are at most 2^15.
+    pub(crate) fn has_bytes(&self) -> bool {
         let narrow = |p| matches!(p, Precision::Int8 | Precision::Int4);
-        if narrow(self.window.precision) && narrow(self.weights.precision) {
-            IntRange::Byte
-        } else {
-            IntRange::Word
-        }
+        narrow(self.window.precision) && narrow(self.weights.precision)
     }
 }
 

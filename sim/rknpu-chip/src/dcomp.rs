@@ -18,8 +18,7 @@
 //! values is not known.
 
 use rknpu_regcmd::DmaEngine;
-use rknpu_regcmd::RegisterFile;
-use rknpu_regcmd::task::{DECOMPRESSOR_LANES, compressed_lanes};
+use rknpu_regcmd::task::DECOMPRESSOR_LANES;
 
 use super::dma::{self, Dma};
 use super::precision::ATOM;
@@ -45,47 +44,30 @@ const CODES: [(u32, u32); 8] = [
     (2, 5),
 ];
 
-/// Sizes of the compressed lanes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Compressed {
-    /// Bytes of each lane's stream.
-    lanes: [u64; DECOMPRESSOR_LANES],
-}
-
-impl Compressed {
-    /// Reads the registers; `None` for raw weights.
-    pub(crate) fn decode(regs: &RegisterFile) -> Option<Self> {
-        compressed_lanes(regs).map(|lanes| Self { lanes })
+/// Reads lanes of these bytes from `base` on and fills `weights`.
+///
+/// # Errors
+/// [`Stop::HostMemory`] for lanes of more than [`HELD_BYTES`].
+pub(crate) fn fetch(
+    lanes: &[u64; DECOMPRESSOR_LANES],
+    dma: &Dma<'_>,
+    base: u32,
+    weights: &mut [u8],
+) -> Result<(), Stop> {
+    let padded = lanes.map(|lane| lane.next_multiple_of(LANE_ALIGN));
+    let len: u64 = padded.iter().sum();
+    if len > HELD_BYTES as u64 {
+        return Err(Stop::HostMemory);
     }
-
-    /// Bytes of all lanes with their padding.
-    pub(crate) fn bytes(&self) -> u64 {
-        self.lanes
-            .iter()
-            .map(|lane| lane.next_multiple_of(LANE_ALIGN))
-            .sum()
+    let mut blob = dma::buffer::<u8>(len as usize)?;
+    dma.read(DmaEngine::Weight, base.into(), &mut blob)?;
+    let mut rest = blob.as_slice();
+    for (index, bytes) in padded.into_iter().enumerate() {
+        let (stream, later) = rest.split_at(bytes as usize);
+        expand(index, stream, weights);
+        rest = later;
     }
-
-    /// Reads the lanes from `base` on and fills `weights`.
-    ///
-    /// # Errors
-    /// [`Stop::HostMemory`] for lanes of more than [`HELD_BYTES`].
-    pub(crate) fn fetch(&self, dma: &Dma<'_>, base: u32, weights: &mut [u8]) -> Result<(), Stop> {
-        let len = usize::try_from(self.bytes()).map_err(|_| Stop::HostMemory)?;
-        if len > HELD_BYTES {
-            return Err(Stop::HostMemory);
-        }
-        let mut blob = dma::buffer::<u8>(len)?;
-        dma.read(DmaEngine::Weight, base.into(), &mut blob)?;
-        let mut rest = blob.as_slice();
-        for (index, lane) in self.lanes.iter().enumerate() {
-            let padded = (lane.next_multiple_of(LANE_ALIGN) as usize).min(rest.len());
-            let (stream, later) = rest.split_at(padded);
-            expand(index, stream, weights);
-            rest = later;
-        }
-        Ok(())
-    }
+    Ok(())
 }
 
 /// Decompresses one lane into its places in `weights`.
@@ -243,11 +225,9 @@ mod tests {
                 stream.resize(stream.len().next_multiple_of(64), 0);
                 blob.extend(stream);
             }
-            let compressed = Compressed { lanes };
-            prop_assert_eq!(compressed.bytes(), blob.len() as u64);
             let bus = RefCell::new(blob);
             let mut got = vec![0; weights.len()];
-            compressed.fetch(&port(&bus, 0), 0, &mut got).unwrap();
+            fetch(&lanes, &port(&bus, 0), 0, &mut got).unwrap();
             prop_assert_eq!(got, weights);
         }
 

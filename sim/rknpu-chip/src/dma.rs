@@ -3,9 +3,11 @@
 //! PC.TASK_DMA_BASE_ADDR, and never beyond what the [`Bus`] grants.
 
 use std::cell::RefCell;
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use rknpu_regcmd::Iova;
+use rknpu_regcmd::task::Cube;
 
 use super::trap::Stop;
 use super::vectors::Vectors;
@@ -57,6 +59,19 @@ impl<'a> Dma<'a> {
         } else {
             Vectors::detect()
         }
+    }
+
+    /// [`Cube::runs`]; single pixels if literal.
+    pub(crate) fn runs(
+        &self,
+        cube: &Cube,
+        pixels: Range<usize>,
+    ) -> impl Iterator<Item = Range<usize>> + use<> {
+        let literal = self.literal;
+        cube.runs(pixels).flat_map(move |run| {
+            let len = if literal { 1 } else { run.len() };
+            run.step_by(len).map(move |first| first..first + len)
+        })
     }
 
     /// Reads `out.len()` bytes from `address` on.

@@ -8,14 +8,14 @@ use rknpu_regcmd::RegisterFile;
 use rknpu_regcmd::rules::{FLYING_DUAL, FLYING_WIDTH, ORIG_CHANNEL};
 use rknpu_regcmd::task::{DpuOutput, FLYING, Reads, Task};
 
-use super::check::{self, TileReport};
+use super::check;
 use super::core_parts::CoreParts;
 use super::dpu::Dpu;
 use super::dpu::gather;
 use super::dpu::tile::{DpuTile, Values};
 use super::precision::ATOM;
 use super::trap::Stop;
-use super::writer::{GroupPlacement, OutputWriter};
+use super::writer::OutputWriter;
 
 /// Number of wrong elements at the end of the widest lines.
 const TRAILING: usize = 54;
@@ -39,28 +39,24 @@ pub(crate) fn run(
     let dpu = Dpu::load(regs, Some(reads), true, &parts.dma, parts.contested)?;
     let dropped = broken.has(&FLYING_DUAL);
     let first_lane_only = broken.has(&ORIG_CHANNEL);
-    let tiles = TileReport::new(parts.report, regs);
 
     let per_atom = dpu.out.precision.per_atom();
     let channels = output.group_atoms * per_atom;
     let pixels = output.pixels();
     for first in (0..pixels).step_by(TILE_PIXELS) {
-        let count = TILE_PIXELS.min(pixels - first);
         for group in 0..writer.channels.div_ceil(channels) {
-            let channel = group * channels;
-            let tile = DpuTile {
+            let mut tile = DpuTile {
                 pixel: first,
-                pixels: count,
-                channel,
+                pixels: TILE_PIXELS.min(pixels - first),
+                channel: group * channels,
                 channels,
                 values: Values::default(),
             };
-            let mut tile = gather::main_input(&parts.dma, reads, dpu.float, tile)?;
+            gather::main_input(&parts.dma, reads, dpu.float, &mut tile)?;
             if broken.has(&FLYING_WIDTH) {
                 spoil_line_ends(&mut tile, width, reads.precision.per_atom());
             }
-            let mut bytes = Vec::new();
-            tiles.note(dpu.process(&parts.dma, parts.lut, tile, &mut bytes)?)?;
+            let mut bytes = dpu.process(parts, regs, &mut tile)?;
             if dropped {
                 bytes.fill(0);
             }
@@ -69,13 +65,7 @@ pub(crate) fn run(
                     atom[ATOM / per_atom..].fill(0);
                 }
             }
-            let place = GroupPlacement {
-                group,
-                pixel: first,
-                pixels: count,
-                atoms: (writer.channels - channel).min(channels).div_ceil(per_atom),
-            };
-            writer.store(&parts.dma, place, &bytes, output.group_atoms * ATOM)?;
+            writer.store(&parts.dma, group, &tile, &bytes)?;
         }
     }
     Ok(())

@@ -15,7 +15,7 @@ use super::cbuf::Cbuf;
 use super::core_parts::CoreParts;
 use super::dma::Dma;
 use super::dpu::lut::Lut;
-use super::pc::{KickEnd, KickRun, Segment};
+use super::pc::{KickEnd, Segment};
 use super::registers::RegisterGroups;
 use super::time::DeviceClock;
 use super::trap::{DiagnosisReport, Stop};
@@ -118,27 +118,23 @@ impl ChipTasks {
     }
 
     fn run(mut self, bus: &mut dyn Bus, budget: Duration) -> FinishedKick {
-        let mut report = DiagnosisReport::new(self.options.level);
+        let report = DiagnosisReport::new(self.options.level);
         let mut clock = DeviceClock::new(self.options.machine, budget);
         self.kept.cbuf.attach(bus.attachment());
         let bus = RefCell::new(bus);
-        let end = KickRun {
+        let end = CoreParts {
             registers: &mut self.registers,
-            parts: CoreParts {
-                dma: Dma::new(&bus, &self.aborted, self.dma_base).literally(self.options.literal),
-                cbuf: &mut self.kept.cbuf,
-                lut: &mut self.kept.lut,
-                report: &mut report,
-                clock: &mut clock,
-                contested: &self.options.contested,
-            },
-            tasks: self.tasks,
-            wedged: self.wedged,
+            dma: Dma::new(&bus, &self.aborted, self.dma_base).literally(self.options.literal),
+            cbuf: &mut self.kept.cbuf,
+            lut: &mut self.kept.lut,
+            report: &report,
+            clock: &mut clock,
+            contested: self.options.contested,
         }
-        .run(self.segment);
+        .run(self.segment, self.tasks, self.wedged);
         let device_time = clock.elapsed();
         if let Err(stop) = &end {
-            explain(stop, &mut report, device_time, budget);
+            explain(stop, &report, device_time, budget);
         }
         let mut diagnosis = report.into_diagnoses();
         if self.aborted.load(Ordering::Relaxed) {
@@ -161,7 +157,7 @@ impl ChipTasks {
 }
 
 /// Reports why tasks stopped, unless that was reported before.
-fn explain(stop: &Stop, report: &mut DiagnosisReport, device_time: Duration, budget: Duration) {
+fn explain(stop: &Stop, report: &DiagnosisReport, device_time: Duration, budget: Duration) {
     let noted = match stop {
         Stop::Hang => Ok(()),
         Stop::Fault(fault) => report.record(

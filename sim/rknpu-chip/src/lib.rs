@@ -20,7 +20,7 @@
 mod cbuf;
 mod check;
 mod cna;
-pub mod contested;
+mod contested;
 mod conv;
 mod conv_config;
 mod core_parts;
@@ -237,9 +237,9 @@ pub struct ChipOptions {
     pub contested: Contested,
     /// Clocks, memory and driver costs for modelled times.
     pub machine: Machine,
-    /// Whether to compute everything by the defining formulas, atom by atom and
-    /// product by product. This is slow, with the same results, for tests of
-    /// the fast paths.
+    /// Whether to compute by the defining formulas: weight by weight, product by
+    /// product, and result by result. This is slow, with the same results, for
+    /// tests of the fast paths.
     pub literal: bool,
 }
 

@@ -9,7 +9,7 @@ use super::dma;
 use super::dpu::stage::ChannelOperand;
 use super::dpu::tile::Values;
 use super::gemm::{self, DotElement};
-use super::mac_array::{INT8_ROW_MAX, INT8_TAPS_MAX, IntRange, dot_int, round_sum};
+use super::mac_array::{INT8_ROW_MAX, INT8_TAPS_MAX, dot_int, round_sum};
 use super::rows::{MacOperand, OperandRows};
 use super::trap::Stop;
 use super::vector_loop::{self, Loop};
@@ -91,7 +91,7 @@ fn direct_int(input: &MacInput<'_, i16>) -> Result<Values, Stop> {
     };
     let short = input.conv.weights.row_len() <= INT8_ROW_MAX;
     let fast = short && input.vectors != Vectors::Literal;
-    if input.conv.int_range() == IntRange::Byte && fast {
+    if input.conv.has_bytes() && fast {
         let windows = (input.windows, input.pixels);
         let kernels = (input.kernels, channels);
         gemm::dot_products(input.vectors, windows, kernels, |pixel, first, totals| {
@@ -119,7 +119,7 @@ fn depthwise_int(input: &MacInput<'_, i16>) -> Result<Values, Stop> {
             .weight_offset
             .map_or(0, |o| o.at(input.channels.start + c) as i16)
     };
-    let fits = input.conv.int_range() == IntRange::Byte
+    let fits = input.conv.has_bytes()
         && input.conv.window.taps() <= INT8_TAPS_MAX
         && input.vectors != Vectors::Literal;
     let out = if fits {

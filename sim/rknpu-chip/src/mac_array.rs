@@ -36,15 +36,6 @@ pub(crate) const INT8_ROW_MAX: usize = 1 << 16;
 pub(crate) const INT8_TAPS_MAX: usize = 510;
 const _: () = assert!(INT8_TAPS_MAX * (1 << 7) * ((1 << 15) + (1 << 7)) <= i32::MAX as usize);
 
-/// The largest magnitude of an integer operand.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum IntRange {
-    /// At most 2^7: int8 and int4.
-    Byte,
-    /// At most 2^15.
-    Word,
-}
-
 /// Exact inner product of integer rows of equal length.
 pub(crate) fn dot_int(a: &[i16], b: &[i16]) -> i64 {
     a.iter()

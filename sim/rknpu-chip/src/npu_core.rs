@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use rknpu_regcmd::Register;
 use rknpu_regcmd::regs::pc;
 
-use super::contested::{PoolingInterrupt, Wedge};
+use super::contested::OtherSide;
 use super::kick::{ChipTasks, FinishedKick, Kept, Kick, KickOutcome};
 use super::pc::{KickEnd, Segment};
 use super::registers::RegisterGroups;
@@ -95,7 +95,7 @@ impl Core {
     pub fn new(options: &ChipOptions) -> Self {
         Self {
             options: *options,
-            registers: RegisterGroups::new(options.contested.fresh_stages),
+            registers: RegisterGroups::new(options.contested),
             state: State::Idle(Box::default()),
             segment: Segment::default(),
             task_con: pc::TaskCon::new(),
@@ -121,7 +121,7 @@ impl Core {
     /// (`wedge=until-power-cycle`).
     #[must_use]
     pub fn needs_power_cycle(&self) -> bool {
-        self.wedged && self.options.contested.wedge == Wedge::UntilPowerCycle
+        self.wedged && self.options.contested.has(OtherSide::WedgeUntilPowerCycle)
     }
 
     /// Starts a kick: PC.OPERATION_ENABLE = 1.
@@ -157,10 +157,9 @@ impl Core {
     fn raise_ended(&mut self, ended: KickEnd) {
         self.tasks_done = self.tasks_done.saturating_add(ended.tasks);
         let bit = |group: usize| 1u32 << group;
-        let pooled = match self.options.contested.pooling_interrupt {
-            PoolingInterrupt::WithDpu => ended.ppu,
-            PoolingInterrupt::PpuOnly => None,
-        };
+        let contested = self.options.contested;
+        let ppu_only = contested.has(OtherSide::PoolingInterruptPpuOnly);
+        let pooled = ended.ppu.filter(|_| !ppu_only);
         let dpu = ended.dpu.or(pooled).map_or(0, bit);
         let ppu = ended.ppu.map_or(0, bit);
         self.raise(|now| now.with_dpu(now.dpu() | dpu));
@@ -270,10 +269,3 @@ impl NpuCore for Core {
         };
     }
 }
-
-const _: () = {
-    const fn is_send<T: Send>() {}
-    is_send::<Core>();
-    is_send::<Kick>();
-    is_send::<FinishedKick>();
-};

@@ -11,7 +11,7 @@ use rknpu_regcmd::task::Task;
 use rknpu_regcmd::{Block, EnableMask, Register, Word};
 
 use super::check;
-use super::contested::{ChainPointer, ProgramAtZero};
+use super::contested::OtherSide;
 use super::conv;
 use super::core_parts::CoreParts;
 use super::dma;
@@ -43,16 +43,6 @@ impl Segment {
     }
 }
 
-/// The tasks of a kick, and the parts that they run on.
-pub(crate) struct KickRun<'a> {
-    pub(crate) registers: &'a mut RegisterGroups,
-    pub(crate) parts: CoreParts<'a>,
-    /// Number of tasks to run.
-    pub(crate) tasks: u32,
-    /// Whether an earlier kick hung and the core was not reset since.
-    pub(crate) wedged: bool,
-}
-
 /// Result of a kick that ended well.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct KickEnd {
@@ -64,27 +54,32 @@ pub(crate) struct KickEnd {
     pub(crate) ppu: Option<usize>,
 }
 
-impl KickRun<'_> {
-    /// Fetches and executes programs, from `first` on.
-    pub(crate) fn run(&mut self, first: Segment) -> Result<KickEnd, Stop> {
-        if self.wedged {
+impl CoreParts<'_> {
+    /// Fetches and executes the programs of `tasks` tasks, from `first` on. `wedged`:
+    /// an earlier kick hung, and the core was not reset since.
+    pub(crate) fn run(
+        &mut self,
+        first: Segment,
+        tasks: u32,
+        wedged: bool,
+    ) -> Result<KickEnd, Stop> {
+        if wedged {
             let values = "the core is wedged";
-            self.parts.report.record(&program::WEDGED, &[], values)?;
+            self.report.record(&program::WEDGED, &[], values)?;
         }
         self.registers.begin();
         let mut finished = KickEnd::default();
         let mut segment = first;
-        while finished.tasks < self.tasks.max(1) {
+        while finished.tasks < tasks.max(1) {
             match self.segment(segment, &mut finished)? {
                 Some(next) => segment = next,
                 None => break,
             }
         }
-        if finished.tasks < self.tasks {
-            let values = format!("{} of {} tasks ran", finished.tasks, self.tasks);
-            let shown = [(pc::TaskCon::INFO.name, self.tasks)];
-            self.parts
-                .report
+        if finished.tasks < tasks {
+            let values = format!("{} of {tasks} tasks ran", finished.tasks);
+            let shown = [(pc::TaskCon::INFO.name, tasks)];
+            self.report
                 .record(&program::MISSING_LINK, &shown, &values)?;
         }
         Ok(finished)
@@ -108,20 +103,17 @@ impl KickRun<'_> {
             (pc::RegisterAmounts::INFO.name, at.amounts.bits()),
         ];
         let values = format!("{} words are fetched", at.words());
-        self.parts
-            .report
-            .record(&program::NO_ENABLE, &shown, &values)?;
+        self.report.record(&program::NO_ENABLE, &shown, &values)?;
         Err(Stop::Hang)
     }
 
     /// Reports a program at address 0, or with low bits of BASE_ADDRESS set: a
     /// program lies at a multiple of 16.
     fn placed(&mut self, at: Segment) -> Result<(), Stop> {
-        if at.base.bits() == 0 && self.parts.contested.program_at_zero == ProgramAtZero::Hangs {
+        if at.base.bits() == 0 && self.contested.has(OtherSide::ProgramAtZeroHangs) {
             let shown = [(pc::BaseAddress::INFO.name, 0)];
             let rule = &program::PROGRAM_AT_ZERO;
-            self.parts
-                .report
+            self.report
                 .record(rule, &shown, "the program is at address 0")?;
         }
         if at.stray_bits() == 0 {
@@ -129,17 +121,15 @@ impl KickRun<'_> {
         }
         let shown = [(pc::BaseAddress::INFO.name, at.base.bits())];
         let values = format!("bits {:#x} of the address are set", at.stray_bits());
-        self.parts
-            .report
+        self.report
             .record(&program::PROGRAM_ADDRESS, &shown, &values)
     }
 
     fn fetch(&mut self, at: Segment) -> Result<Vec<Word>, Stop> {
         self.placed(at)?;
         let mut bytes = dma::buffer::<u8>(at.words() * size_of::<u64>())?;
-        self.parts.clock.fetch(at.words())?;
-        self.parts
-            .dma
+        self.clock.fetch(at.words())?;
+        self.dma
             .read(Master::Fetch, at.base.bits().into(), &mut bytes)?;
         Ok(bytes
             .as_chunks::<{ size_of::<u64>() }>()
@@ -161,7 +151,7 @@ impl KickRun<'_> {
                 ("offset", word.offset().into()),
             ];
             let rule = &program::UNKNOWN_WORD;
-            return self.parts.report.record(rule, &shown, "a word is ignored");
+            return self.report.record(rule, &shown, "a word is ignored");
         }
         match (block, word.offset()) {
             (Some(Block::Pc), pc::BaseAddress::OFFSET) => {
@@ -177,9 +167,9 @@ impl KickRun<'_> {
                 cna::SPointer::OFFSET | core::SPointer::OFFSET,
             ) => {
                 self.core_number(block, word.value())?;
-                write(self.registers, self.parts.lut, word.offset(), word.value());
+                write(self.registers, self.lut, word.offset(), word.value());
             }
-            _ => write(self.registers, self.parts.lut, word.offset(), word.value()),
+            _ => write(self.registers, self.lut, word.offset(), word.value()),
         }
         Ok(())
     }
@@ -193,9 +183,7 @@ impl KickRun<'_> {
         }
         let shown = [(cna::SPointer::INFO.name, value)];
         let values = format!("{block} S_POINTER loses the number of core {number}");
-        self.parts
-            .report
-            .record(&program::CORE_NUMBER, &shown, &values)
+        self.report.record(&program::CORE_NUMBER, &shown, &values)
     }
 
     /// Runs a task at its enable word.
@@ -203,23 +191,21 @@ impl KickRun<'_> {
         self.pointers(enable, finished.ran)?;
         let regs = self.registers.executing();
         let ran = |block: Block| block != Block::Pc && enable.contains(block.enable());
-        check::overflowing(self.parts.report, &regs, ran)?;
-        check::stale(self.parts.report, &regs, enable, self.parts.contested)?;
-        if self.parts.lut.take_restarted() {
+        check::overflowing(self.report, &regs, ran)?;
+        check::stale(self.report, &regs, enable, self.contested)?;
+        if self.lut.take_restarted() {
             let values = "LUT_ACCESS_CFG was written before the table was complete";
-            self.parts
-                .report
+            self.report
                 .broken(&program::UPLOAD_RESTARTED, &regs, values)?;
         }
-        let parts = &mut self.parts;
         for task in Task::all(&regs, enable) {
             match task {
-                Ok(Task::Conv(task)) => conv::run(parts, &regs, enable, &task)?,
-                Ok(Task::Flying { reads, output }) => flying::run(parts, &regs, &reads, output)?,
-                Ok(Task::Pool(pool)) => ppu::run(parts, &regs, &pool)?,
+                Ok(Task::Conv(task)) => conv::run(self, &regs, enable, &task)?,
+                Ok(Task::Flying { reads, output }) => flying::run(self, &regs, &reads, output)?,
+                Ok(Task::Pool(pool)) => ppu::run(self, &regs, &pool)?,
                 Err(why) => {
                     let values = format!("{why}: mask {:#x}", enable.bits());
-                    parts.report.broken(&ENABLE_MASK, &regs, &values)?;
+                    self.report.broken(&ENABLE_MASK, &regs, &values)?;
                 }
             }
         }
@@ -253,16 +239,14 @@ impl KickRun<'_> {
             let mut effect = rule.effect.unwrap_or(Effect::Note);
             // The kernel writes S_POINTER of CNA and CORE once for each kick; in
             // a chain nothing else does.
-            if again && of_kernel && self.parts.contested.chain_pointer == ChainPointer::Repeats {
+            if again && of_kernel && self.contested.has(OtherSide::ChainPointerRepeats) {
                 effect = Effect::Garbage;
             } else if effect == Effect::Note {
                 self.registers.follow(block);
             }
             let values = format!("{block} S_POINTER is not written");
             let shown = [("enable", enable.bits())];
-            self.parts
-                .report
-                .record_with(rule, effect, &shown, &values)?;
+            self.report.record_with(rule, effect, &shown, &values)?;
         }
         Ok(())
     }

@@ -107,7 +107,7 @@ impl PixelDma {
         let mut line = dma::buffer::<u8>(self.shape.width * bytes)?;
         let pixel = cube.pixel_bytes();
         for y in cube.lines() {
-            self.read_line(dma, y, &mut line)?;
+            dma.read(DmaEngine::Feature, self.address(y), &mut line)?;
             let targets = cube.line_mut(y).chunks_exact_mut(pixel);
             // The converter works on bytes only.
             let cvt = cvt.filter(|_| self.element == 1);
@@ -118,22 +118,6 @@ impl PixelDma {
             }
         }
         Ok(cube)
-    }
-
-    /// Reads a line in one access, or pixel by pixel if literal.
-    fn read_line(&self, dma: &Dma<'_>, y: usize, line: &mut [u8]) -> Result<(), Stop> {
-        if !dma.literal() {
-            return dma.read(DmaEngine::Feature, self.address(y), line);
-        }
-        let bytes = self.packed * self.element;
-        for (x, pixel) in line.chunks_exact_mut(bytes).enumerate() {
-            dma.read(
-                DmaEngine::Feature,
-                self.address(y) + (x * bytes) as i64,
-                pixel,
-            )?;
-        }
-        Ok(())
     }
 }
 

@@ -86,18 +86,8 @@ impl Surfaces {
             out.fill(0);
             return Ok(());
         }
-        if dma.literal() {
-            for (index, atom) in out.chunks_exact_mut(ATOM).enumerate() {
-                dma.read(
-                    self.master,
-                    self.cube.pixel_address(first + index, c1),
-                    atom,
-                )?;
-            }
-            return Ok(());
-        }
         let mut rest = out;
-        for run in self.cube.runs(first..first + rest.len() / ATOM) {
+        for run in dma.runs(&self.cube, first..first + rest.len() / ATOM) {
             let (now, later) = rest.split_at_mut(run.len() * ATOM);
             dma.read(self.master, self.cube.pixel_address(run.start, c1), now)?;
             rest = later;

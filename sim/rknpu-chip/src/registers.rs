@@ -12,7 +12,7 @@
 use rknpu_regcmd::regs::{self, cna, dpu};
 use rknpu_regcmd::{Block, Register, RegisterFile};
 
-use super::contested::FreshStages;
+use super::contested::{Contested, OtherSide};
 
 /// Number of blocks. All but the PC have two groups.
 const BLOCKS: usize = Block::ALL.len();
@@ -25,8 +25,8 @@ const STAGE_BYPASSED: u32 = 0x53;
 const EW_BYPASSED: u32 = 0x383;
 /// OUT_CVT_SCALE 1 and FP32TOFP16_EN.
 const SCALE_IDENTITY: u32 = 0x1_0001;
-/// Registers that are not 0 after a reset (contested: fresh-stages).
-const AFTER_RESET: [(u16, u32); 4] = [
+/// Registers that make the stages do nothing (contested: fresh-stages).
+const STAGES_BYPASSED: [(u16, u32); 4] = [
     (dpu::BsCfg::OFFSET, STAGE_BYPASSED),
     (dpu::BnCfg::OFFSET, STAGE_BYPASSED),
     (dpu::EwCfg::OFFSET, EW_BYPASSED),
@@ -54,9 +54,19 @@ pub(crate) struct RegisterGroups {
     pointers: [Pointers; BLOCKS],
 }
 
-/// Value of the register at `offset` after a reset, with the stages bypassed.
-pub(crate) fn value_after_reset(offset: u16) -> u32 {
-    let special = AFTER_RESET.iter().find(|(at, _)| *at == offset);
+/// Registers that are not 0 after a reset, with their values.
+fn after_reset(contested: Contested) -> &'static [(u16, u32)] {
+    if contested.has(OtherSide::FreshStagesActive) {
+        &[]
+    } else {
+        &STAGES_BYPASSED
+    }
+}
+
+/// Value of the register at `offset` after a reset.
+pub(crate) fn value_after_reset(offset: u16, contested: Contested) -> u32 {
+    let mut special = after_reset(contested).iter();
+    let special = special.find(|(at, _)| *at == offset);
     special.map_or(0, |(_, value)| *value)
 }
 
@@ -73,16 +83,14 @@ fn is_pointer(block: Block, offset: u16) -> bool {
 
 impl RegisterGroups {
     /// The registers after a reset.
-    pub(crate) fn new(stages: FreshStages) -> Self {
+    pub(crate) fn new(contested: Contested) -> Self {
         let mut registers = Self::default();
-        if stages == FreshStages::Bypassed {
-            for group in &mut registers.groups {
-                for (offset, value) in AFTER_RESET {
-                    group.set(offset, value);
-                }
-                group.forget_writes();
+        for group in &mut registers.groups {
+            for &(offset, value) in after_reset(contested) {
+                group.set(offset, value);
             }
         }
+        registers.begin();
         registers
     }
 

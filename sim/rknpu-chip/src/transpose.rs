@@ -12,6 +12,7 @@
 use rknpu_regcmd::DmaEngine;
 
 use super::dma::Dma;
+use super::dpu::tile::DpuTile;
 use super::trap::Stop;
 use super::writer::OutputWriter;
 
@@ -27,13 +28,11 @@ fn address(writer: &OutputWriter, pixel: usize, channel: usize) -> i64 {
     i64::from(writer.output.base) + ELEMENT * slot
 }
 
-/// Writes the elements of a tile, from (pixel, channel) on. `sums` are int32 in
-/// the order (pixel, channel), `channels` for each pixel.
+/// Writes the elements of a tile. `sums` are its int32 values.
 pub(crate) fn store(
     writer: &OutputWriter,
     dma: &Dma<'_>,
-    (pixel, channel): (usize, usize),
-    channels: usize,
+    tile: &DpuTile,
     sums: &[u8],
 ) -> Result<(), Stop> {
     let present = writer.output.group_atoms * ATOM_CHANNELS;
@@ -43,9 +42,9 @@ pub(crate) fn store(
         .iter()
         .enumerate()
     {
-        let n = channel + index % channels;
+        let n = tile.channel + index % tile.channels;
         if n < writer.channels && n % GROUP_CHANNELS < present {
-            let at = address(writer, pixel + index / channels, n);
+            let at = address(writer, tile.pixel + index / tile.channels, n);
             dma.write(DmaEngine::DpuWrite, at, &[low, high])?;
         }
     }

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The record of the rules that a task breaks.
 
+use std::cell::RefCell;
+
 use rknpu_regcmd::rules::Rule;
 use rknpu_regcmd::{RegisterFile, RegisterInfo};
 
@@ -20,17 +22,17 @@ pub(crate) enum Stop {
 }
 
 /// The faults of the tasks of a kick.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct DiagnosisReport {
     level: Level,
-    found: Vec<Diagnosis>,
+    found: RefCell<Vec<Diagnosis>>,
 }
 
 impl DiagnosisReport {
     pub(crate) fn new(level: Level) -> Self {
         Self {
             level,
-            found: Vec::new(),
+            found: RefCell::default(),
         }
     }
 
@@ -40,7 +42,7 @@ impl DiagnosisReport {
     /// # Errors
     /// As [`Self::record_with`].
     pub(crate) fn record(
-        &mut self,
+        &self,
         rule: &'static Rule,
         registers: &[(&'static str, u32)],
         values: &str,
@@ -55,16 +57,16 @@ impl DiagnosisReport {
     /// [`Stop::Hang`] if the task ends here: always for [`Effect::Hang`], and
     /// at [`Level::Strict`] for every effect that makes a result wrong.
     pub(crate) fn record_with(
-        &mut self,
+        &self,
         rule: &'static Rule,
         effect: Effect,
         registers: &[(&'static str, u32)],
         values: &str,
     ) -> Result<(), Stop> {
-        let trap = rule.id;
-        if !self.found.iter().any(|known| known.trap == trap) {
-            self.found.push(Diagnosis {
-                trap,
+        let mut found = self.found.borrow_mut();
+        if !found.iter().any(|known| known.trap == rule.id) {
+            found.push(Diagnosis {
+                trap: rule.id,
                 effect,
                 registers: registers.to_vec(),
                 rule: format!("{values}: {}", rule.why),
@@ -85,7 +87,7 @@ impl DiagnosisReport {
     /// # Errors
     /// As [`Self::record_with`].
     pub(crate) fn broken(
-        &mut self,
+        &self,
         rule: &'static Rule,
         regs: &RegisterFile,
         values: &str,
@@ -98,7 +100,7 @@ impl DiagnosisReport {
 
     /// [`Self::broken`], with an effect other than the rule's.
     pub(crate) fn broken_with(
-        &mut self,
+        &self,
         rule: &'static Rule,
         effect: Effect,
         regs: &RegisterFile,
@@ -112,7 +114,7 @@ impl DiagnosisReport {
         if self.level == Level::Silent {
             Vec::new()
         } else {
-            self.found
+            self.found.into_inner()
         }
     }
 }

@@ -7,6 +7,7 @@ use rknpu_regcmd::regs::dpu;
 use rknpu_regcmd::task::{Cube, DpuOutput};
 
 use super::dma::{self, Dma};
+use super::dpu::tile::DpuTile;
 use super::precision::{ATOM, Precision};
 use super::trap::Stop;
 
@@ -19,16 +20,6 @@ pub(crate) struct OutputWriter {
     pub(crate) channels: usize,
     /// Whether the writer transposes, in the one form that is known.
     pub(crate) transposed: bool,
-}
-
-/// Some pixels of one group, which one call stores.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct GroupPlacement {
-    pub(crate) group: usize,
-    pub(crate) pixel: usize,
-    pub(crate) pixels: usize,
-    /// Atoms both in the group's data and in the channels to write.
-    pub(crate) atoms: usize,
 }
 
 impl OutputWriter {
@@ -51,61 +42,41 @@ impl OutputWriter {
         self.cube.pixel_address(pixel, c1)
     }
 
-    /// Writes the first atoms of each pixel. `data` holds the pixels one after
-    /// the other, `pitch` bytes each.
+    /// Writes the channels of a tile that are to be written, to the atoms of a
+    /// group. `data` holds the tile's channels pixel by pixel.
     ///
     /// If atoms overlap, the later pixel of the later atom stays.
     pub(crate) fn store(
         &self,
         dma: &Dma<'_>,
-        place: GroupPlacement,
+        group: usize,
+        tile: &DpuTile,
         data: &[u8],
-        pitch: usize,
     ) -> Result<(), Stop> {
-        let atoms = place.atoms.min(self.output.group_atoms);
-        if atoms == 0 {
-            return Ok(());
-        }
-        if dma.literal() {
-            return self.store_literally(dma, place, data, pitch);
-        }
+        let per_atom = self.output.precision.per_atom();
+        let pitch = tile.channels / per_atom * ATOM;
+        let channels = (self.channels - tile.channel).min(tile.channels);
+        let atoms = channels.div_ceil(per_atom).min(self.output.group_atoms);
         // Row-major results: the atoms of a pixel follow each other.
         let apart = self.cube.width + self.output.notch >= atoms;
-        if self.cube.width == 1 && self.output.surface == 1 && apart {
-            for (index, pixel) in data.chunks_exact(pitch).take(place.pixels).enumerate() {
-                let at = self.address(place.group, 0, place.pixel + index);
-                dma.write(DmaEngine::DpuWrite, at, &pixel[..atoms * ATOM])?;
+        if self.cube.width == 1 && self.output.surface == 1 && apart && !dma.literal() {
+            for (pixel, data) in (tile.pixel..).zip(data.chunks_exact(pitch)) {
+                let at = self.address(group, 0, pixel);
+                dma.write(DmaEngine::DpuWrite, at, &data[..atoms * ATOM])?;
             }
             return Ok(());
         }
-        let mut run = dma::buffer::<u8>(place.pixels * ATOM)?;
+        let mut run = dma::buffer::<u8>(tile.pixels * ATOM)?;
         for atom in 0..atoms {
             for (target, pixel) in run.chunks_exact_mut(ATOM).zip(data.chunks_exact(pitch)) {
                 target.copy_from_slice(&pixel[atom * ATOM..(atom + 1) * ATOM]);
             }
             let mut rest = run.as_slice();
-            for pixels in self.cube.runs(place.pixel..place.pixel + run.len() / ATOM) {
+            for pixels in dma.runs(&self.cube, tile.pixel..tile.pixel + tile.pixels) {
                 let (now, later) = rest.split_at(pixels.len() * ATOM);
-                let at = self.address(place.group, atom, pixels.start);
+                let at = self.address(group, atom, pixels.start);
                 dma.write(DmaEngine::DpuWrite, at, now)?;
                 rest = later;
-            }
-        }
-        Ok(())
-    }
-
-    /// Writes atom by atom: the reference for [`Self::store`].
-    fn store_literally(
-        &self,
-        dma: &Dma<'_>,
-        place: GroupPlacement,
-        data: &[u8],
-        pitch: usize,
-    ) -> Result<(), Stop> {
-        for atom in 0..place.atoms.min(self.output.group_atoms) {
-            for (index, pixel) in data.chunks_exact(pitch).take(place.pixels).enumerate() {
-                let at = self.address(place.group, atom, place.pixel + index);
-                dma.write(DmaEngine::DpuWrite, at, &pixel[atom * ATOM..][..ATOM])?;
             }
         }
         Ok(())
@@ -117,6 +88,7 @@ mod tests {
     use std::cell::RefCell;
 
     use super::super::dma::tests::port;
+    use super::super::dpu::tile::Values;
     use super::*;
     use proptest::prelude::*;
 
@@ -135,22 +107,21 @@ mod tests {
             group in 0usize..4,
             pixel in 0usize..9,
             pixels in 1usize..12,
-            atoms in 0usize..=8,
+            channels in 1usize..=128,
         ) {
-            let cube = [width, 5, 64];
             let output = DpuOutput {
-                base: 256, cube, written: cube, notch, surface, surface_add,
+                base: 256, cube: [width, 5, 64], written: [width, 5, channels], notch, surface, surface_add,
                 group_atoms: size, group: 32, input: Precision::Int8, precision: Precision::Int8,
             };
             let regs = RegisterFile::new();
             let writer = OutputWriter::new(output, &regs);
-            let pitch = 8 * ATOM;
-            let data: Vec<u8> = (0..pixels * pitch).map(|i| (i / ATOM) as u8).collect();
-            let place = GroupPlacement { group, pixel, pixels, atoms };
+            let values = Values::default();
+            let tile = DpuTile { pixel, pixels, channel: 0, channels: 128, values };
+            let data: Vec<u8> = (0..pixels * 128).map(|i| (i / ATOM) as u8).collect();
             let [fast, literal] = [false, true].map(|literal| {
                 let bus = RefCell::new(vec![0xaa; MEMORY]);
                 let dma = port(&bus, 0).literally(literal);
-                writer.store(&dma, place, &data, pitch).unwrap();
+                writer.store(&dma, group, &tile, &data).unwrap();
                 bus.into_inner()
             });
             prop_assert_eq!(fast, literal);

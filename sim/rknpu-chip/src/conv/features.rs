@@ -7,10 +7,9 @@
 
 use std::ops::Range;
 
-use super::super::cbuf::Cbuf;
 use super::super::cna::{self, FeatureCube};
 use super::super::conv_config::{ConvConfig, FeatureSource};
-use super::super::dma::Dma;
+use super::super::core_parts::CoreParts;
 use super::super::pixels;
 use super::super::precision::{Precision, round_tf32};
 use super::super::trap::Stop;
@@ -27,16 +26,6 @@ pub(super) struct Spilled {
     pub(super) first: usize,
 }
 
-/// Source of lines while a task runs.
-pub(super) struct FeatureLines<'a, 'b> {
-    pub(super) conv: &'a ConvConfig,
-    pub(super) dma: Dma<'b>,
-    pub(super) cbuf: &'a Cbuf,
-    pub(super) spilled: Option<Spilled>,
-    /// Whether tf32 operands are rounded instead of cut.
-    pub(super) nearest: bool,
-}
-
 /// Number of lines of a task that are held at a time, at least one.
 ///
 /// # Errors
@@ -48,50 +37,44 @@ pub(super) fn lines_held(conv: &ConvConfig) -> Result<usize, Stop> {
     }
 }
 
-/// Reads lines as they arrive in CBUF, or from CBUF if the task reuses them.
+/// Reads lines as they arrive in CBUF, or from CBUF if the task reuses them. The
+/// result reuses `memory` if that is large enough.
 pub(super) fn fetch(
+    parts: &CoreParts<'_>,
     conv: &ConvConfig,
-    dma: &Dma<'_>,
-    cbuf: &Cbuf,
     lines: Range<usize>,
     memory: Vec<u8>,
 ) -> Result<FeatureCube, Stop> {
     if conv.task.cbuf.data_reuse {
         let mut cube = FeatureCube::in_memory(memory, conv.source.shape(), lines)?;
-        cbuf.reuse_features(&conv.task.cbuf, &mut cube);
+        parts.cbuf.reuse_features(&conv.task.cbuf, &mut cube);
         return Ok(cube);
     }
     match &conv.source {
         FeatureSource::Cube(source) => {
-            let mut cube = cna::fetch(source, dma, lines, memory)?;
+            let mut cube = cna::fetch(source, &parts.dma, lines, memory)?;
             if let Some(cvt) = &conv.cvt {
                 pixels::convert(&mut cube, conv.window.precision, cvt);
             }
             Ok(cube)
         }
-        FeatureSource::Pixels(source) => source.fetch(dma, conv.cvt.as_ref(), lines, memory),
+        FeatureSource::Pixels(source) => source.fetch(&parts.dma, conv.cvt.as_ref(), lines, memory),
     }
 }
 
-impl FeatureLines<'_, '_> {
-    /// Reads lines in the form that the MAC array gets. The result reuses
-    /// `memory` if that is large enough.
-    pub(super) fn band(&self, lines: Range<usize>, memory: Vec<u8>) -> Result<FeatureCube, Stop> {
-        let mut cube = fetch(self.conv, &self.dma, self.cbuf, lines, memory)?;
-        self.finish(&mut cube);
-        Ok(cube)
+/// Turns lines as they arrive in CBUF into those that the MAC array gets.
+pub(super) fn finish(
+    parts: &CoreParts<'_>,
+    conv: &ConvConfig,
+    spilled: Option<Spilled>,
+    cube: &mut FeatureCube,
+) {
+    if let Some(Spilled { bank, first }) = spilled {
+        parts.cbuf.load_lines(&conv.task.cbuf, bank, first, cube);
     }
-
-    /// Turns lines as they arrive in CBUF into those that the MAC array gets.
-    pub(super) fn finish(&self, cube: &mut FeatureCube) {
-        if let Some(Spilled { bank, first }) = self.spilled {
-            self.cbuf
-                .load_lines(&self.conv.task.cbuf, bank, first, cube);
-        }
-        if self.nearest && self.conv.window.precision == Precision::Tf32 {
-            for y in cube.lines() {
-                round_tf32(cube.line_mut(y));
-            }
+    if conv.rounds_tf32 && conv.window.precision == Precision::Tf32 {
+        for y in cube.lines() {
+            round_tf32(cube.line_mut(y));
         }
     }
 }

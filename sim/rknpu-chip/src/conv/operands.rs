@@ -9,9 +9,7 @@ use rknpu_regcmd::rules::{LINE_ROUNDING, LINES_NOT_AWAITED, SHORT_GROUP, STALE_C
 use super::super::cbuf::{BANK_BYTES, Cbuf};
 use super::super::check;
 use super::super::cna::{self, FeatureCube};
-use super::super::contested::{
-    FewGrains, Int8Reuse, Int8SlackBank, LineRounding, OverRead, ShortHeight,
-};
+use super::super::contested::OtherSide;
 use super::super::conv_config::{ConvConfig, FeatureSource};
 use super::super::core_parts::CoreParts;
 use super::super::dcomp;
@@ -35,25 +33,24 @@ pub(super) fn features(
     let base = conv.source.base();
     let none = FeatureCube::in_memory(Vec::new(), shape, 0..0)?;
     let mut memory = parts.cbuf.take_spare();
-    let fetch = |cbuf: &Cbuf, dma, lines, memory| features::fetch(conv, dma, cbuf, lines, memory);
     if conv.task.cbuf.data_reuse {
         let found = parts.cbuf.has_features(&conv.task.cbuf, &none, base);
         check::reuse(parts.report, regs, "data", found)?;
         if held < height {
             return Ok(none);
         }
-        return fetch(parts.cbuf, &parts.dma, 0..height, memory);
+        return features::fetch(parts, conv, 0..height, memory);
     }
-    if let (OverRead::Bank, FeatureSource::Cube(source)) = (parts.contested.over_read, &conv.source)
+    if let FeatureSource::Cube(source) = &conv.source
+        && parts.contested.has(OtherSide::OverReadBank)
     {
         let end = i64::from(base) + source.atoms() as i64 * ATOM as i64;
-        let (dma, bank) = (&parts.dma, BANK_BYTES);
-        dma.check_read(DmaEngine::Feature, end, bank)?;
+        (parts.dma).check_read(DmaEngine::Feature, end, BANK_BYTES)?;
     }
     let kept = Cbuf::kept_lines(&conv.task.cbuf, height, none.line_bytes());
     parts.cbuf.keep_features(&conv.task.cbuf, &none, base);
     if height <= held {
-        let cube = fetch(parts.cbuf, &parts.dma, 0..height, memory)?;
+        let cube = features::fetch(parts, conv, 0..height, memory)?;
         parts.cbuf.keep_lines(&conv.task.cbuf, &cube, kept);
         return Ok(cube);
     }
@@ -66,7 +63,7 @@ pub(super) fn features(
     while start < end {
         let lines = start..end.min(start + held);
         start = lines.end;
-        let cube = fetch(parts.cbuf, &parts.dma, lines, memory)?;
+        let cube = features::fetch(parts, conv, lines, memory)?;
         parts.cbuf.keep_lines(&conv.task.cbuf, &cube, cube.lines());
         memory = cube.into_memory();
     }
@@ -101,7 +98,7 @@ pub(super) fn weights(
     let dma = &parts.dma;
     let base = i64::from(conv.weight_base());
     match &conv.compressed {
-        Some(lanes) => lanes.fetch(dma, conv.weight_base(), &mut weights)?,
+        Some(lanes) => dcomp::fetch(lanes, dma, conv.weight_base(), &mut weights)?,
         None => {
             dma.check_read(DmaEngine::Weight, base, len)?;
             dma.read(DmaEngine::Weight, base + (len - held) as i64, &mut weights)?;
@@ -111,7 +108,7 @@ pub(super) fn weights(
         .cbuf
         .keep_weights(&conv.task.cbuf, &weights, len, conv.weight_base());
     Ok(if long {
-        WeightSource::Memory(conv.weight_base())
+        WeightSource::Memory
     } else {
         WeightSource::Held(weights)
     })
@@ -119,15 +116,17 @@ pub(super) fn weights(
 
 /// Finds lines that read as other contents of CBUF, and reports the rule.
 pub(super) fn spill(
-    parts: &mut CoreParts<'_>,
+    parts: &CoreParts<'_>,
     regs: &RegisterFile,
     conv: &ConvConfig,
     cube: &FeatureCube,
 ) -> Result<Option<Spilled>, Stop> {
     let spilled = |bank, first| Ok(Some(Spilled { bank, first }));
+    let cbuf = &conv.task.cbuf;
+    let height = cube.shape.height;
     // Lines that are not in CBUF when they are read show the weights.
-    let bank_behind = conv.task.cbuf.data_banks;
-    let bank = conv.task.cbuf.fc_data_bank as usize;
+    let bank_behind = cbuf.data_banks;
+    let bank = cbuf.fc_data_bank as usize;
     if bank != 0 {
         return spilled(bank, 0);
     }
@@ -135,55 +134,52 @@ pub(super) fn spill(
         return Ok(None);
     };
     let is_int8 = conv.window.precision == Precision::Int8;
-    if conv.task.cbuf.data_reuse {
-        if is_int8 && parts.contested.int8_reuse == Int8Reuse::Garbage {
+    if cbuf.data_reuse {
+        if is_int8 && parts.contested.has(OtherSide::Int8ReuseGarbage) {
             let values = "int8 features are reused";
             parts.report.broken(&STALE_CBUF, regs, values)?;
             return spilled(bank_behind, 0);
         }
         return Ok(None);
     }
-    if parts.contested.short_height == ShortHeight::Garbage
-        && (1..source.lines.group).contains(&cube.shape.height)
+    if parts.contested.has(OtherSide::ShortHeightGarbage)
+        && (1..source.lines.group).contains(&height)
     {
-        let values = format!("{} lines", cube.shape.height);
+        let values = format!("{height} lines");
         parts.report.broken(&SHORT_GROUP, regs, &values)?;
         return spilled(bank_behind, 0);
     }
-    let fit = match parts.contested.line_rounding {
-        LineRounding::Entries => conv.task.cbuf.lines_that_fit(cube.line_bytes()),
-        LineRounding::Dense => (conv.task.cbuf.data_banks * BANK_BYTES)
-            .checked_div(cube.line_bytes())
-            .unwrap_or(usize::MAX),
+    let fit = if parts.contested.has(OtherSide::LineRoundingDense) {
+        let room = cbuf.data_banks * BANK_BYTES;
+        room.checked_div(cube.line_bytes()).unwrap_or(usize::MAX)
+    } else {
+        cbuf.lines_that_fit(cube.line_bytes())
     };
-    let filled = conv.task.cbuf.line_bytes() * cube.shape.height;
+    let filled = cbuf.line_bytes() * height;
     if is_int8
         && !conv.task.depthwise
-        && conv.task.cbuf.data_banks <= filled.div_ceil(BANK_BYTES)
-        && fit >= cube.shape.height
-        && parts.contested.int8_slack_bank == Int8SlackBank::Needed
+        && cbuf.data_banks <= filled.div_ceil(BANK_BYTES)
+        && fit >= height
+        && parts.contested.has(OtherSide::Int8SlackBankNeeded)
     {
-        let values = format!(
-            "{} data banks, without a spare bank",
-            conv.task.cbuf.data_banks
-        );
+        let values = format!("{} data banks, without a spare bank", cbuf.data_banks);
         parts.report.broken(&LINE_ROUNDING, regs, &values)?;
-        let last = cube.shape.height.saturating_sub(source.lines.group.max(1));
+        let last = height.saturating_sub(source.lines.group.max(1));
         return spilled(bank_behind, last);
     }
     // Unless the grains exceed the height, lines stream through the banks.
-    if conv.task.cbuf.grains > cube.shape.height {
-        if fit < cube.shape.height {
-            let values = format!("{fit} of {} lines fit", cube.shape.height);
+    if cbuf.grains > height {
+        if fit < height {
+            let values = format!("{fit} of {height} lines fit");
             parts.report.broken(&LINE_ROUNDING, regs, &values)?;
             return spilled(0, fit);
         }
-    } else if parts.contested.few_grains == FewGrains::Garbage
+    } else if parts.contested.has(OtherSide::FewGrainsGarbage)
         && conv.window.precision == Precision::Fp16
     {
-        let values = format!("{} of {} lines", conv.task.cbuf.grains, cube.shape.height);
+        let values = format!("{} of {height} lines", cbuf.grains);
         parts.report.broken(&LINES_NOT_AWAITED, regs, &values)?;
-        return spilled(bank_behind, conv.task.cbuf.grains);
+        return spilled(bank_behind, cbuf.grains);
     }
     Ok(None)
 }

@@ -83,7 +83,7 @@ impl Ew {
         reads: Option<&Reads>,
         flying: bool,
         float: bool,
-        contested: &Contested,
+        contested: Contested,
     ) -> Self {
         let cfg = regs.get::<dpu::EwCfg>();
         let scale = regs.get::<dpu::EwCvtScaleValue>();

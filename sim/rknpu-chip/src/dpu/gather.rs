@@ -63,22 +63,22 @@ impl Delivered {
     }
 }
 
-/// The main input of a flying task, read by MRDMA.
+/// Fills a tile with the main input of a flying task, read by MRDMA.
 pub(crate) fn main_input(
     dma: &Dma<'_>,
     reads: &Reads,
     float: bool,
-    mut tile: DpuTile,
-) -> Result<DpuTile, Stop> {
+    tile: &mut DpuTile,
+) -> Result<(), Stop> {
     let Some(main) = reads.main_read(true) else {
-        return Ok(tile);
+        return Ok(());
     };
     let layout = EwLayout::Cube(Surfaces::new(DmaEngine::Mrdma, main.near));
     let delivered = Delivered::new(reads, layout, reads.precision);
     tile.values = if float {
-        Values::Float(delivered.values(dma, &tile, decode_float)?)
+        Values::Float(delivered.values(dma, tile, decode_float)?)
     } else {
-        Values::Int(delivered.values(dma, &tile, decode_int)?)
+        Values::Int(delivered.values(dma, tile, decode_int)?)
     };
-    Ok(tile)
+    Ok(())
 }

@@ -22,7 +22,7 @@ use rknpu_regcmd::RegisterFile;
 use rknpu_regcmd::regs::dpu;
 
 use super::super::Contested;
-use super::super::contested::LutIndex;
+use super::super::contested::OtherSide;
 use super::super::mac_array::saturate_i32;
 
 /// Entries of a table.
@@ -116,15 +116,15 @@ pub(crate) struct LutConfig {
     steps: (u32, u32),
     underflow: Slope,
     overflow: Slope,
-    /// Rounding of a float to an index.
-    index: LutIndex,
+    /// Whether a float is rounded down to an index, instead of to nearest.
+    floor: bool,
 }
 
 impl LutConfig {
     /// Steps beyond this make every index 0.
     const STEP_MAX: u32 = 40;
 
-    pub(crate) fn decode(regs: &RegisterFile, contested: &Contested) -> Self {
+    pub(crate) fn decode(regs: &RegisterFile, contested: Contested) -> Self {
         let info = regs.get::<dpu::LutInfo>();
         let below = regs.get::<dpu::LutLeSlopeScale>();
         let above = regs.get::<dpu::LutLoSlopeScale>();
@@ -147,13 +147,13 @@ impl LutConfig {
                     .get::<dpu::LutLoSlopeShift>()
                     .lut_lo_slope_oflow_shift(),
             },
-            index: contested.lut_index,
+            floor: contested.has(OtherSide::LutIndexFloor),
         }
     }
 
     /// The value for a float.
     pub(crate) fn look_up_float(&self, lut: &Lut, x: f32) -> f32 {
-        self.look_up(lut, float_index(x, self.index)) as f32
+        self.look_up(lut, float_index(x, self.floor)) as f32
     }
 
     /// The value for `v`. The domain excludes its end: `v == end` overflows.
@@ -180,12 +180,13 @@ impl LutConfig {
 }
 
 /// The integer that a float looks up.
-fn float_index(x: f32, index: LutIndex) -> i32 {
+fn float_index(x: f32, floor: bool) -> i32 {
     // `as` saturates, and turns NaN into 0.
-    match index {
-        LutIndex::Nearest => x.round_ties_even() as i32,
-        LutIndex::Floor => x.floor() as i32,
-    }
+    (if floor {
+        x.floor()
+    } else {
+        x.round_ties_even()
+    }) as i32
 }
 
 #[cfg(test)]
@@ -208,7 +209,7 @@ mod tests {
             steps: (5, 5),
             underflow: Slope { scale: 1, shift: 0 },
             overflow: Slope { scale: 0, shift: 0 },
-            index: LutIndex::Nearest,
+            floor: false,
         };
         (lut, config)
     }
@@ -275,10 +276,10 @@ mod tests {
 
     #[test]
     fn floats_saturate_to_an_index() {
-        let nearest = |x| float_index(x, LutIndex::Nearest);
+        let nearest = |x| float_index(x, false);
         assert_eq!(nearest(2.5), 2);
         assert_eq!(nearest(f32::INFINITY), i32::MAX);
         assert_eq!(nearest(f32::NAN), 0);
-        assert_eq!(float_index(-0.25, LutIndex::Floor), -1);
+        assert_eq!(float_index(-0.25, true), -1);
     }
 }

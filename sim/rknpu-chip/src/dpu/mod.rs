@@ -14,17 +14,18 @@ pub(crate) mod stage;
 pub(crate) mod tile;
 
 use rknpu_regcmd::regs::dpu;
+use rknpu_regcmd::rules::{EXPONENT_WRAPS, INT16_SATURATES};
 use rknpu_regcmd::task::{ChannelRead, Reads};
 use rknpu_regcmd::{Register, RegisterFile};
 
-use super::Contested;
+use super::core_parts::CoreParts;
 use super::dma::Dma;
 use super::precision::Precision;
 use super::rdma::ChannelOperands;
 use super::trap::Stop;
+use super::{Contested, Effect};
 use ew::Ew;
-use lut::Lut;
-use out_cvt::{OutCvt, ValueFaults};
+use out_cvt::OutCvt;
 use rknpu_regcmd::DmaEngine;
 use stage::{AluOp, ChannelOperand, DpuStage, Relu, StageMultiplier};
 use tile::DpuTile;
@@ -49,7 +50,7 @@ impl Dpu {
         reads: Option<&Reads>,
         flying: bool,
         dma: &Dma<'_>,
-        contested: &Contested,
+        contested: Contested,
     ) -> Result<Self, Stop> {
         let format = regs.get::<dpu::DataFormat>();
         let float = Precision::from_code(format.proc_precision()).is_float();
@@ -91,20 +92,36 @@ impl Dpu {
         })
     }
 
-    /// Takes a tile through all stages and appends its bytes to `out`, in the
-    /// order (pixel, channel).
+    /// Takes a tile through all stages. Returns its bytes, in the order
+    /// (pixel, channel), and reports values that the output cannot hold.
     pub(crate) fn process(
         &self,
-        dma: &Dma<'_>,
-        lut: &Lut,
-        tile: DpuTile,
-        out: &mut Vec<u8>,
-    ) -> Result<ValueFaults, Stop> {
-        let mut tile = tile.into_pipeline(self.float);
-        self.bs.apply(&mut tile);
-        self.bn.apply(&mut tile);
-        self.ew.apply(dma, lut, &mut tile)?;
-        Ok(self.out.encode(&tile.values, out))
+        parts: &CoreParts<'_>,
+        regs: &RegisterFile,
+        tile: &mut DpuTile,
+    ) -> Result<Vec<u8>, Stop> {
+        tile.enter_pipeline(self.float);
+        self.bs.apply(tile);
+        self.bn.apply(tile);
+        self.ew.apply(&parts.dma, parts.lut, tile)?;
+        let mut out = Vec::new();
+        let faults = self.out.encode(&tile.values, &mut out);
+        if faults.wrapped {
+            // Signed functions wrap where they are 0. Their clients replace
+            // those results on the CPU (librocketnpu).
+            let effect = if Ew::looks_up(regs) {
+                Effect::Note
+            } else {
+                Effect::Garbage
+            };
+            let values = "a value is too small";
+            (parts.report).broken_with(&EXPONENT_WRAPS, effect, regs, values)?;
+        }
+        if faults.saturated {
+            let values = "a value is too large";
+            parts.report.broken(&INT16_SATURATES, regs, values)?;
+        }
+        Ok(out)
     }
 }
 
@@ -165,7 +182,7 @@ impl StageRegisters {
         &self,
         engine: &Operands<'_, '_>,
         multiply_first: bool,
-        contested: &Contested,
+        contested: Contested,
     ) -> Result<DpuStage, Stop> {
         let Self { cfg, mul, .. } = self;
         let active = cfg.bs_bypass() == 0;

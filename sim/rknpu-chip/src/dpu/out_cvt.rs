@@ -10,7 +10,7 @@ use rknpu_regcmd::RegisterFile;
 use rknpu_regcmd::regs::dpu;
 
 use super::super::Contested;
-use super::super::contested::{OutputScale, OutputTies, SmallExponent, WideRounding};
+use super::super::contested::OtherSide;
 use super::super::mac_array::{Ties, one_nan, saturate_i32, shift_right_rounded};
 use super::super::precision::{ATOM, Precision};
 use super::tile::Values;
@@ -52,7 +52,7 @@ impl OutCvt {
     pub(crate) fn decode(
         regs: &RegisterFile,
         pipeline_is_16_bit: bool,
-        contested: &Contested,
+        contested: Contested,
     ) -> Self {
         let precision = Precision::from_code(regs.get::<dpu::DataFormat>().out_precision());
         let wide = precision.per_atom() == ATOM / size_of::<u32>();
@@ -60,21 +60,22 @@ impl OutCvt {
         let shift = regs.get::<dpu::OutCvtShift>();
         Self {
             offset: regs.get::<dpu::OutCvtOffset>().out_cvt_offset(),
-            scale: match contested.output_scale {
-                OutputScale::Signed => scale.out_cvt_scale(),
-                OutputScale::Unsigned => i32::from(scale.out_cvt_scale() as u16),
+            scale: if contested.has(OtherSide::OutputScaleUnsigned) {
+                i32::from(scale.out_cvt_scale() as u16)
+            } else {
+                scale.out_cvt_scale()
             },
             shift: shift.out_cvt_shift(),
             minus_exp: shift.minus_exp(),
-            ties: match (shift.cvt_round(), contested.output_ties) {
-                (1, OutputTies::Away) => Ties::Away,
-                (1, OutputTies::Up) => Ties::Up,
+            ties: match (shift.cvt_round(), contested.has(OtherSide::OutputTiesUp)) {
+                (1, false) => Ties::Away,
+                (1, true) => Ties::Up,
                 _ => Ties::Even,
             },
             add_first: shift.cvt_type() == 1,
             precision,
-            floor: wide && shift.cvt_type() == 1 && contested.wide_rounding == WideRounding::Floor,
-            exponent_wraps: contested.small_exponent == SmallExponent::Wraps,
+            floor: wide && shift.cvt_type() == 1 && contested.has(OtherSide::WideRoundingFloor),
+            exponent_wraps: !contested.has(OtherSide::SmallExponentFlushes),
             narrow: scale.fp32tofp16_en() == 1 || pipeline_is_16_bit,
         }
     }

@@ -7,7 +7,7 @@
 //! otherwise could not hit their index).
 
 use super::super::Contested;
-use super::super::contested::NanCompare;
+use super::super::contested::OtherSide;
 use super::super::mac_array::{Ties, greater, lesser, one_nan, saturate_i32, shift_right_rounded};
 use super::tile::{DpuTile, Values};
 
@@ -31,13 +31,10 @@ pub(crate) enum AluOp {
 }
 
 impl AluOp {
-    pub(crate) fn from_code(code: u32, contested: &Contested) -> Self {
-        match (code, contested.nan_compare) {
-            (0, NanCompare::Nan) => return Self::MaxNan,
-            (1, NanCompare::Nan) => return Self::MinNan,
-            _ => {}
-        }
+    pub(crate) fn from_code(code: u32, contested: Contested) -> Self {
         match code {
+            0 if contested.has(OtherSide::NanCompareNan) => Self::MaxNan,
+            1 if contested.has(OtherSide::NanCompareNan) => Self::MinNan,
             0 => Self::Max,
             1 => Self::Min,
             2 => Self::Add,
@@ -291,17 +288,17 @@ mod tests {
     #[test]
     fn a_maximum_takes_the_number_or_the_nan() {
         let mut facts = Contested::default();
-        let max = |facts: &Contested, x| AluOp::from_code(0, facts).float(x, 1.0);
-        assert_eq!(max(&facts, f32::NAN), 1.0);
-        facts.nan_compare = NanCompare::Nan;
-        assert!(max(&facts, f32::NAN).is_nan());
-        assert_eq!(max(&facts, 2.0), 2.0);
+        let max = |facts, x| AluOp::from_code(0, facts).float(x, 1.0);
+        assert_eq!(max(facts, f32::NAN), 1.0);
+        facts.set("nan-compare=nan").unwrap();
+        assert!(max(facts, f32::NAN).is_nan());
+        assert_eq!(max(facts, 2.0), 2.0);
     }
 
     #[test]
     fn nans_and_zeros_are_the_same_on_every_host() {
         let facts = Contested::default();
-        let op = |code, x: f32, y: f32| AluOp::from_code(code, &facts).float(x, y).to_bits();
+        let op = |code, x: f32, y: f32| AluOp::from_code(code, facts).float(x, y).to_bits();
         let (max, min, add, minus) = (0, 1, 2, 4);
         let one = f32::NAN.to_bits();
         assert_eq!(op(add, f32::INFINITY, f32::NEG_INFINITY), one);

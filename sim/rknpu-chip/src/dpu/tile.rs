@@ -36,8 +36,8 @@ pub(crate) struct DpuTile {
 impl DpuTile {
     /// Moves the tile to the pipeline that the DPU is set to. A main input of
     /// the other type keeps its bits.
-    pub(crate) fn into_pipeline(mut self, float: bool) -> Self {
-        self.values = match self.values {
+    pub(crate) fn enter_pipeline(&mut self, float: bool) {
+        self.values = match std::mem::take(&mut self.values) {
             Values::Int(values) if float => Values::Float(
                 values
                     .into_iter()
@@ -49,6 +49,5 @@ impl DpuTile {
             }
             values => values,
         };
-        self
     }
 }

@@ -10,7 +10,7 @@ use rknpu_regcmd::regs::ppu;
 use rknpu_regcmd::task::{Cube, POOL_AVERAGE, POOL_MAX, PoolTask};
 
 use crate::Contested;
-use crate::contested::{AverageRounding, BytePooling};
+use crate::contested::OtherSide;
 use crate::dma::{self, Dma};
 use crate::mac_array::{Ties, shift_right_rounded};
 use crate::precision::{ATOM, Precision, decode_float, fp16_to_fp32};
@@ -23,15 +23,6 @@ const LANES: usize = 16;
 const RECIPROCAL_SCALE: f64 = 1.0 / 65_536.0;
 /// Fractional bits of two integer reciprocals together.
 const RECIPROCAL_BITS: u32 = 32;
-
-/// Type of the pooled elements: that of the registers, or always fp16
-/// (E-pooling-int8, E-pool-width).
-fn element(task: &PoolTask, contested: &Contested) -> Precision {
-    match contested.byte_pooling {
-        BytePooling::Works => task.element(),
-        BytePooling::AsFp16 => Precision::Fp16,
-    }
-}
 
 /// One of the two extremes of a window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,7 +60,7 @@ pub(super) struct Pooling {
 }
 
 impl Pooling {
-    pub(super) fn new(task: &PoolTask, regs: &RegisterFile, contested: &Contested) -> Self {
+    pub(super) fn new(task: &PoolTask, regs: &RegisterFile, contested: Contested) -> Self {
         let kernel = regs.get::<ppu::PoolingKernelCfg>();
         let pad = regs.get::<ppu::PoolingPaddingCfg>();
         Self {
@@ -88,12 +79,17 @@ impl Pooling {
             ),
             pad: (pad.pad_left() as usize, pad.pad_top() as usize),
             pad_value: regs.get::<ppu::PaddingValue1>().pad_value_0(),
-            element: element(task, contested),
+            // E-pooling-int8, E-pool-width.
+            element: if contested.has(OtherSide::BytePoolingAsFp16) {
+                Precision::Fp16
+            } else {
+                task.element()
+            },
             reciprocal: (
                 regs.get::<ppu::RecipKernelWidth>().recip_kernel_width(),
                 regs.get::<ppu::RecipKernelHeight>().recip_kernel_height(),
             ),
-            rounds_each: contested.average_rounding == AverageRounding::Each,
+            rounds_each: contested.has(OtherSide::AverageRoundingEach),
         }
     }
 
