@@ -11,7 +11,6 @@
 //! to the NPU's registers on before the guest's next instruction.
 
 mod api;
-mod silicon;
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::fs::File;
@@ -22,7 +21,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicI32, Ordering};
 
 use npu_vm::{GuestNpu, Wires, board};
-use silicon::Differences;
+use rknpu_chip::{ChipOptions, Core, NpuCore};
 
 /// The only machine of this process.
 static MACHINE: OnceLock<GuestNpu> = OnceLock::new();
@@ -94,11 +93,12 @@ fn fail(reason: &str) -> c_int {
 fn start(arguments: impl Iterator<Item = impl AsRef<str>>) -> Result<GuestNpu, String> {
     let [mut ram, mut qmp, mut qtest] = [None; 3];
     let mut cores = board::MAX_CORES;
-    let mut differences = Differences::default();
+    let mut options = ChipOptions::default();
+    let mut wedged = Vec::new();
     for argument in arguments {
         let argument = argument.as_ref();
         if let Some(fact) = argument.strip_prefix("fact=") {
-            let set = differences.facts.set(fact);
+            let set = options.contested.set(fact);
             set.map_err(|error| error.to_string())?;
             continue;
         }
@@ -110,7 +110,7 @@ fn start(arguments: impl Iterator<Item = impl AsRef<str>>) -> Result<GuestNpu, S
             Some(("qmp", fd)) => qmp = Some(fd),
             Some(("qtest", fd)) => qtest = Some(fd),
             Some(("cores", count)) => cores = count,
-            Some(("wedged", core)) => differences.wedged.push(core),
+            Some(("wedged", core)) => wedged.push(core),
             _ => {
                 return Err(format!(
                     "the argument `{argument}` is unknown, or its value is not a number"
@@ -129,8 +129,17 @@ fn start(arguments: impl Iterator<Item = impl AsRef<str>>) -> Result<GuestNpu, S
         qmp: inherited(qmp)?.into(),
         qtest: inherited(qtest)?.into(),
     };
-    let cores = (0..cores).map(|index| differences.core(index));
-    GuestNpu::start(cores.collect(), wires).map_err(|error| error.to_string())
+    // To use another model, make it here.
+    let core = |index| -> Box<dyn NpuCore> {
+        let core = Core::new(&options);
+        Box::new(if wedged.contains(&index) {
+            core.broken()
+        } else {
+            core
+        })
+    };
+    let cores = (0..cores).map(core).collect();
+    GuestNpu::start(cores, wires).map_err(|error| error.to_string())
 }
 
 /// Takes a file descriptor that was inherited for this plugin alone.

@@ -22,10 +22,8 @@ use crate::board;
 use crate::bus::TaskBus;
 use crate::clock::{ComputingTask, GuestClock};
 use crate::mmu::Mmu;
+use crate::monitor::{Interrupts, Lines, report_error};
 use crate::ram::{Ram, RegisterWindow};
-
-/// Pulses a core's interrupt line.
-pub(crate) type Pulse = Box<dyn FnMut() + Send>;
 
 /// The guest driver's time limit for a job. Longer tasks need not be computed.
 const BUDGET: Duration = Duration::from_millis(500);
@@ -86,7 +84,7 @@ impl CorePort {
         ram: &Ram,
         silicon: Box<dyn NpuCore>,
         clock: Arc<GuestClock>,
-        pulse: impl FnOnce() -> Option<Pulse> + Send + 'static,
+        lines: Lines,
     ) -> io::Result<Self> {
         let start = board::core(index);
         let registers = RegisterWindow::new(ram.clone(), start);
@@ -110,8 +108,8 @@ impl CorePort {
         let time = Arc::clone(&clock);
         thread::Builder::new().spawn(move || {
             // QEMU names its interrupt controller only when it runs.
-            if let Some(pulse) = pulse() {
-                work.work(&events, &time, pulse);
+            if let Some(interrupts) = lines.wait() {
+                work.work(&events, &time, interrupts);
             }
         })?;
         Ok(Self {
@@ -181,7 +179,7 @@ impl Shared {
     }
 
     /// Handles all events; the thread runs this.
-    fn work(&self, events: &Receiver<Event>, clock: &GuestClock, mut pulse: Pulse) {
+    fn work(&self, events: &Receiver<Event>, clock: &GuestClock, lines: &Interrupts) {
         for event in events {
             let (interrupts, computing) = match event {
                 Event::Run {
@@ -192,7 +190,7 @@ impl Shared {
                 Event::Pulse => (true, None),
             };
             if interrupts {
-                pulse();
+                report_error(lines.pulse(board::interrupt(self.index)));
             }
             // To a guest that is still frozen, the interrupt takes no time.
             drop(computing);

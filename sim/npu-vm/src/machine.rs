@@ -4,7 +4,7 @@
 use std::fs::File;
 use std::io;
 use std::os::unix::net::UnixStream;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
 use rknpu_chip::NpuCore;
@@ -12,8 +12,8 @@ use vm_memory::mmap::FromRangesError;
 
 use crate::board;
 use crate::clock::GuestClock;
-use crate::core::{CorePort, Pulse};
-use crate::monitor::{Interrupts, Monitor};
+use crate::core::CorePort;
+use crate::monitor::{Interrupts, Lines, Monitor, report_error};
 use crate::ram::Ram;
 
 /// Connections between the device side and QEMU.
@@ -50,10 +50,6 @@ pub struct GuestNpu {
     resets: Mutex<u32>,
 }
 
-/// The interrupt lines, once QEMU has named their controller, or `None` if it
-/// could not.
-type Lines = Arc<OnceLock<Option<Mutex<Interrupts>>>>;
-
 impl GuestNpu {
     /// Starts `cores`, in order, on the guest's memory. QEMU may still be
     /// starting.
@@ -71,9 +67,8 @@ impl GuestNpu {
         let ports = (0..)
             .zip(cores)
             .map(|(index, silicon)| {
-                let lines = Arc::clone(&lines);
-                let pulse = move || pulse(&lines, board::interrupt(index));
-                CorePort::start(index, &ram, silicon, Arc::clone(&clock), pulse)
+                let (clock, lines) = (Arc::clone(&clock), Arc::clone(&lines));
+                CorePort::start(index, &ram, silicon, clock, lines)
             })
             .collect::<io::Result<_>>()
             .map_err(StartError::Thread)?;
@@ -138,30 +133,8 @@ fn serve(qmp: UnixStream, qtest: UnixStream, lines: &Lines, clock: &GuestClock) 
             return Err(error);
         }
     };
-    lines.get_or_init(|| Some(Mutex::new(interrupts)));
+    lines.get_or_init(|| Some(interrupts));
     clock.keep(|frozen| monitor.freeze(frozen))
-}
-
-/// Makes the function that pulses an interrupt line, once QEMU has named it.
-fn pulse(lines: &Lines, interrupt: u32) -> Option<Pulse> {
-    lines.wait().as_ref()?;
-    let lines = Arc::clone(lines);
-    Some(Box::new(move || {
-        if let Some(Some(interrupts)) = lines.get() {
-            let mut interrupts = interrupts.lock().unwrap_or_else(PoisonError::into_inner);
-            report_error(interrupts.pulse(interrupt));
-        }
-    }))
-}
-
-/// Reports an error of a connection to QEMU, unless QEMU ended.
-fn report_error(outcome: io::Result<()>) {
-    use io::ErrorKind::{BrokenPipe, ConnectionReset, UnexpectedEof};
-    if let Err(error) = outcome
-        && !matches!(error.kind(), BrokenPipe | ConnectionReset | UnexpectedEof)
-    {
-        eprintln!("npu: {error}");
-    }
 }
 
 #[cfg(test)]

@@ -7,6 +7,7 @@
 
 use std::io::{self, BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -21,10 +22,14 @@ const UNATTACHED: &str = "/machine/unattached";
 #[derive(Debug)]
 pub(crate) struct Monitor(BufReader<UnixStream>);
 
+/// The lines of the interrupt controller, once QEMU has named it, or `None` if it
+/// could not.
+pub(crate) type Lines = Arc<OnceLock<Option<Interrupts>>>;
+
 /// The lines of the interrupt controller.
 #[derive(Debug)]
 pub(crate) struct Interrupts {
-    stream: BufReader<UnixStream>,
+    stream: Mutex<BufReader<UnixStream>>,
     /// The controller's path in QEMU's object tree.
     controller: String,
 }
@@ -90,7 +95,7 @@ impl Monitor {
 impl Interrupts {
     pub(crate) fn new(stream: UnixStream, controller: String) -> Self {
         Self {
-            stream: BufReader::new(stream),
+            stream: Mutex::new(BufReader::new(stream)),
             controller,
         }
     }
@@ -101,19 +106,29 @@ impl Interrupts {
     /// rising edges: the driver lowers its line by a register write, and the
     /// line could follow only after a round trip through QEMU's main loop.
     /// Until then the same interrupt would arrive some hundred times.
-    pub(crate) fn pulse(&mut self, interrupt: u32) -> io::Result<()> {
+    pub(crate) fn pulse(&self, interrupt: u32) -> io::Result<()> {
         let line_of = format!("set_irq_in {} unnamed-gpio-in {interrupt}", self.controller);
-        self.stream
-            .get_mut()
-            .write_all(format!("{line_of} 1\n{line_of} 0\n").as_bytes())?;
+        let mut stream = self.stream.lock().unwrap_or_else(PoisonError::into_inner);
+        let request = format!("{line_of} 1\n{line_of} 0\n");
+        stream.get_mut().write_all(request.as_bytes())?;
         for _ in 0..2 {
-            let answer = line(&mut self.stream)?;
+            let answer = line(&mut *stream)?;
             if answer.trim() != "OK" {
                 let answer = format!("QEMU refuses an interrupt: {answer}");
                 return Err(io::Error::other(answer));
             }
         }
         Ok(())
+    }
+}
+
+/// Reports an error of a connection to QEMU, unless QEMU ended.
+pub(crate) fn report_error(outcome: io::Result<()>) {
+    use io::ErrorKind::{BrokenPipe, ConnectionReset, UnexpectedEof};
+    if let Err(error) = outcome
+        && !matches!(error.kind(), BrokenPipe | ConnectionReset | UnexpectedEof)
+    {
+        eprintln!("npu: {error}");
     }
 }
 
@@ -167,7 +182,7 @@ mod tests {
     #[test]
     fn a_pulse_is_two_commands_and_wants_two_answers() {
         let (stream, there) = answering("OK\nOK\nFAIL\n");
-        let mut interrupts = Interrupts::new(stream, "/gic".to_owned());
+        let interrupts = Interrupts::new(stream, "/gic".to_owned());
         interrupts.pulse(110).unwrap();
         let mut sent = BufReader::new(there);
         for level in ["1", "0"] {
