@@ -2,7 +2,7 @@
 //! Facts about the chip on which sources contradict each other, or that nobody
 //! has isolated. Each is a switch, so that a client can be tested against every
 //! side. The default is the side with the most evidence from silicon.
-//! docs/evidence.md has the evidence (E-...); docs/chip.md shows how a board
+//! docs/chip.md has the evidence of each side (E-...), and shows how a board
 //! settles each fact.
 
 use std::fmt;
@@ -146,176 +146,81 @@ macro_rules! contested {
 }
 
 contested! {
-    // Cubes of one to three lines fetched in groups of four.
-    "short-height" of ShortHeight:
-        // The address formula holds: with the exact signed surface stride,
-        // results are right (E-short-height-exact).
-        "formula",
-        // The incomplete group is garbage whatever the strides are
-        // (E-short-height-garbage, E-short-slice).
-        ShortHeightGarbage = "garbage";
-    // Placement of lines in CBUF.
-    "line-rounding" of LineRounding:
-        // Each line starts at a multiple of 64 bytes (E-line-rounding).
-        "entries",
-        // Densely packed (E-line-dense).
-        LineRoundingDense = "dense";
-    // Weights that must fit the weight banks together.
-    "weight-room" of WeightRoom:
-        // One kernel group (E-weight-room-group).
-        "group",
-        // 32 kernels (E-weight-room-block).
-        WeightRoomBlock = "block",
-        // All weights of a task (E-weight-room-all).
-        WeightRoomAll = "all";
-    // CNA and CORE in a later chained task that does not write their
-    // S_POINTER.
-    "chain-pointer" of ChainPointer:
-        // They run that task's registers, from the other group
-        // (E-chain-follows).
-        "follows",
-        // They run the first task's registers again, as DPU and DPU_RDMA do
-        // (E-chain-repeats).
-        ChainPointerRepeats = "repeats";
-    // int16 convolutions with QD_EN 0.
-    "int16-without-sum" of Int16WithoutSum:
-        // Only output channels 0 to 15 are written (E-int16-first-16).
-        "first-16",
-        // All channels are written: QD_EN only adds the sum for CPEND.
-        Int16WithoutSumAll = "all";
-    // int8 results of int8 convolutions whose DPU channels end within a group:
-    // 32 kernels, or 64 channels of a depthwise task.
-    "partial-group" of PartialGroup:
-        // The complete groups are written, and the task never ends
-        // (E-partial-group).
-        "hangs",
-        // The results are right.
-        PartialGroupWorks = "works";
-    // Rounding of the integer output converter for 32-bit results with
-    // CVT_TYPE 1.
-    "wide-rounding":
-        // To nearest (E-out-cvt-even: 8-bit results, and fp32 ones with
-        // CVT_TYPE 0).
-        "nearest",
-        // Towards minus infinity (E-out-cvt-floor).
-        WideRoundingFloor = "floor";
-    // Exact halves in the integer output converter with CVT_ROUND 1.
-    "output-ties":
-        // Away from zero (E-out-cvt-away).
-        "away",
-        // Up (E-out-cvt-up).
-        OutputTiesUp = "up";
-    // Sign of OUT_CVT_SCALE values from 0x8000 on.
-    "output-scale":
-        // Negative (E-scale-signed).
-        "signed",
-        // Positive (E-scale-unsigned).
-        OutputScaleUnsigned = "unsigned";
-    // Padding of channels 32 to 63 of a depthwise int8 group.
-    "depthwise-pad":
-        // The low byte of PAD_CON1 (E-depthwise-pad).
-        "low-byte",
-        // The 16-bit pattern, as for all other channels (E-pad-pattern).
-        DepthwisePadPattern = "pattern";
-    // MINUS_EXP subtracted from a smaller exponent field.
-    "small-exponent" of SmallExponent:
-        // Wraps within its five bits (E-zero-wraps).
-        "wraps",
-        // Becomes zero (E-exponent-flush).
-        SmallExponentFlushes = "flushes";
-    // A flying operation on two operands with COMB_USE 5.
-    "flying-dual" of FlyingDual:
-        // Writes zeros (E-flying-dual-zeros).
-        "zeros",
-        // Never completes (E-flying-dual-hangs).
-        FlyingDualHangs = "hangs",
-        // Works as with COMB_USE 0 (E-flying-dual-0).
-        FlyingDualWorks = "works";
-    // Interrupts that a pooling task raises.
-    "pooling-interrupt":
-        // The DPU's and the PPU's (E-pool-interrupt).
-        "with-dpu",
-        // The PPU's only; the mainline driver then waits in vain.
-        PoolingInterruptPpuOnly = "ppu-only";
-    // Pooling of integers, with a PPU_RDMA width other than 4 bits.
-    "byte-pooling" of BytePooling:
-        // Works (E-pooling-int8).
-        "works",
-        // Read as fp16 (E-pool-fp16-only).
-        BytePoolingAsFp16 = "as-fp16";
-    // tf32 operands on their way to the MAC array.
-    "tf32-operand":
-        // Cut to 10 bits of mantissa (E-tf32-cut).
-        "truncated",
-        // Rounded to nearest (E-tf32-rounded).
-        Tf32OperandNearest = "nearest";
-    // Cubes that fit their banks, with FEATURE_GRAINS below their height.
-    "few-grains" of FewGrains:
-        // Right: lines stream (E-grains-stream).
-        "streams",
-        // fp16 lines beyond the grains are garbage, for some K (E-grains).
-        FewGrainsGarbage = "garbage";
-    // Rounding of a float to its index in a look-up table.
-    "lut-index":
-        // Rounded to the nearest integer (E-lut-rounding).
-        "nearest",
-        // Rounded towards minus infinity.
-        LutIndexFloor = "floor";
-    // Number of roundings of an average.
-    "average-rounding":
-        // One, of the final value (E-pooling-fp16).
-        "once",
-        // One after the sum, and one after each reciprocal.
-        AverageRoundingEach = "each";
-    // Maximum and minimum of a number and a NaN.
-    "nan-compare":
-        // The number (nobody measured it: E-signed-zeros).
-        "number",
-        // NaN.
-        NanCompareNan = "nan";
-    // BS, BN, EW and the output converter before a write to their registers.
-    "fresh-stages":
-        // They do nothing (E-fresh-stages).
-        "bypassed",
-        // They are on, with operands of 0: all registers are 0 after a reset.
-        FreshStagesActive = "active";
-    // Matmuls whose enable mask leaves DPU_RDMA out (form A), under the mainline
-    // driver.
-    "core-idle-mainline" of CoreIdleMainline:
-        // They run (E-form-a-mainline).
-        "runs",
-        // They never complete (E-form-a-hangs).
-        CoreIdleMainlineHangs = "hangs";
-    // int8 features that a later task of a job finds in CBUF (DATA_REUSE).
-    "int8-reuse":
-        // They are what the previous task fetched, as with fp16 (E-reuse).
-        "works",
-        // Garbage: no source is known to have run it.
-        Int8ReuseGarbage = "garbage";
-    // int8 features that fill their data banks, without a spare bank.
-    "int8-slack-bank":
-        // They are right (E-spare-data-bank).
-        "unneeded",
-        // The last group of lines is garbage (E-spare-data-bank).
-        Int8SlackBankNeeded = "needed";
-    // A program at IOVA 0.
-    "program-at-zero" of ProgramAtZero:
-        // It runs like a program at any other address.
-        "runs",
-        // Nothing starts (E-guard-page).
-        ProgramAtZeroHangs = "hangs";
-    // Bytes that the feature fetch reads behind the cube.
-    "over-read":
-        // None.
-        "nothing",
-        // Up to a CBUF bank, which must be mapped (E-over-read).
-        OverReadBank = "bank";
-    // State of a core after a task that hung.
-    "wedge" of Wedge:
-        // It works again after its reset (E-wedge).
-        "until-reset",
-        // It hangs on every task until a power cycle.
-        WedgeUntilPowerCycle = "until-power-cycle";
+    // Cubes of one to three lines fetched in groups of four: the address formula holds,
+    // or the incomplete group is garbage whatever the strides are.
+    "short-height" of ShortHeight: "formula", ShortHeightGarbage = "garbage";
+    // Lines in CBUF: each starts at a multiple of 64 bytes, or all are dense.
+    "line-rounding" of LineRounding: "entries", LineRoundingDense = "dense";
+    // Weights that must fit the weight banks together: one kernel group, 32 kernels,
+    // or all weights of a task.
+    "weight-room" of WeightRoom: "group", WeightRoomBlock = "block", WeightRoomAll = "all";
+    // CNA and CORE in a later chained task that does not write their S_POINTER run that
+    // task's registers, from the other group, or the first task's again, as DPU and
+    // DPU_RDMA do.
+    "chain-pointer" of ChainPointer: "follows", ChainPointerRepeats = "repeats";
+    // int16 convolutions with QD_EN 0 write only output channels 0 to 15, or all: then
+    // QD_EN only adds the sum for CPEND.
+    "int16-without-sum" of Int16WithoutSum: "first-16", Int16WithoutSumAll = "all";
+    // int8 results of int8 convolutions whose DPU channels end within a group (32
+    // kernels, or 64 channels of a depthwise task): the complete groups are written
+    // and the task never ends, or the results are right.
+    "partial-group" of PartialGroup: "hangs", PartialGroupWorks = "works";
+    // Rounding of the integer output converter for 32-bit results with CVT_TYPE 1: to
+    // nearest, or towards minus infinity.
+    "wide-rounding": "nearest", WideRoundingFloor = "floor";
+    // Exact halves in the integer output converter with CVT_ROUND 1: away from zero,
+    // or up.
+    "output-ties": "away", OutputTiesUp = "up";
+    // OUT_CVT_SCALE values from 0x8000 on: negative, or positive.
+    "output-scale": "signed", OutputScaleUnsigned = "unsigned";
+    // Padding of channels 32 to 63 of a depthwise int8 group: the low byte of PAD_CON1,
+    // or its 16-bit pattern, as for all other channels.
+    "depthwise-pad": "low-byte", DepthwisePadPattern = "pattern";
+    // MINUS_EXP subtracted from a smaller exponent field wraps within its five bits, or
+    // gives zero.
+    "small-exponent" of SmallExponent: "wraps", SmallExponentFlushes = "flushes";
+    // A flying operation on two operands with COMB_USE 5 writes zeros, never completes,
+    // or works as with COMB_USE 0.
+    "flying-dual" of FlyingDual: "zeros", FlyingDualHangs = "hangs", FlyingDualWorks = "works";
+    // Interrupts of a pooling task: the DPU's and the PPU's, or the PPU's only; then the
+    // mainline driver waits in vain.
+    "pooling-interrupt": "with-dpu", PoolingInterruptPpuOnly = "ppu-only";
+    // Pooling of integers, with a PPU_RDMA width other than 4 bits, works, or reads fp16.
+    "byte-pooling" of BytePooling: "works", BytePoolingAsFp16 = "as-fp16";
+    // tf32 operands on their way to the MAC array: cut to 10 bits of mantissa, or
+    // rounded to nearest.
+    "tf32-operand": "truncated", Tf32OperandNearest = "nearest";
+    // Cubes that fit their banks, with FEATURE_GRAINS below their height, are right,
+    // as lines stream, or fp16 lines beyond the grains are garbage, for some K.
+    "few-grains" of FewGrains: "streams", FewGrainsGarbage = "garbage";
+    // Rounding of a float to its index in a look-up table: to nearest, or towards minus
+    // infinity.
+    "lut-index": "nearest", LutIndexFloor = "floor";
+    // Roundings of an average: one, of the final value, or one after the sum and after
+    // each reciprocal.
+    "average-rounding": "once", AverageRoundingEach = "each";
+    // Maximum and minimum of a number and a NaN: the number, or NaN.
+    "nan-compare": "number", NanCompareNan = "nan";
+    // BS, BN, EW and the output converter before a write to their registers do nothing,
+    // or are on, with operands of 0: all registers are 0 after a reset.
+    "fresh-stages": "bypassed", FreshStagesActive = "active";
+    // Matmuls whose enable mask leaves DPU_RDMA out (form A) run under the mainline
+    // driver, or never complete.
+    "core-idle-mainline" of CoreIdleMainline: "runs", CoreIdleMainlineHangs = "hangs";
+    // int8 features that a later task of a job finds in CBUF (DATA_REUSE) are what the
+    // previous task fetched, as with fp16, or garbage: no source is known to have run it.
+    "int8-reuse": "works", Int8ReuseGarbage = "garbage";
+    // int8 features that fill their data banks, without a spare bank, are right, or the
+    // last group of lines is garbage.
+    "int8-slack-bank": "unneeded", Int8SlackBankNeeded = "needed";
+    // A program at IOVA 0 runs like any other, or nothing starts.
+    "program-at-zero" of ProgramAtZero: "runs", ProgramAtZeroHangs = "hangs";
+    // The feature fetch reads nothing behind the cube, or up to a CBUF bank, which must
+    // be mapped.
+    "over-read": "nothing", OverReadBank = "bank";
+    // After a task that hung, a core works again after its reset, or hangs on every task
+    // until a power cycle.
+    "wedge" of Wedge: "until-reset", WedgeUntilPowerCycle = "until-power-cycle";
 }
 
 #[cfg(test)]
