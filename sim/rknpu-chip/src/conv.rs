@@ -224,8 +224,6 @@ impl Convolution<'_, '_> {
             let (count, kernels) = (channels.len(), &mut scratch.kernels);
             if depthwise {
                 shape.depthwise_rows(stream, first, count, padded, kernels)?;
-            } else if self.parts.dma.literal() {
-                shape.rows_literally(stream, first, count, kernels)?;
             } else {
                 shape.rows(stream, first, count, kernels)?;
             }
@@ -253,7 +251,6 @@ impl Convolution<'_, '_> {
             pixels: tile.pixels.len(),
             channels: channels.clone(),
             weight_offset: cpend.filter(|_| self.conv.task.sums_features),
-            vectors: dma.vectors(),
         })?;
         if self.is_missing(group) {
             return Ok(());

@@ -3,14 +3,11 @@
 //! PC.TASK_DMA_BASE_ADDR, and never beyond what the [`Bus`] grants.
 
 use std::cell::RefCell;
-use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use rknpu_regcmd::Iova;
-use rknpu_regcmd::task::Cube;
 
 use super::trap::Stop;
-use super::vectors::Vectors;
 use super::{Bus, Direction, Fault, Master};
 
 /// First address that 32 bits cannot hold.
@@ -25,7 +22,6 @@ pub(crate) struct Dma<'a> {
     aborted: &'a AtomicBool,
     /// Added to every address (PC.TASK_DMA_BASE_ADDR).
     offset: u32,
-    literal: bool,
 }
 
 impl<'a> Dma<'a> {
@@ -38,40 +34,7 @@ impl<'a> Dma<'a> {
             bus,
             aborted,
             offset,
-            literal: false,
         }
-    }
-
-    /// The same port, with [`super::ChipOptions::literal`].
-    pub(crate) fn literally(self, literal: bool) -> Self {
-        Self { literal, ..self }
-    }
-
-    /// Whether to compute by the defining formulas.
-    pub(crate) fn literal(&self) -> bool {
-        self.literal
-    }
-
-    /// Vector instructions for the loops.
-    pub(crate) fn vectors(&self) -> Vectors {
-        if self.literal {
-            Vectors::Literal
-        } else {
-            Vectors::detect()
-        }
-    }
-
-    /// [`Cube::runs`]; single pixels if literal.
-    pub(crate) fn runs(
-        &self,
-        cube: &Cube,
-        pixels: Range<usize>,
-    ) -> impl Iterator<Item = Range<usize>> + use<> {
-        let literal = self.literal;
-        cube.runs(pixels).flat_map(move |run| {
-            let len = if literal { 1 } else { run.len() };
-            run.step_by(len).map(move |first| first..first + len)
-        })
     }
 
     /// Reads `out.len()` bytes from `address` on.

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Inner products of the rows of two matrices: the hot loop of the model.
 //!
-//! [`DotElement::accumulate`] defines the result for each type of element. It has
-//! eight lanes: element `i` of a row goes to lane `i % 8`, in order.
+//! The result is defined for each type of element, and tested against this
+//! definition. It has eight lanes: element `i` of a row goes to lane `i % 8`, in order.
 //!
 //! * `i16` (int8, int4): sums are exact, so their order does not matter.
 //! * `f32` (fp16): a product of two fp16 numbers has at most 22 bits of
@@ -28,8 +28,7 @@
 use super::dma;
 use super::rows::{MacOperand, OperandRows};
 use super::trap::Stop;
-use super::vector_loop::{self, Loop};
-use super::vectors::Vectors;
+use super::vectors::{self, Loop, Vectors};
 
 /// Number of running sums of a pair of rows.
 pub(crate) const LANES: usize = 8;
@@ -55,15 +54,12 @@ pub(crate) trait DotElement: MacOperand {
     /// The inner product of a pair of rows.
     type Total: Copy + Default;
 
-    /// Adds the inner product of two parts of rows. This defines the result. A
-    /// part starts where the previous one ended, after whole segments.
-    fn accumulate(sums: &mut Self::Sums, a: &[Self], b: &[Self]);
-
     /// The final value of running sums.
     fn total(sums: &Self::Sums) -> Self::Total;
 
-    /// [`Self::accumulate`] for each of `MR` rows with each of `BLOCK` rows.
-    /// All have the same length, a multiple of [`super::rows::ROW_ELEMENTS`].
+    /// Adds the inner product of parts of each of `MR` rows with each of `BLOCK`
+    /// rows. A part starts where the previous one ended, after whole segments. All
+    /// have the same length, a multiple of [`super::rows::ROW_ELEMENTS`].
     fn block(
         vectors: Vectors,
         a: [&[Self]; MR],
@@ -77,10 +73,6 @@ pub(crate) trait DotElement: MacOperand {
 impl DotElement for i16 {
     type Sums = [i32; LANES];
     type Total = i32;
-
-    fn accumulate(sums: &mut [i32; LANES], a: &[i16], b: &[i16]) {
-        add_lanes(sums, a, b, |a, b| i32::from(a) * i32::from(b));
-    }
 
     #[inline(always)]
     fn total(sums: &[i32; LANES]) -> i32 {
@@ -114,14 +106,6 @@ impl DotElement for i16 {
 impl DotElement for f32 {
     type Sums = f64;
     type Total = f64;
-
-    fn accumulate(sum: &mut f64, a: &[f32], b: &[f32]) {
-        for (a, b) in a.chunks(SEGMENT).zip(b.chunks(SEGMENT)) {
-            let mut lanes = [0.0; LANES];
-            add_lanes(&mut lanes, a, b, |a, b| a * b);
-            *sum += halves(&lanes);
-        }
-    }
 
     #[inline(always)]
     fn total(&sum: &f64) -> f64 {
@@ -168,10 +152,6 @@ fn halves(&[l0, l1, l2, l3, l4, l5, l6, l7]: &[f32; LANES]) -> f64 {
 impl DotElement for f64 {
     type Sums = [f64; LANES];
     type Total = f64;
-
-    fn accumulate(sums: &mut [f64; LANES], a: &[f64], b: &[f64]) {
-        add_lanes(sums, a, b, |a, b| a * b);
-    }
 
     /// The lanes are added in order.
     #[inline(always)]
@@ -248,37 +228,15 @@ fn tiles<T, S: Copy, L: Copy, const PART: usize, const NR: usize>(
     }
 }
 
-/// Adds each product to the lane of its position.
-fn add_lanes<T: Copy, S: Copy + std::ops::AddAssign>(
-    lanes: &mut [S; LANES],
-    a: &[T],
-    b: &[T],
-    product: impl Fn(T, T) -> S,
-) {
-    for (a, b) in a.chunks(LANES).zip(b.chunks(LANES)) {
-        for ((lane, &a), &b) in lanes.iter_mut().zip(a).zip(b) {
-            *lane += product(a, b);
-        }
-    }
-}
-
 /// Calls `emit(row, first, totals)` for the first `rows` rows of `a`. `totals`
 /// are the inner products of row `row` with rows of `b`, from row `first` on.
 pub(crate) fn dot_products<T: DotElement>(
     vectors: Vectors,
     (a, rows): (&OperandRows<T>, usize),
     (b, columns): (&OperandRows<T>, usize),
-    mut emit: impl FnMut(usize, usize, &[T::Total]),
+    emit: impl FnMut(usize, usize, &[T::Total]),
 ) -> Result<(), Stop> {
     if rows == 0 || columns == 0 {
-        return Ok(());
-    }
-    if vectors == Vectors::Literal {
-        for row in 0..rows {
-            for column in 0..columns {
-                emit(row, column, &[literally(a.row(row), b.row(column))]);
-            }
-        }
         return Ok(());
     }
     let tiles = rows.div_ceil(MR).min(TILES);
@@ -290,7 +248,7 @@ pub(crate) fn dot_products<T: DotElement>(
         sums: &mut sums,
         emit,
     };
-    vector_loop::run(vectors, work);
+    vectors::run(vectors, work);
     Ok(())
 }
 
@@ -334,15 +292,10 @@ impl<T: DotElement, F: FnMut(usize, usize, &[T::Total])> Loop for DotProducts<'_
     }
 }
 
-/// Computes the definition over whole rows.
-fn literally<T: DotElement>(a: &[T], b: &[T]) -> T::Total {
-    let mut sums = T::Sums::default();
-    T::accumulate(&mut sums, a, b);
-    T::total(&sums)
-}
-
 #[cfg(test)]
 mod tests {
+    use std::ops::{AddAssign, Mul};
+
     use super::super::mac_array::round_sum;
     use super::*;
     use proptest::prelude::*;
@@ -379,6 +332,40 @@ mod tests {
             })
             .unwrap();
         }
+    }
+
+    /// An element type with the definition of its inner product.
+    trait Defined: DotElement {
+        fn inner_product(a: &[Self], b: &[Self]) -> Self::Total;
+    }
+
+    impl Defined for i16 {
+        fn inner_product(a: &[i16], b: &[i16]) -> i32 {
+            let products = a.iter().zip(b).map(|(&a, &b)| i32::from(a) * i32::from(b));
+            products.sum()
+        }
+    }
+
+    impl Defined for f32 {
+        fn inner_product(a: &[f32], b: &[f32]) -> f64 {
+            let segments = a.chunks(SEGMENT).zip(b.chunks(SEGMENT));
+            segments.fold(0.0, |sum, (a, b)| sum + halves(&lanes(a, b)))
+        }
+    }
+
+    impl Defined for f64 {
+        fn inner_product(a: &[f64], b: &[f64]) -> f64 {
+            lanes(a, b).into_iter().sum()
+        }
+    }
+
+    /// The products of each lane, added in order.
+    fn lanes<T: Copy + Default + AddAssign + Mul<Output = T>>(a: &[T], b: &[T]) -> [T; LANES] {
+        let mut lanes = [T::default(); LANES];
+        for (i, (&a, &b)) in a.iter().zip(b).enumerate() {
+            lanes[i % LANES] += a * b;
+        }
+        lanes
     }
 
     proptest! {
@@ -441,7 +428,7 @@ mod tests {
         }
     }
 
-    fn equal_the_definition<T: DotElement, B: PartialEq + std::fmt::Debug>(
+    fn equal_the_definition<T: Defined, B: PartialEq + std::fmt::Debug>(
         (pixels, kernels, len): (usize, usize, usize),
         mut value: impl FnMut() -> T,
         bits: impl Fn(T::Total) -> B,
@@ -452,7 +439,7 @@ mod tests {
             let mut seen = 0;
             let emit = |row, first, totals: &[T::Total]| {
                 for (column, &total) in (first..).zip(totals) {
-                    let want = literally(a.row(row), b.row(column));
+                    let want = T::inner_product(a.row(row), b.row(column));
                     assert_eq!(bits(total), bits(want));
                     seen += 1;
                 }

@@ -124,7 +124,7 @@ impl ChipTasks {
         let bus = RefCell::new(bus);
         let end = CoreParts {
             registers: &mut self.registers,
-            dma: Dma::new(&bus, &self.aborted, self.dma_base).literally(self.options.literal),
+            dma: Dma::new(&bus, &self.aborted, self.dma_base),
             cbuf: &mut self.kept.cbuf,
             lut: &mut self.kept.lut,
             report: &report,

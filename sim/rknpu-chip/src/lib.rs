@@ -45,7 +45,6 @@ mod time;
 mod transpose;
 mod trap;
 #[allow(unsafe_code)]
-mod vector_loop;
 mod vectors;
 mod weight_stream;
 mod weights;
@@ -237,10 +236,6 @@ pub struct ChipOptions {
     pub contested: Contested,
     /// Clocks, memory and driver costs for modelled times.
     pub machine: Machine,
-    /// Whether to compute by the defining formulas: weight by weight, product by
-    /// product, and result by result. This is slow, with the same results, for
-    /// tests of the fast paths.
-    pub literal: bool,
 }
 
 impl Default for ChipOptions {
@@ -249,7 +244,6 @@ impl Default for ChipOptions {
             level: Level::default(),
             contested: Contested::default(),
             machine: Machine::RK3588,
-            literal: false,
         }
     }
 }

@@ -12,8 +12,7 @@ use super::gemm::{self, DotElement};
 use super::mac_array::{INT8_ROW_MAX, INT8_TAPS_MAX, dot_int, round_sum};
 use super::rows::{MacOperand, OperandRows};
 use super::trap::Stop;
-use super::vector_loop::{self, Loop};
-use super::vectors::Vectors;
+use super::vectors::{self, Loop, Vectors};
 
 /// Input of the computation of a tile.
 pub(crate) struct MacInput<'a, T> {
@@ -27,8 +26,6 @@ pub(crate) struct MacInput<'a, T> {
     pub(crate) channels: Range<usize>,
     /// BS_OW_OP, added to every weight (CPEND).
     pub(crate) weight_offset: Option<&'a ChannelOperand>,
-    /// Vector instructions of the host.
-    pub(crate) vectors: Vectors,
 }
 
 /// Function that computes a tile: [`integers`] or [`floats`].
@@ -89,12 +86,11 @@ fn direct_int(input: &MacInput<'_, i16>) -> Result<Values, Stop> {
             .map_or(0, |o| o.windows[pixel] * o.weights[n]);
         out[pixel * channels + n] = truncate.apply(sum + offset);
     };
-    let short = input.conv.weights.row_len() <= INT8_ROW_MAX;
-    let fast = short && input.vectors != Vectors::Literal;
-    if input.conv.has_bytes() && fast {
+    if input.conv.has_bytes() && input.conv.weights.row_len() <= INT8_ROW_MAX {
         let windows = (input.windows, input.pixels);
         let kernels = (input.kernels, channels);
-        gemm::dot_products(input.vectors, windows, kernels, |pixel, first, totals| {
+        let vectors = Vectors::detect();
+        gemm::dot_products(vectors, windows, kernels, |pixel, first, totals| {
             for (n, &total) in (first..).zip(totals) {
                 put(pixel, n, total.into());
             }
@@ -119,10 +115,7 @@ fn depthwise_int(input: &MacInput<'_, i16>) -> Result<Values, Stop> {
             .weight_offset
             .map_or(0, |o| o.at(input.channels.start + c) as i16)
     };
-    let fits = input.conv.has_bytes()
-        && input.conv.window.taps() <= INT8_TAPS_MAX
-        && input.vectors != Vectors::Literal;
-    let out = if fits {
+    let out = if input.conv.has_bytes() && input.conv.window.taps() <= INT8_TAPS_MAX {
         let weight = |w, c| i32::from(w) + i32::from(offset(c));
         sum_taps(input, weight, |sum| truncate.apply(sum.into()))
     } else {
@@ -138,7 +131,8 @@ fn direct_float<T: DotElement<Total = f64>>(input: &MacInput<'_, T>) -> Result<V
     let mut out = dma::buffer::<f32>(input.pixels * channels)?;
     let windows = (input.windows, input.pixels);
     let kernels = (input.kernels, channels);
-    gemm::dot_products(input.vectors, windows, kernels, |pixel, first, totals| {
+    let vectors = Vectors::detect();
+    gemm::dot_products(vectors, windows, kernels, |pixel, first, totals| {
         let out = &mut out[pixel * channels + first..];
         for (out, &total) in out.iter_mut().zip(totals) {
             *out = round_sum(total);
@@ -173,16 +167,14 @@ where
             *out = weight(w, c);
         }
     }
-    vector_loop::run(
-        input.vectors,
-        SumTaps {
-            windows: input.windows,
-            weights: &weights,
-            sums: &mut dma::buffer::<S>(channels)?,
-            finish,
-            out: &mut out,
-        },
-    );
+    let work = SumTaps {
+        windows: input.windows,
+        weights: &weights,
+        sums: &mut dma::buffer::<S>(channels)?,
+        finish,
+        out: &mut out,
+    };
+    vectors::run(Vectors::detect(), work);
     Ok(out)
 }
 

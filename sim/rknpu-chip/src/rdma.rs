@@ -87,7 +87,7 @@ impl Surfaces {
             return Ok(());
         }
         let mut rest = out;
-        for run in dma.runs(&self.cube, first..first + rest.len() / ATOM) {
+        for run in self.cube.runs(first..first + rest.len() / ATOM) {
             let (now, later) = rest.split_at_mut(run.len() * ATOM);
             dma.read(self.master, self.cube.pixel_address(run.start, c1), now)?;
             rest = later;
@@ -165,56 +165,60 @@ mod tests {
 
     use super::super::dma::tests::port;
     use super::*;
-    use rknpu_regcmd::task::Walk;
+    use proptest::prelude::*;
 
-    #[test]
-    fn a_notched_line_is_read_line_by_line() {
-        let bus = RefCell::new((0..4096u32).map(|i| (i / 16) as u8).collect::<Vec<_>>());
-        let dma = port(&bus, 0);
-        let cube = Cube {
-            base: 16,
-            width: 3,
-            lines: Walk::plain(8, 5),
-            surfaces: Walk::plain(2, 40),
-        };
-        let surfaces = Surfaces::new(DmaEngine::Mrdma, cube);
-        let mut out = vec![0; 7 * ATOM];
-        surfaces.read(&dma, 1, 2, &mut out).unwrap();
-        let atoms: Vec<u8> = out.chunks_exact(ATOM).map(|a| a[0]).collect();
-        let expected: Vec<u8> = (2..9)
-            .map(|p| (cube.pixel_address(p, 1) / 16) as u8)
-            .collect();
-        assert_eq!(atoms, expected);
-        assert_eq!(atoms, [43, 46, 47, 48, 51, 52, 53]);
+    proptest! {
+        #![proptest_config(test_support::cases(64))]
+
+        #[test]
+        fn every_atom_comes_from_its_address(
+            width in 1usize..6,
+            notch in prop_oneof![Just(0i64), 0i64..5],
+            pitch in 0i64..60,
+            c1 in 0usize..3,
+            first in 0usize..9,
+            pixels in 1usize..20,
+        ) {
+            // Every atom holds its number.
+            let bytes = (0..512u128).flat_map(u128::to_le_bytes);
+            let bus = RefCell::new(bytes.collect::<Vec<u8>>());
+            let cube = Cube::plain(16, [width, 30, 2], width as i64 + notch, pitch);
+            let mut out = vec![0; pixels * ATOM];
+            let surfaces = Surfaces::new(DmaEngine::Mrdma, cube);
+            surfaces.read(&port(&bus, 0), c1, first, &mut out).unwrap();
+            for (pixel, atom) in (first..).zip(out.chunks_exact(ATOM)) {
+                // There are two surfaces.
+                let number = if c1 < 2 { cube.pixel_address(pixel, c1) / 16 } else { 0 };
+                prop_assert_eq!(atom, (number as u128).to_le_bytes());
+            }
+        }
     }
 
     #[test]
     fn operands_of_several_consumers_lie_in_groups() {
         let bus = RefCell::new((0..=u8::MAX).collect::<Vec<_>>());
         let dma = port(&bus, 0);
-        let words = |uses, consumer, narrow| {
+        const ALU: u32 = ChannelRead::ALU;
+        const CPEND: u32 = ChannelRead::CPEND;
+        const MUL: u32 = ChannelRead::MUL;
+        for (uses, consumer, narrow, channel, word) in [
+            (ALU, ALU, false, 0, Some(0x1312_1110)),
+            (ALU, ALU, false, 1, Some(0x1716_1514)),
+            (MUL, MUL, true, 9, Some(0x2322)),
+            (MUL, MUL, false, 9, Some(0x3736_3534)),
+            (ALU | CPEND | MUL, ALU, false, 9, Some(0x5756_5554)),
+            (ALU | CPEND | MUL, CPEND, false, 1, Some(0x3332)),
+            (ALU | CPEND | MUL, MUL, false, 9, Some(0x8382)),
+            (ALU, CPEND, false, 0, None),
+        ] {
             let operands = ChannelOperands {
                 master: DmaEngine::Brdma,
                 read: ChannelRead { base: 16, uses },
                 channels: 10,
                 narrow,
             };
-            operands.words(&dma, consumer).unwrap()
-        };
-        let alone = words(ChannelRead::ALU, ChannelRead::ALU, false).unwrap();
-        assert_eq!(alone[..2], [0x1312_1110, 0x1716_1514]);
-        assert_eq!(
-            words(ChannelRead::MUL, ChannelRead::MUL, true).unwrap()[9],
-            0x2322
-        );
-        assert_eq!(
-            words(ChannelRead::MUL, ChannelRead::MUL, false).unwrap()[9],
-            0x3736_3534
-        );
-        let all = ChannelRead::ALU | ChannelRead::CPEND | ChannelRead::MUL;
-        assert_eq!(words(all, ChannelRead::ALU, false).unwrap()[9], 0x5756_5554);
-        assert_eq!(words(all, ChannelRead::CPEND, false).unwrap()[1], 0x3332);
-        assert_eq!(words(all, ChannelRead::MUL, false).unwrap()[9], 0x8382);
-        assert_eq!(words(ChannelRead::ALU, ChannelRead::CPEND, false), None);
+            let words = operands.words(&dma, consumer).unwrap();
+            assert_eq!(words.map(|words| words[channel]), word);
+        }
     }
 }

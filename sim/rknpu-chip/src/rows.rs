@@ -5,8 +5,7 @@
 use super::dma;
 use super::precision::{Precision, decode_operand, each, each_nibble, fp16_to_fp32, u16_at};
 use super::trap::Stop;
-use super::vector_loop::{self, Loop};
-use super::vectors::Vectors;
+use super::vectors::{self, Loop, Vectors};
 
 /// A number that the MAC array multiplies: `i16` for the integer precisions,
 /// `f32` for fp16, `f64` for the other float ones.
@@ -41,7 +40,7 @@ impl MacOperand for f32 {
         if precision == Precision::Fp16 {
             let halves = from_element(bytes, first, 2);
             let (out, rest) = out.split_at_mut((halves.len() / 2).min(out.len()));
-            vector_loop::run(Vectors::detect(), Widen { halves, out });
+            vectors::run(Vectors::detect(), Widen { halves, out });
             rest.fill(0.0);
         } else {
             decode_float(precision, bytes, first, out);
@@ -87,11 +86,8 @@ fn decode_float<T: Copy + From<f32>>(
     first: usize,
     out: &mut [T],
 ) {
-    let size = match precision {
-        Precision::Int8 | Precision::Int4 => 1,
-        Precision::Int16 | Precision::Fp16 | Precision::Bf16 => 2,
-        Precision::Tf32 | Precision::Fp32 | Precision::Int32 => 4,
-    };
+    // int4 counts as bytes.
+    let size = (precision.bits() as usize).div_ceil(8);
     let held = decode_operand(precision, from_element(bytes, first, size), out);
     out[held..].fill(0.0.into());
 }

@@ -5,14 +5,11 @@
 //! the compiler neither reorders nor fuses operations on floats.
 
 #[cfg(target_arch = "x86_64")]
-#[allow(unsafe_code)]
 pub(crate) mod x86;
 
 /// The vectors that a loop uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Vectors {
-    /// None: results are computed by their definition.
-    Literal,
     /// Those that the compiler uses for any host.
     Plain,
     /// AVX2, FMA and F16C.
@@ -34,6 +31,28 @@ impl Vectors {
     /// here, so both ways give the same bits.
     #[inline(always)]
     pub(crate) fn fuses(self) -> bool {
-        cfg!(target_arch = "aarch64") || !matches!(self, Self::Literal | Self::Plain)
+        cfg!(target_arch = "aarch64") || self != Self::Plain
     }
+}
+
+/// A loop to run. `run` should be `#[inline(always)]`, so that it is compiled
+/// for the vectors of its caller.
+pub(crate) trait Loop {
+    fn run(self, vectors: Vectors);
+}
+
+/// Runs `work` with these vectors.
+pub(crate) fn run(vectors: Vectors, work: impl Loop) {
+    match vectors {
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: an `Avx2` exists only on hosts with these features.
+        Vectors::Avx2(host) => unsafe { run_avx2(host, work) },
+        Vectors::Plain => work.run(vectors),
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2,fma,f16c")]
+fn run_avx2(host: x86::Avx2, work: impl Loop) {
+    work.run(Vectors::Avx2(host));
 }

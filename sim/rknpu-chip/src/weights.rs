@@ -30,20 +30,6 @@ impl WeightShape {
         self.taps * self.channels
     }
 
-    /// Position in the stream of the element of kernel `n`, tap and channel.
-    /// This defines the order; [`Self::rows`] is tested against it.
-    pub(crate) fn element(&self, n: usize, tap: usize, channel: usize) -> usize {
-        let group_size = self.precision.kernel_group();
-        let channel_size = self.precision.channel_group();
-        let (group, channels) = (n / group_size, channel / channel_size);
-        let kernels_here = group_size.min(self.kernels - group * group_size);
-        let channels_here = channel_size.min(self.channels - channels * channel_size);
-        group * group_size * self.row_len()
-            + channels * channel_size * self.taps * kernels_here
-            + (tap * kernels_here + n % group_size) * channels_here
-            + channel % channel_size
-    }
-
     /// The whole kernel groups that `kernels` are in: their shape, the place of
     /// the first kernel in it, and its bytes of the stream.
     pub(crate) fn groups_of(&self, kernels: Range<usize>) -> (Self, usize, Range<usize>) {
@@ -105,65 +91,26 @@ impl WeightShape {
             rows.row_mut(missing).fill(T::default());
         }
         let group = self.precision.kernel_group();
-        let mut done = 0;
-        while done < present {
-            // Part of one kernel group: `skip..skip + take` of its kernels.
-            let skip = (first + done) % group;
-            let start = first + done - skip;
-            let size = group.min(self.kernels - start);
-            let take = (size - skip).min(present - done);
-            let at = start * self.row_len();
-            self.group_rows(stream, at, size, skip..skip + take, rows, done);
-            done += take;
-        }
-        Ok(())
-    }
-
-    /// [`Self::rows`], element by element.
-    pub(crate) fn rows_literally<T: MacOperand>(
-        &self,
-        stream: &[u8],
-        first: usize,
-        count: usize,
-        rows: &mut OperandRows<T>,
-    ) -> Result<(), Stop> {
-        *rows = OperandRows::zeroed(count, self.row_len())?;
-        for n in first..self.kernels.min(first + count) {
-            for tap in 0..self.taps {
-                for channel in 0..self.channels {
-                    let place = tap * self.channels + channel;
-                    let out = &mut rows.row_mut(n - first)[place..=place];
-                    let at = self.element(n, tap, channel);
-                    T::decode(self.precision, stream, at, out);
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// Decodes `kernels` of a group of `size` kernels into the rows from `row` on.
-    /// The elements of the group begin at `at`; its stream is read from end to end.
-    fn group_rows<T: MacOperand>(
-        &self,
-        stream: &[u8],
-        mut at: usize,
-        size: usize,
-        kernels: Range<usize>,
-        rows: &mut OperandRows<T>,
-        row: usize,
-    ) {
         let run = self.precision.channel_group();
-        for channel in (0..self.channels).step_by(run) {
-            let width = run.min(self.channels - channel);
-            for tap in 0..self.taps {
-                let place = tap * self.channels + channel;
-                for (row, n) in (row..).zip(kernels.clone()) {
-                    let out = &mut rows.row_mut(row)[place..place + width];
-                    T::decode(self.precision, stream, at + n * width, out);
+        let end = first + present;
+        for start in (first / group * group..end).step_by(group) {
+            // The stream of a group is read from end to end.
+            let size = group.min(self.kernels.saturating_sub(start));
+            let kernels = first.max(start)..end.min(start + size);
+            let mut at = start * self.row_len();
+            for channel in (0..self.channels).step_by(run) {
+                let width = run.min(self.channels - channel);
+                for tap in 0..self.taps {
+                    let place = tap * self.channels + channel;
+                    for n in kernels.clone() {
+                        let out = &mut rows.row_mut(n - first)[place..place + width];
+                        T::decode(self.precision, stream, at + (n - start) * width, out);
+                    }
+                    at += size * width;
                 }
-                at += size * width;
             }
         }
+        Ok(())
     }
 
     /// Position in the stream of a depthwise weight. A last group of fewer
@@ -236,22 +183,45 @@ mod tests {
         }
     }
 
+    fn shapes() -> impl Strategy<Value = WeightShape> {
+        let codes = prop::sample::select(vec![0u32, 1, 2, 6, 7]);
+        (codes, 1usize..140, 1usize..80, 1usize..5).prop_map(|(code, kernels, channels, taps)| {
+            WeightShape {
+                precision: Precision::from_code(code),
+                kernels,
+                channels,
+                taps,
+            }
+        })
+    }
+
     proptest! {
         #![proptest_config(test_support::cases(32))]
 
         #[test]
-        fn the_stream_is_dense_and_in_order(
-            code in prop::sample::select(vec![0u32, 1, 2, 6, 7]),
-            kernels in 1usize..140,
-            channels in 1usize..80,
-            taps in 1usize..5,
+        fn rows_follow_the_order_of_the_stream(
+            shape in shapes(),
+            first in 0usize..70,
+            count in 1usize..70,
+            // A stream may end early.
+            len in 0u32..90_000,
         ) {
-            let shape = WeightShape { precision: Precision::from_code(code), kernels, channels, taps };
+            let byte = |i: u32| i.wrapping_mul(0x9e37_79b1).to_le_bytes()[3];
+            let stream: Vec<u8> = (0..len).map(byte).collect();
+            let mut rows = OperandRows::<i16>::default();
+            shape.rows(&stream, first, count, &mut rows).unwrap();
             let mut at = 0;
             walk(&shape, |n, tap, c| {
-                assert_eq!(shape.element(n, tap, c), at);
+                let mut element = [0];
+                i16::decode(shape.precision, &stream, at, &mut element);
+                if (first..first + count).contains(&n) {
+                    assert_eq!(rows.row(n - first)[tap * shape.channels + c], element[0]);
+                }
                 at += 1;
             });
+            for missing in shape.kernels.max(first)..first + count {
+                prop_assert!(rows.row(missing - first).iter().all(|&value| value == 0));
+            }
         }
     }
 }

@@ -46,7 +46,6 @@ impl Model {
             level: options.level,
             contested: options.contested,
             machine: options.machine,
-            literal: false,
         };
         let core = |index| options.damage.core(index, Core::new(&chip));
         let cores = (0..cores).map(core).collect();

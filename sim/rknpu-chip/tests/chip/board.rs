@@ -4,8 +4,7 @@
 use std::time::Duration;
 
 use rknpu_chip::{
-    Bus, ChipOptions, Core, Diagnosis, Direction, Fault, FinishedKick, Kick, KickOutcome as Ran,
-    Level, Master, NpuCore,
+    Bus, ChipOptions, Core, Diagnosis, Direction, Fault, FinishedKick, Kick, Level, Master, NpuCore,
 };
 use rknpu_regcmd::regs::pc;
 use rknpu_regcmd::{Register, Word};
@@ -124,6 +123,13 @@ const CORES: usize = 3;
 /// Budget of a kick: the mainline driver's time limit for a job.
 const BUDGET: Duration = Duration::from_millis(500);
 
+pub(crate) fn at(level: Level) -> ChipOptions {
+    ChipOptions {
+        level,
+        ..ChipOptions::default()
+    }
+}
+
 /// Value of fresh memory, which shows bytes that nothing wrote.
 pub(crate) const SENTINEL: u8 = 0xaa;
 
@@ -133,11 +139,7 @@ impl Board {
     }
 
     pub(crate) fn strict(bytes: usize) -> Self {
-        let options = ChipOptions {
-            level: Level::Strict,
-            ..ChipOptions::default()
-        };
-        Self::with_options(bytes, &options)
+        Self::with_options(bytes, &at(Level::Strict))
     }
 
     pub(crate) fn with_options(bytes: usize, options: &ChipOptions) -> Self {
@@ -168,11 +170,6 @@ impl Board {
         at as u32
     }
 
-    /// Leaves the bytes below `at` to tests that address them directly.
-    pub(crate) fn skip(&mut self, at: usize) {
-        self.next = self.next.max(at);
-    }
-
     pub(crate) fn place(&mut self, data: &[u8]) -> u32 {
         let at = self.reserve(data.len());
         self.memory.bytes[at as usize..][..data.len()].copy_from_slice(data);
@@ -195,7 +192,7 @@ impl Board {
 
     /// Runs `tasks` chained tasks, the first of `words` words at `at`.
     pub(crate) fn kick(&mut self, index: usize, at: u32, words: usize, tasks: u32) -> Outcome {
-        let outcome = self.start(index, at, words, tasks);
+        let outcome = self.kick_alone(index, at, words, tasks);
         let core = &mut self.cores[index];
         if outcome.completed() {
             set::<pc::OperationEnable>(core, 0);
@@ -206,12 +203,14 @@ impl Board {
         outcome
     }
 
-    /// Runs a kick of one task on core 0, without a reset after a hang.
-    pub(crate) fn kick_without_reset(&mut self, at: u32, words: usize) -> Outcome {
-        self.start(0, at, words, 1)
-    }
-
-    fn start(&mut self, index: usize, at: u32, words: usize, tasks: u32) -> Outcome {
+    /// [`Self::kick`], without what the driver does afterwards.
+    pub(crate) fn kick_alone(
+        &mut self,
+        index: usize,
+        at: u32,
+        words: usize,
+        tasks: u32,
+    ) -> Outcome {
         let kick = self.prepare(index, at, words, tasks);
         let finished = kick.run(&mut self.memory, self.budget);
         self.end(index, finished).unwrap()
@@ -242,15 +241,11 @@ fn prepare(core: &mut Core, index: usize, (at, words): (u32, usize), tasks: u32)
 }
 
 fn end(core: &mut Core, finished: FinishedKick) -> Option<Outcome> {
-    let Ran {
-        device_time,
-        diagnosis,
-        ..
-    } = core.complete(finished)?;
+    let ran = core.complete(finished)?;
     Some(Outcome {
         raw_status: core.mmio_read(pc::InterruptRawStatus::OFFSET.into()),
-        diagnosis,
-        device_time,
+        diagnosis: ran.diagnosis,
+        device_time: ran.device_time,
     })
 }
 

@@ -6,7 +6,7 @@ use families::conv::ConvProgram;
 use families::matmul::{INT8_INT32, OperandTypes};
 use rknpu_chip::{ChipOptions, Effect, Level};
 
-use super::board::{Board, Outcome, SENTINEL};
+use super::board::{Board, Outcome, SENTINEL, at};
 use super::tensor::{Numbers, check, cube_index, dot, pack_a, pack_b};
 
 /// Rows, inner dimension and columns.
@@ -51,7 +51,13 @@ impl BoardMatmul {
     }
 
     pub(crate) fn run(&mut self) -> Outcome {
-        self.board.run(&self.conv.task())
+        self.run_on(0)
+    }
+
+    pub(crate) fn run_on(&mut self, core: usize) -> Outcome {
+        let words = self.conv.task();
+        let at = self.board.place_program(&words);
+        self.board.kick(core, at, words.len(), 1)
     }
 
     /// Runs the program with changed words.
@@ -106,13 +112,6 @@ pub(crate) fn seeded(
         size,
         a,
         b,
-    }
-}
-
-pub(crate) fn at(level: Level) -> ChipOptions {
-    ChipOptions {
-        level,
-        ..ChipOptions::default()
     }
 }
 

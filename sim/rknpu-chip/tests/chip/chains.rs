@@ -18,9 +18,8 @@ use families::{CONV, FLYING, POOLING, Words, amounts};
 
 const SEGMENTS: usize = 3;
 
-/// Places programs that link to each other. Returns the address of the first
-/// one, and its number of words.
-pub(crate) fn place(board: &mut Board, segments: Vec<(Words, u32)>) -> (u32, usize) {
+/// Runs `tasks` tasks of programs that link to each other.
+fn run(board: &mut Board, segments: Vec<(Words, u32)>, tasks: usize) -> Outcome {
     let mut next: Option<(u32, Vec<Word>)> = None;
     for (words, enable) in segments.into_iter().rev() {
         let link = next.as_ref().map(|(at, program)| (*at, amounts(program)));
@@ -28,18 +27,18 @@ pub(crate) fn place(board: &mut Board, segments: Vec<(Words, u32)>) -> (u32, usi
         next = Some((board.place_program(&words), words));
     }
     let (at, words) = next.expect("a chain has segments");
-    (at, words.len())
+    board.kick(0, at, words.len(), tasks as u32)
 }
 
 /// Matmuls of one shape, with separate operands, scales and results.
-pub(crate) struct Matmuls {
-    pub(crate) board: Board,
-    pub(crate) tasks: [ConvProgram; SEGMENTS],
+struct Matmuls {
+    board: Board,
+    tasks: [ConvProgram; SEGMENTS],
     len: usize,
 }
 
 impl Matmuls {
-    pub(crate) fn new(ty: OperandTypes, options: &ChipOptions) -> Self {
+    fn new(ty: OperandTypes, options: &ChipOptions) -> Self {
         let (m, k, n) = (8, 64, 32);
         let mut board = Board::with_options(1 << 20, options);
         // Address 0 in a trailer is no link.
@@ -59,7 +58,7 @@ impl Matmuls {
     }
 
     /// The matmuls, one in each segment, changed by segment number.
-    pub(crate) fn segments(&self, change: impl Fn(usize, &mut Words)) -> Vec<(Words, u32)> {
+    fn segments(&self, change: impl Fn(usize, &mut Words)) -> Vec<(Words, u32)> {
         let tasks = self.tasks.iter().enumerate();
         tasks
             .map(|(segment, conv)| {
@@ -70,13 +69,12 @@ impl Matmuls {
             .collect()
     }
 
-    pub(crate) fn run(&mut self, segments: Vec<(Words, u32)>) -> Outcome {
-        let count = segments.len() as u32;
-        let (at, words) = place(&mut self.board, segments);
-        self.board.kick(0, at, words, count)
+    fn run(&mut self, segments: Vec<(Words, u32)>) -> Outcome {
+        let count = segments.len();
+        run(&mut self.board, segments, count)
     }
 
-    pub(crate) fn out(&self, segment: usize) -> Vec<u8> {
+    fn out(&self, segment: usize) -> Vec<u8> {
         self.board.bytes(self.tasks[segment].c, self.len)
     }
 
@@ -184,8 +182,7 @@ fn t08_chained_additions_without_pointers_repeat_the_first_sum() {
             }
             (words, FLYING)
         });
-        let (at, words) = place(&mut board, segments.collect());
-        let outcome = board.kick(0, at, words, SEGMENTS as u32);
+        let outcome = run(&mut board, segments.collect(), SEGMENTS);
         if pointers {
             outcome.assert_clean();
         } else {
@@ -308,8 +305,7 @@ fn t10_a_chain_needs_links_and_one_task_follows_none() {
     // With the mainline driver's kick, a link is not followed.
     let mut matmuls = Matmuls::new(INT8_INT32, &ChipOptions::default());
     let segments = matmuls.segments(|_, _| {});
-    let (at, words) = place(&mut matmuls.board, segments);
-    matmuls.board.kick(0, at, words, 1).assert_clean();
+    run(&mut matmuls.board, segments, 1).assert_clean();
     assert!(!untouched(&matmuls, 0) && untouched(&matmuls, 1));
 }
 

@@ -10,7 +10,7 @@ use rknpu_regcmd::{EnableMask, Word};
 use super::board::Board;
 use super::board_matmul::{BoardMatmul, assert_trap};
 use super::convolution::{Shape, Tensors};
-use super::tensor::{Numbers, check, cube_index, half_at, halves, word_at};
+use super::tensor::{Numbers, cube_index, half_at, halves, word_at};
 use families::conv::Rdma;
 use families::flying::Flying;
 use families::matmul::{FP16_FP16, FP16_FP32, INT8_INT32};
@@ -66,29 +66,6 @@ pub(crate) fn operands(board: &mut Board) -> (Vec<f32>, Vec<f32>, (u32, u32, u32
 }
 
 #[test]
-fn elementwise_programs_of_seventeen_words() {
-    type Op = fn(f32, f32) -> f32;
-    let ops: [(u32, u32, u32, Op); 4] = [
-        (0x1082_02c0, 0x17849, 0x10001, |a, b| a + b),
-        (0x1084_02c0, 0x17849, 0x10001, |a, b| a - b),
-        (0x1080_03c4, 0x17849, 0x10001, |a, b| a * b),
-        (0x1083_03c0, 0x17841, 1, |a, b| a / b),
-    ];
-    for (op, mode, out, expected) in ops {
-        let mut board = Board::strict(1 << 16);
-        let (a, b, at) = operands(&mut board);
-        board
-            .run(&allbilly(op, mode, Some(out), true, at))
-            .assert_clean();
-        let got = board.bytes(at.2, 128);
-        for i in 0..64 {
-            let want = f16::from_f32(expected(a[i], b[i])).to_f32();
-            assert_eq!(half_at(&got, i), want, "{op:#x}, element {i}");
-        }
-    }
-}
-
-#[test]
 fn an_addition_without_pointers_and_converter_works_and_is_noted() {
     let mut board = Board::strict(1 << 16);
     let (a, b, at) = operands(&mut board);
@@ -131,15 +108,7 @@ fn the_last_group_of_depthwise_weights_is_dense() {
         conv.c = board.reserve(shape.pixels() * 32 * 8);
         board.run(&conv.task()).assert_clean();
         let got = board.bytes(conv.c, shape.pixels() * channels.next_multiple_of(8) * 2);
-        for (n, p) in tensors.outputs() {
-            let exact = tensors.sum(n, p, |_| 0.0, 0.0).0;
-            let value = half_at(&got, tensors.place_of(n, p, 2));
-            assert_eq!(
-                value,
-                f16::from_f64(exact).to_f32(),
-                "channel {n} pixel {p}"
-            );
-        }
+        tensors.assert_halves(&got);
     }
 }
 
@@ -224,12 +193,7 @@ fn a_transposed_convolution_spreads_its_input() {
     words.patch::<cna::ConvCon1>(1 << 16 | 0x120);
     words.patch::<cna::ConvCon3>(1 << 11 | 1 << 8 | 9);
     board.run(&words.finish(CONV)).assert_clean();
-    let got = board.bytes(conv.c, len);
-    for (n, p) in tensors.outputs() {
-        let place = format!("channel {n}, pixel {p}");
-        let at = tensors.place_of(n, p, 4);
-        check(FP16_FP32, &got, at, tensors.sum(n, p, |_| 0.0, 0.0), &place);
-    }
+    tensors.assert_sums(FP16_FP32, &board.bytes(conv.c, len), |_| 0.0);
 }
 
 #[test]

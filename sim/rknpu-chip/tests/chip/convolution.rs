@@ -8,7 +8,7 @@ use rknpu_regcmd::regs::cna;
 use rknpu_regcmd::{LintContext, lint};
 
 use super::board::Board;
-use super::tensor::{Numbers, check, cube_index, half_at, per_atom, put, weight_index, word_at};
+use super::tensor::{Numbers, check, cube_index, half_at, per_atom, put, weight_index};
 
 /// A convolution. Pairs are (across, down).
 #[derive(Clone, Copy, Debug)]
@@ -191,6 +191,26 @@ impl Tensors {
         sums
     }
 
+    /// Checks every result. `pad` is the padding of a channel.
+    #[track_caller]
+    pub(crate) fn assert_sums(&self, ty: OperandTypes, out: &[u8], pad: impl Fn(usize) -> f64) {
+        for (n, p) in self.outputs() {
+            let place = format!("channel {n}, pixel {p} of {:?}", self.shape);
+            let at = self.place_of(n, p, ty.out_bytes());
+            check(ty, out, at, self.sum(n, p, &pad, 0.0), &place);
+        }
+    }
+
+    /// Checks that every fp16 result is the exact sum, rounded once.
+    #[track_caller]
+    pub(crate) fn assert_halves(&self, out: &[u8]) {
+        for (n, p) in self.outputs() {
+            let exact = half::f16::from_f64(self.sum(n, p, |_| 0.0, 0.0).0).to_f32();
+            let got = half_at(out, self.place_of(n, p, 2));
+            assert_eq!(got, exact, "channel {n}, pixel {p} of {:?}", self.shape);
+        }
+    }
+
     /// Index in the result of channel `n` of a pixel, for elements of `bytes`.
     pub(crate) fn place_of(&self, n: usize, pixel: usize, bytes: usize) -> usize {
         cube_index(16 / bytes, self.shape.pixels(), pixel, n)
@@ -232,12 +252,7 @@ fn assert_sums(shape: &Shape, ty: OperandTypes, pad: i8, seed: u64) {
     let (tensors, mut conv, len) = Tensors::place(&mut board, shape, ty, false, seed);
     conv.pad_value = u32::from(pad as u8) * 0x0101_0101;
     board.run(&conv.task()).assert_clean();
-    let out = board.bytes(conv.c, len);
-    for (n, p) in tensors.outputs() {
-        let place = format!("channel {n} pixel {p}");
-        let at = tensors.place_of(n, p, ty.out_bytes());
-        check(ty, &out, at, tensors.sum(n, p, |_| pad.into(), 0.0), &place);
-    }
+    tensors.assert_sums(ty, &board.bytes(conv.c, len), |_| pad.into());
 }
 
 proptest! {
@@ -259,37 +274,58 @@ proptest! {
         let mut board = Board::strict(2 << 20);
         let (tensors, conv, len) = Tensors::place(&mut board, &shape, FP16_FP16, true, seed);
         board.run(&conv.task()).assert_clean();
-        let out = board.bytes(conv.c, len);
-        for (n, p) in tensors.outputs() {
-            let exact = half::f16::from_f64(tensors.sum(n, p, |_| 0.0, 0.0).0).to_f32();
-            let got = half_at(&out, tensors.place_of(n, p, 2));
-            prop_assert_eq!(got, exact, "channel {} pixel {}", n, p);
+        tensors.assert_halves(&board.bytes(conv.c, len));
+    }
+}
+
+/// A cube of which only a band of lines is held at a time gives the results of its
+/// halves, which are held whole.
+#[test]
+fn features_larger_than_a_band() {
+    for ty in [INT8_INT32, FP16_FP32] {
+        let mut board = Board::new(1 << 20);
+        let mut numbers = Numbers::new(5);
+        let mut bytes = |len| (0..len).map(|_| numbers.next() as u8).collect::<Vec<u8>>();
+        let a = board.place(&bytes(1 << 16));
+        let b = board.place(&bytes(ty.bytes(2 * 3 * 32 * 64)));
+        // Lines overlap in memory, and stream through their banks.
+        let mut run = |first: u32, height: u32| {
+            let len = (3 * height / 4 * 64 * 4) as usize;
+            let at = (a + first / 4 * 9 * 16, b, board.reserve(len));
+            let mut conv = ty.conv((512, height, 32), (3, height / 4, 64), (2, 3), at);
+            conv.stride = (2, 4);
+            conv.data_banks = 5;
+            conv.grains = 8;
+            conv.line_stride = 9;
+            conv.surf_stride = 70 - 4 * 512;
+            let outcome = board.run(&conv.task());
+            assert!(outcome.completed(), "{:#?}", outcome.diagnosis);
+            // CBUF does not hold all of these features for reuse.
+            let reuse = ConvProgram {
+                data_reuse: true,
+                c: board.reserve(len),
+                ..conv
+            };
+            let outcome = board.run(&reuse.task());
+            assert!(outcome.traps().contains(&"T29-stale-cbuf"));
+            board.bytes(at.2, len)
+        };
+        let half = 448 / 2 * 8 / ty.bits;
+        let whole = run(0, 2 * half);
+        let halves = [run(0, half), run(half, half)];
+        let surface = whole.len() / 16;
+        for (number, whole) in whole.chunks(surface).enumerate() {
+            let parts = halves
+                .each_ref()
+                .map(|out| &out[number * surface / 2..][..surface / 2]);
+            assert_eq!(whole, parts.concat(), "surface {number}");
         }
     }
 }
 
-/// Checks an int8 convolution whose channels are padded with the two bytes of
-/// `pattern` in turn. Calls `met` for each padded tap.
-fn assert_padded(
-    board: &Board,
-    conv: &ConvProgram,
-    tensors: &Tensors,
-    pattern: u32,
-    met: impl Fn(),
-) {
-    let out = board.bytes(
-        conv.c,
-        tensors.shape.pixels() * tensors.shape.channels_out * 4,
-    );
-    let pad = |c: usize| {
-        met();
-        f64::from((pattern >> (c % 2 * 8)) as i8)
-    };
-    for (n, p) in tensors.outputs() {
-        let got = word_at(&out, tensors.place_of(n, p, 4));
-        let (sum, _) = tensors.sum(n, p, pad, 0.0);
-        assert_eq!(f64::from(got), sum, "{:?}, {pattern:#x}", tensors.shape);
-    }
+/// The padding of channel `c`: the two bytes of `pattern` in turn.
+fn padding(pattern: u32, c: usize) -> f64 {
+    f64::from((pattern >> (c % 2 * 8)) as i8)
 }
 
 /// Stride 2, SAME: an even size has padding only on the right and below, which
@@ -305,11 +341,11 @@ fn t50_padding_without_pad_registers_takes_the_pattern_too() {
         let pads = (w, h) != (7, 7);
         for value in [0x0000_007e_u32, 0x7e7e_7e7e] {
             let mut board = Board::strict(1 << 20);
-            let (tensors, mut conv, _) = Tensors::place(&mut board, &shape, INT8_INT32, false, 5);
+            let (tensors, mut conv, len) = Tensors::place(&mut board, &shape, INT8_INT32, false, 5);
             conv.pad_value = value;
             let outcome = board.run(&conv.task());
             assert!(outcome.completed());
-            assert_padded(&board, &conv, &tensors, value, || {});
+            tensors.assert_sums(INT8_INT32, &board.bytes(conv.c, len), |c| padding(value, c));
             let told = pads && value == 0x7e;
             let trap: &[&str] = if told { &["T50-pad-pattern"] } else { &[] };
             assert_eq!(outcome.traps(), trap, "{shape:?}, {value:#x}");
@@ -336,13 +372,16 @@ proptest! {
     fn t50_the_lint_says_what_the_model_says(shape in shapes()) {
         const UNEVEN: u32 = 0x7e;
         let mut board = Board::strict(2 << 20);
-        let (tensors, mut conv, _) = Tensors::place(&mut board, &shape, INT8_INT32, false, 5);
+        let (tensors, mut conv, len) = Tensors::place(&mut board, &shape, INT8_INT32, false, 5);
         conv.pad_value = UNEVEN;
         let words = conv.task();
         let outcome = board.run(&words);
         prop_assert!(outcome.completed());
         let met = std::cell::Cell::new(false);
-        assert_padded(&board, &conv, &tensors, UNEVEN, || met.set(true));
+        tensors.assert_sums(INT8_INT32, &board.bytes(conv.c, len), |c| {
+            met.set(true);
+            padding(UNEVEN, c)
+        });
         prop_assert_eq!(outcome.traps().contains(&"T50-pad-pattern"), met.get());
         let findings = lint(&words, &LintContext::default());
         let found = findings.iter().any(|finding| finding.rule == "T50-pad-pattern");

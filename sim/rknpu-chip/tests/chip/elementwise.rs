@@ -5,6 +5,7 @@ use half::f16;
 use proptest::prelude::*;
 
 use super::board::Board;
+use super::clients::allbilly;
 use super::tensor::{Numbers, cube_index, half_at, pack_a, pack_b, word_at};
 use families::conv::Rdma;
 use families::flying::Flying;
@@ -14,19 +15,23 @@ fn bytes<const N: usize, T: Copy>(values: &[T], bytes: impl Fn(T) -> [u8; N]) ->
     values.iter().flat_map(|&value| bytes(value)).collect()
 }
 
+/// The complete program, and on 8 columns one of seventeen words.
 #[test]
 fn fp16_operations_on_flat_vectors() {
     type Op = fn(f32, f32) -> f32;
-    let operations: [(u32, Op); 6] = [
-        (0x1082_02c0, |a, b| a + b),
-        (0x1084_02c0, |a, b| a - b),
-        (0x1080_02c0, f32::max),
-        (0x1081_02c0, f32::min),
-        (0x1080_03c4, |a, b| a * b),
-        (0x1083_03c0, |a, b| a / b),
+    const MODE: (u32, u32) = (0x17849, 0x10001);
+    // Division works on fp16 itself.
+    const HALF_MODE: (u32, u32) = (0x17841, 1);
+    let operations: [(u32, (u32, u32), Op); 6] = [
+        (0x1082_02c0, MODE, |a, b| a + b),
+        (0x1084_02c0, MODE, |a, b| a - b),
+        (0x1080_02c0, MODE, f32::max),
+        (0x1081_02c0, MODE, f32::min),
+        (0x1080_03c4, MODE, |a, b| a * b),
+        (0x1083_03c0, HALF_MODE, |a, b| a / b),
     ];
-    for (number, (ew_cfg, op)) in operations.into_iter().enumerate() {
-        let cols = 37;
+    let programs = operations.into_iter().flat_map(|op| [(op, 8), (op, 37)]);
+    for (number, ((ew_cfg, (mode, scale), op), cols)) in programs.enumerate() {
         let mut numbers = Numbers::new(number as u64);
         let (a, b) = (numbers.f16s(8 * cols), numbers.f16s(8 * cols));
         let mut board = Board::strict(1 << 16);
@@ -35,13 +40,15 @@ fn fp16_operations_on_flat_vectors() {
             board.place(&bytes(&b, f16::to_le_bytes)),
             board.reserve(16 * cols),
         );
-        let mut flying = Flying::fp16(cols as u32, ew_cfg, at);
-        if number == 5 {
-            // Division works on fp16 itself.
-            flying.mode = 0x17841;
-            flying.out.1 = 1;
-        }
-        board.run(&flying.program()).assert_clean();
+        let words = if cols == 8 {
+            allbilly(ew_cfg, mode, Some(scale), true, at)
+        } else {
+            let mut flying = Flying::fp16(cols as u32, ew_cfg, at);
+            flying.mode = mode;
+            flying.out.1 = scale;
+            flying.program()
+        };
+        board.run(&words).assert_clean();
         let out = board.bytes(at.2, 16 * cols);
         for (i, (a, b)) in a.into_iter().zip(b).enumerate() {
             let expected = f16::from_f32(op(a.to_f32(), b.to_f32())).to_f32();

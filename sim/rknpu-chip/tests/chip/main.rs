@@ -17,8 +17,6 @@ mod extents;
 mod golden;
 mod kick;
 mod layouts;
-mod literal;
-mod literal_ends;
 mod lookup;
 mod matmul;
 mod mesa;

@@ -6,8 +6,8 @@ use families::matmul::{self, FP16_FP32, INT4_INT16, INT8_INT32};
 use proptest::prelude::*;
 use rknpu_chip::{ChipOptions, Level};
 
-use super::board::Board;
-use super::board_matmul::{BoardMatmul, at, matmul_with, seeded};
+use super::board::{Board, at};
+use super::board_matmul::{BoardMatmul, matmul_with, seeded};
 
 proptest! {
     #![proptest_config(test_support::cases(24))]
@@ -78,16 +78,12 @@ fn features_and_weights_are_reused_by_the_next_task() {
 #[test]
 fn cores_do_not_share_what_they_keep() {
     let mut matmul = matmul_with(INT8_INT32, (4, 32, 32), &ChipOptions::default());
-    for index in 0..3 {
-        let words = matmul.conv.task();
-        let at = matmul.board.place_program(&words);
-        assert!(matmul.board.kick(index, at, words.len(), 1).completed());
+    for core in [0, 1, 2, 2] {
+        assert!(matmul.run_on(core).completed());
         matmul.verify();
+        matmul.conv.data_reuse = core == 2;
     }
-    matmul.conv.data_reuse = true;
     let words = matmul.conv.task();
-    let at = matmul.board.place_program(&words);
-    assert!(matmul.board.kick(2, at, words.len(), 1).completed());
     let outcome = Board::new(1 << 20).run(&words);
     assert_eq!(outcome.traps(), ["T29-stale-cbuf"]);
 }
