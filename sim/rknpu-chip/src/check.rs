@@ -2,10 +2,10 @@
 //! Faults of a task: the rules of [`rknpu_regcmd::rules`] that its registers
 //! break, and faults that registers alone do not show.
 
-use rknpu_regcmd::regs::{self, cna};
+use rknpu_regcmd::regs;
 use rknpu_regcmd::rules::{
-    self, FIELD_OVERFLOW, PARTIAL_GROUP, Rule, RuleFact, STALE_CBUF, STALE_DECOMPRESSION,
-    STALE_REGISTERS, TRANSPOSED_HANG, WEIGHT_ROOM,
+    self, FIELD_OVERFLOW, PARTIAL_GROUP, Rule, RuleFact, STALE_CBUF, STALE_REGISTERS,
+    TRANSPOSED_HANG, WEIGHT_ROOM,
 };
 use rknpu_regcmd::task::{self, RegisterUse, Task};
 use rknpu_regcmd::{Block, ChipProfile, EnableMask, RegisterFile};
@@ -13,7 +13,6 @@ use rknpu_regcmd::{Block, ChipProfile, EnableMask, RegisterFile};
 use super::Effect;
 use super::cbuf::Stale;
 use super::contested::{Contested, OtherSide};
-use super::conv_config::ConvConfig;
 use super::trap::{DiagnosisReport, Stop, shown};
 
 /// The rules that a task breaks.
@@ -118,22 +117,6 @@ pub(crate) fn overflowing(
         }
     }
     Ok(())
-}
-
-/// Reports a decompressor that is on although the program does not write it.
-pub(crate) fn compression(
-    report: &DiagnosisReport,
-    regs: &RegisterFile,
-    conv: &ConvConfig,
-) -> Result<(), Stop> {
-    if conv.compressed.is_none() || regs.was_written(cna::DcompCtrl::OFFSET) {
-        return Ok(());
-    }
-    report.broken(
-        &STALE_DECOMPRESSION,
-        regs,
-        "DCOMP_CTRL is on but not written",
-    )
 }
 
 /// Reports a task whose DATA_REUSE or WEIGHT_REUSE does not match CBUF.

@@ -89,56 +89,35 @@ pub(crate) fn fetch(
         return Ok(cube);
     }
     let mut run = Vec::new();
+    let surfaces = source.surfaces.count;
     let Range { start: mut y, end } = cube.lines();
     while y < end {
-        if is_by_line(source) {
-            fetch_line(source, dma, y, &mut cube, &mut run)?;
-            y += 1;
+        // One access reads all surfaces of a line, or lines of a surface.
+        let (lines, together) = if is_by_line(source) {
+            (1, surfaces)
         } else {
             let most = (RUN_BYTES / (source.width * ATOM)).max(1);
-            let lines = contiguous_lines(source, y).min(most).min(end - y);
-            fetch_lines(source, dma, y, lines, &mut cube, &mut run)?;
-            y += lines;
+            (contiguous_lines(source, y).min(most).min(end - y), 1)
+        };
+        if together == surfaces && source.width == 1 && lines == 1 {
+            dma.read(
+                DmaEngine::Feature,
+                source.address(0, y, 0),
+                cube.line_mut(y),
+            )?;
+        } else {
+            let bytes = source.width * lines * ATOM;
+            let run = dma::resized(&mut run, bytes * together)?;
+            for first in (0..surfaces).step_by(together) {
+                dma.read(DmaEngine::Feature, source.address(0, y, first), run)?;
+                for (c1, surface) in (first..).zip(run.chunks_exact(bytes)) {
+                    cube.scatter(y, c1, surface);
+                }
+            }
         }
+        y += lines;
     }
     Ok(cube)
-}
-
-/// Reads one line whose surfaces follow each other, in a single access.
-fn fetch_line(
-    source: &Cube,
-    dma: &Dma<'_>,
-    y: usize,
-    cube: &mut FeatureCube,
-    run: &mut Vec<u8>,
-) -> Result<(), Stop> {
-    let at = source.address(0, y, 0);
-    if source.width == 1 {
-        return dma.read(DmaEngine::Feature, at, cube.line_mut(y));
-    }
-    let run = dma::resized(run, source.width * source.surfaces.count * ATOM)?;
-    dma.read(DmaEngine::Feature, at, run)?;
-    for (c1, surface) in run.chunks_exact(source.width * ATOM).enumerate() {
-        cube.scatter(y, c1, surface);
-    }
-    Ok(())
-}
-
-/// Reads several contiguous lines, one access for each surface.
-fn fetch_lines(
-    source: &Cube,
-    dma: &Dma<'_>,
-    y: usize,
-    lines: usize,
-    cube: &mut FeatureCube,
-    run: &mut Vec<u8>,
-) -> Result<(), Stop> {
-    let run = dma::resized(run, source.width * lines * ATOM)?;
-    for c1 in 0..source.surfaces.count {
-        dma.read(DmaEngine::Feature, source.address(0, y, c1), run)?;
-        cube.scatter(y, c1, run);
-    }
-    Ok(())
 }
 
 /// Features on their way to the MAC array: atoms in the order (y, x, c1).

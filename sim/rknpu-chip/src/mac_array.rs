@@ -139,16 +139,17 @@ mod tests {
 
     #[test]
     fn ties_round_as_asked() {
-        for (value, even, up) in [(1, 0, 1), (3, 2, 2), (-1, 0, 0), (-3, -2, -1), (5, 2, 3)] {
-            assert_eq!(
-                shift_right_rounded(value, 1, Ties::Even),
-                even,
-                "{value} to even"
-            );
-            assert_eq!(shift_right_rounded(value, 1, Ties::Up), up, "{value} up");
-        }
-        for (value, away) in [(1, 1), (3, 2), (-1, -1), (-3, -2), (-4, -2)] {
-            assert_eq!(shift_right_rounded(value, 1, Ties::Away), away);
+        for (value, rounded) in [
+            (1, [0, 1, 1]),
+            (3, [2, 2, 2]),
+            (5, [2, 3, 3]),
+            (-1, [0, 0, -1]),
+            (-3, [-2, -1, -2]),
+            (-4, [-2, -2, -2]),
+        ] {
+            let ties = [Ties::Even, Ties::Up, Ties::Away];
+            let got = ties.map(|ties| shift_right_rounded(value, 1, ties));
+            assert_eq!(got, rounded, "{value} to even, up, away");
         }
         assert_eq!(shift_right_rounded(-5, 2, Ties::Even), -1);
         assert_eq!(shift_right_rounded(i64::MIN, 63, Ties::Even), -1);
@@ -157,20 +158,11 @@ mod tests {
 
     #[test]
     fn the_accumulator_saturates() {
-        let keep = Truncate {
-            shift: 0,
-            ties: Ties::Even,
-        };
-        assert_eq!(keep.apply(1 << 40), i32::MAX);
-        assert_eq!(keep.apply(-(1 << 40)), i32::MIN);
-        assert_eq!(
-            Truncate {
-                shift: 20,
-                ties: Ties::Even
-            }
-            .apply(1 << 40),
-            1 << 20
-        );
+        let ties = Ties::Even;
+        let shifted = |shift, value| Truncate { shift, ties }.apply(value);
+        assert_eq!(shifted(0, 1 << 40), i32::MAX);
+        assert_eq!(shifted(0, -(1 << 40)), i32::MIN);
+        assert_eq!(shifted(20, 1 << 40), 1 << 20);
     }
 
     #[test]

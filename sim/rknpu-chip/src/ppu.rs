@@ -19,27 +19,8 @@ use pooling::{Method, Pooling};
 
 use super::check;
 use super::core_parts::CoreParts;
-use super::dma::Dma;
 use super::precision::Precision;
 use super::trap::Stop;
-
-impl Pooling {
-    fn run(&self, dma: &Dma<'_>) -> Result<(), Stop> {
-        match (self.method, self.element) {
-            (Method::Extreme(extreme), Precision::Int8) => self.run_extremes::<16>(dma, extreme),
-            (Method::Extreme(extreme), _) => self.run_extremes::<8>(dma, extreme),
-            _ => self.each_line(
-                dma,
-                |bytes| self.line(bytes),
-                |lines, oy, out| {
-                    for ox in 0..self.target.width {
-                        self.store(self.window(lines, oy, ox), out);
-                    }
-                },
-            ),
-        }
-    }
-}
 
 /// Runs the task that `regs` describe.
 pub(crate) fn run(
@@ -55,5 +36,18 @@ pub(crate) fn run(
         parts.report.broken(&POOLING_PRECISION, regs, &values)?;
     }
     parts.clock.spend(regs, POOLING)?;
-    pooling.run(&parts.dma)
+    let dma = &parts.dma;
+    match (pooling.method, pooling.element) {
+        (Method::Extreme(extreme), Precision::Int8) => pooling.run_extremes::<16>(dma, extreme),
+        (Method::Extreme(extreme), _) => pooling.run_extremes::<8>(dma, extreme),
+        _ => pooling.each_line(
+            dma,
+            |bytes| pooling.line(bytes),
+            |lines, oy, out| {
+                for ox in 0..pooling.target.width {
+                    pooling.store(pooling.window(lines, oy, ox), out);
+                }
+            },
+        ),
+    }
 }

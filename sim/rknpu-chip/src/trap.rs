@@ -38,9 +38,6 @@ impl DiagnosisReport {
 
     /// Records that `rule` is broken, once for each kick, with the rule's
     /// effect. `registers` and `values` show how; they need not be a task's.
-    ///
-    /// # Errors
-    /// As [`Self::record_with`].
     pub(crate) fn record(
         &self,
         rule: &'static Rule,
@@ -75,17 +72,13 @@ impl DiagnosisReport {
         }
         match effect {
             Effect::Hang => Err(Stop::Hang),
-            Effect::Note => Ok(()),
             Effect::Garbage | Effect::NoWrite if self.level == Level::Strict => Err(Stop::Hang),
-            Effect::Garbage | Effect::NoWrite => Ok(()),
+            Effect::Garbage | Effect::NoWrite | Effect::Note => Ok(()),
         }
     }
 
     /// Records that `rule` is broken, once for each kick, with the rule's effect
     /// and registers. A rule without effect is ignored.
-    ///
-    /// # Errors
-    /// As [`Self::record_with`].
     pub(crate) fn broken(
         &self,
         rule: &'static Rule,

@@ -4,7 +4,10 @@
 use std::ops::Range;
 
 use rknpu_regcmd::RegisterFile;
-use rknpu_regcmd::rules::{LINE_ROUNDING, LINES_NOT_AWAITED, SHORT_GROUP, STALE_CBUF};
+use rknpu_regcmd::regs;
+use rknpu_regcmd::rules::{
+    LINE_ROUNDING, LINES_NOT_AWAITED, SHORT_GROUP, STALE_CBUF, STALE_DECOMPRESSION,
+};
 
 use super::super::cbuf::{BANK_BYTES, Cbuf};
 use super::super::check;
@@ -84,7 +87,10 @@ pub(super) fn weights(
         check::reuse(parts.report, regs, "weight", found)?;
         return Ok(WeightSource::Cbuf);
     }
-    check::compression(parts.report, regs, conv)?;
+    if conv.compressed.is_some() && !regs.was_written(regs::cna::DcompCtrl::OFFSET) {
+        let values = "DCOMP_CTRL is on but not written";
+        parts.report.broken(&STALE_DECOMPRESSION, regs, values)?;
+    }
     let long = conv.compressed.is_none() && len > weight_stream::HELD_BYTES;
     let held = if long {
         Cbuf::kept_weights(&conv.task.cbuf, len)

@@ -60,7 +60,7 @@ impl OperandCvt {
 }
 
 /// The stage as the registers describe it.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Ew {
     pub(crate) operation: Option<(EwOperation, EwSource)>,
     /// `None`: OP_CVT_BYPASS.
@@ -88,13 +88,7 @@ impl Ew {
         let cfg = regs.get::<dpu::EwCfg>();
         let scale = regs.get::<dpu::EwCvtScaleValue>();
         if cfg.ew_bypass() == 1 {
-            return Self {
-                operation: None,
-                cvt: None,
-                truncate: 0,
-                lut: None,
-                relu: Relu::Off,
-            };
+            return Self::default();
         }
         let lut = Self::looks_up(regs).then(|| LutConfig::decode(regs, contested));
         let operation = if cfg.ew_op_type() == 1 {

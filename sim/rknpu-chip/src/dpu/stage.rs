@@ -86,8 +86,9 @@ impl AluOp {
 }
 
 /// Rectifier at the end of a stage.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Relu {
+    #[default]
     Off,
     /// `max(x, 0)`
     On,

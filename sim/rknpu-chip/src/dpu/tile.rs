@@ -22,13 +22,10 @@ impl Default for Values {
 /// channels.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct DpuTile {
-    /// First pixel of the stream.
+    /// First pixel and channel, and their numbers.
     pub(crate) pixel: usize,
-    /// Number of pixels.
     pub(crate) pixels: usize,
-    /// First channel.
     pub(crate) channel: usize,
-    /// Number of channels.
     pub(crate) channels: usize,
     pub(crate) values: Values,
 }
