@@ -2,6 +2,8 @@
 //! Faults of a task: the rules of [`rknpu_regcmd::rules`] that its registers
 //! break, and faults that registers alone do not show.
 
+use std::cell::LazyCell;
+
 use rknpu_regcmd::regs;
 use rknpu_regcmd::rules::{
     self, FIELD_OVERFLOW, PARTIAL_GROUP, Rule, RuleFact, STALE_CBUF, STALE_REGISTERS,
@@ -13,6 +15,7 @@ use rknpu_regcmd::{Block, ChipProfile, EnableMask, RegisterFile};
 use super::Effect;
 use super::cbuf::Stale;
 use super::contested::{Contested, OtherSide};
+use super::registers::RegisterGroups;
 use super::trap::{DiagnosisReport, Stop, shown};
 
 /// The rules that a task breaks.
@@ -87,10 +90,10 @@ pub(crate) fn stale(
     enable: EnableMask,
     contested: Contested,
 ) -> Result<(), Stop> {
-    let fresh = |offset| super::registers::value_after_reset(offset, contested);
+    let fresh = LazyCell::new(|| RegisterGroups::new(contested));
     let mut found: Vec<_> = task::unwritten(regs, enable)
         .filter(|&(info, used)| {
-            used == RegisterUse::Computed && regs.value(info.offset) != fresh(info.offset)
+            used == RegisterUse::Computed && regs.value(info.offset) != fresh.read(info.offset)
         })
         .map(|(info, _)| info)
         .collect();

@@ -220,7 +220,7 @@ impl Convolution<'_, '_> {
                 weights.groups_of(channels.clone())
             };
             let buffer = &mut scratch.stream;
-            let stream = (self.weights).part(self.parts, self.conv, bytes, buffer)?;
+            let stream = self.weights.part(self.parts, self.conv, bytes, buffer)?;
             let (count, kernels) = (channels.len(), &mut scratch.kernels);
             if depthwise {
                 shape.depthwise_rows(stream, first, count, padded, kernels)?;

@@ -31,23 +31,11 @@ pub(crate) struct MacInput<'a, T> {
 /// Function that computes a tile: [`integers`] or [`floats`].
 pub(crate) type Compute<T> = fn(&MacInput<'_, T>) -> Result<Values, Stop>;
 
-/// CPEND of a tile: the sum of each window times the offset of each channel.
-struct Offsets {
-    windows: Vec<i64>,
-    weights: Vec<i64>,
-}
-
-impl Offsets {
-    fn new(input: &MacInput<'_, i16>, operand: &ChannelOperand) -> Result<Self, Stop> {
-        let mut windows = dma::buffer(input.pixels)?;
-        for (pixel, sum) in windows.iter_mut().enumerate() {
-            *sum = input.windows.row(pixel).iter().map(|&v| i64::from(v)).sum();
-        }
-        let channels = input.channels.clone();
-        Ok(Self {
-            windows,
-            weights: channels.map(|c| i64::from(operand.at(c) as i16)).collect(),
-        })
+impl<T> MacInput<'_, T> {
+    /// The offset of the weights of the tile's channel `c`.
+    fn offset(&self, c: usize) -> i16 {
+        let operand = self.weight_offset;
+        operand.map_or(0, |operand| operand.at(self.channels.start + c) as i16)
     }
 }
 
@@ -75,15 +63,22 @@ pub(crate) fn floats<T: DotElement<Total = f64> + Into<f64>>(
 fn direct_int(input: &MacInput<'_, i16>) -> Result<Values, Stop> {
     let truncate = input.conv.truncate;
     let channels = input.channels.len();
-    let offsets = match input.weight_offset {
-        Some(offset) => Some(Offsets::new(input, offset)?),
-        None => None,
-    };
+    // CPEND: the sum of each window times the offset of each channel.
+    let offsets: Vec<i64> = (0..channels).map(|n| input.offset(n).into()).collect();
+    let mut sums = dma::buffer::<i64>(input.pixels)?;
+    let corrects = input.weight_offset.is_some();
+    if corrects {
+        for (pixel, sum) in sums.iter_mut().enumerate() {
+            *sum = input.windows.row(pixel).iter().map(|&v| i64::from(v)).sum();
+        }
+    }
     let mut out = dma::buffer::<i32>(input.pixels * channels)?;
     let mut put = |pixel: usize, n: usize, sum: i64| {
-        let offset = offsets
-            .as_ref()
-            .map_or(0, |o| o.windows[pixel] * o.weights[n]);
+        let offset = if corrects {
+            sums[pixel] * offsets[n]
+        } else {
+            0
+        };
         out[pixel * channels + n] = truncate.apply(sum + offset);
     };
     if input.conv.has_bytes() && input.conv.weights.row_len() <= INT8_ROW_MAX {
@@ -110,16 +105,11 @@ fn direct_int(input: &MacInput<'_, i16>) -> Result<Values, Stop> {
 /// channels only.
 fn depthwise_int(input: &MacInput<'_, i16>) -> Result<Values, Stop> {
     let truncate = input.conv.truncate;
-    let offset = |c| {
-        input
-            .weight_offset
-            .map_or(0, |o| o.at(input.channels.start + c) as i16)
-    };
     let out = if input.conv.has_bytes() && input.conv.window.taps() <= INT8_TAPS_MAX {
-        let weight = |w, c| i32::from(w) + i32::from(offset(c));
+        let weight = |w, c| i32::from(w) + i32::from(input.offset(c));
         sum_taps(input, weight, |sum| truncate.apply(sum.into()))
     } else {
-        let weight = |w, c| i64::from(w) + i64::from(offset(c));
+        let weight = |w, c| i64::from(w) + i64::from(input.offset(c));
         sum_taps(input, weight, |sum| truncate.apply(sum))
     };
     Ok(Values::Int(out?))

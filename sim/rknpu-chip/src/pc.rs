@@ -177,7 +177,7 @@ impl CoreParts<'_> {
     /// Reports a write to S_POINTER of CNA or CORE that removes the core's
     /// number, which the kernel put there. Without it the task never ends.
     fn core_number(&mut self, block: Block, value: u32) -> Result<(), Stop> {
-        let number = self.registers.core_number(block);
+        let number = self.registers.pointers(block).core_number;
         if value >> CORE_NUMBER_SHIFT == number {
             return Ok(());
         }
@@ -214,7 +214,7 @@ impl CoreParts<'_> {
         let group = |block: Block| {
             enable
                 .contains(block.enable())
-                .then(|| self.registers.executed(block))
+                .then(|| self.registers.pointers(block).executed)
         };
         finished.dpu = group(Block::Dpu).or(finished.dpu);
         finished.ppu = group(Block::Ppu).or(finished.ppu);
@@ -227,12 +227,13 @@ impl CoreParts<'_> {
     fn pointers(&mut self, enable: EnableMask, ran: EnableMask) -> Result<(), Stop> {
         for block in Block::ALL {
             let starts = block != Block::Pc && enable.contains(block.enable());
-            if !starts || self.registers.pointer_set(block) {
+            let pointers = self.registers.pointers(block);
+            if !starts || pointers.set {
                 continue;
             }
             let again = ran.contains(block.enable());
             let of_kernel = matches!(block, Block::Cna | Block::Core);
-            if again && !of_kernel && !self.registers.repeats(block) {
+            if again && !of_kernel && !pointers.repeats() {
                 continue;
             }
             let rule = program::without_pointer(block, enable, ran);

@@ -25,8 +25,8 @@ const STAGE_BYPASSED: u32 = 0x53;
 const EW_BYPASSED: u32 = 0x383;
 /// OUT_CVT_SCALE 1 and FP32TOFP16_EN.
 const SCALE_IDENTITY: u32 = 0x1_0001;
-/// Registers that make the stages do nothing (contested: fresh-stages).
-const STAGES_BYPASSED: [(u16, u32); 4] = [
+/// Registers that are not 0 after a reset (contested: fresh-stages).
+const AFTER_RESET: [(u16, u32); 4] = [
     (dpu::BsCfg::OFFSET, STAGE_BYPASSED),
     (dpu::BnCfg::OFFSET, STAGE_BYPASSED),
     (dpu::EwCfg::OFFSET, EW_BYPASSED),
@@ -37,14 +37,21 @@ pub(crate) const CORE_NUMBER_SHIFT: u32 = 28;
 
 /// The groups of a block's registers that are written and executed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Pointers {
+pub(crate) struct Pointers {
     written: usize,
-    executed: usize,
+    pub(crate) executed: usize,
     toggles: bool,
     /// Whether S_POINTER was written since the last task.
-    set: bool,
+    pub(crate) set: bool,
     /// The core's number in S_POINTER.
-    core_number: u32,
+    pub(crate) core_number: u32,
+}
+
+impl Pointers {
+    /// Whether the block executes another group than is written.
+    pub(crate) fn repeats(&self) -> bool {
+        self.executed != self.written
+    }
 }
 
 /// The register file of a core.
@@ -52,22 +59,6 @@ struct Pointers {
 pub(crate) struct RegisterGroups {
     groups: [RegisterFile; 2],
     pointers: [Pointers; BLOCKS],
-}
-
-/// Registers that are not 0 after a reset, with their values.
-fn after_reset(contested: Contested) -> &'static [(u16, u32)] {
-    if contested.has(OtherSide::FreshStagesActive) {
-        &[]
-    } else {
-        &STAGES_BYPASSED
-    }
-}
-
-/// Value of the register at `offset` after a reset.
-pub(crate) fn value_after_reset(offset: u16, contested: Contested) -> u32 {
-    let mut special = after_reset(contested).iter();
-    let special = special.find(|(at, _)| *at == offset);
-    special.map_or(0, |(_, value)| *value)
 }
 
 fn index(block: Block) -> usize {
@@ -85,25 +76,25 @@ impl RegisterGroups {
     /// The registers after a reset.
     pub(crate) fn new(contested: Contested) -> Self {
         let mut registers = Self::default();
-        for group in &mut registers.groups {
-            for &(offset, value) in after_reset(contested) {
-                group.set(offset, value);
+        if !contested.has(OtherSide::FreshStagesActive) {
+            for group in &mut registers.groups {
+                for (offset, value) in AFTER_RESET {
+                    group.set(offset, value);
+                }
             }
         }
         registers.begin();
         registers
     }
 
-    /// The core's number that a block's S_POINTER holds.
-    pub(crate) fn core_number(&self, block: Block) -> u32 {
-        self.pointers[index(block)].core_number
+    pub(crate) fn pointers(&self, block: Block) -> &Pointers {
+        &self.pointers[index(block)]
     }
 
     /// Writes a register, in the group that its block's S_POINTER selects.
-    /// Returns false if no register can be at `offset`.
-    pub(crate) fn write(&mut self, offset: u16, value: u32) -> bool {
+    pub(crate) fn write(&mut self, offset: u16, value: u32) {
         let Some(block) = Block::of_offset(offset) else {
-            return false;
+            return;
         };
         let pointers = &mut self.pointers[index(block)];
         if is_pointer(block, offset) {
@@ -128,21 +119,15 @@ impl RegisterGroups {
             for group in &mut self.groups {
                 group.set(offset, value);
             }
-            return true;
+        } else {
+            self.groups[pointers.written].set(offset, value);
         }
-        self.groups[pointers.written].set(offset, value)
     }
 
     /// Reads a register of the group that is written.
     pub(crate) fn read(&self, offset: u16) -> u32 {
-        Block::of_offset(offset).map_or(0, |block| {
-            self.groups[self.pointers[index(block)].written].value(offset)
-        })
-    }
-
-    /// Group that a block executes.
-    pub(crate) fn executed(&self, block: Block) -> usize {
-        self.pointers[index(block)].executed
+        let group = |block| &self.groups[self.pointers(block).written];
+        Block::of_offset(offset).map_or(0, |block| group(block).value(offset))
     }
 
     /// Makes a block execute the group that is written.
@@ -151,24 +136,14 @@ impl RegisterGroups {
         pointers.executed = pointers.written;
     }
 
-    /// Whether a block's S_POINTER was written since the last task.
-    pub(crate) fn pointer_set(&self, block: Block) -> bool {
-        self.pointers[index(block)].set
-    }
-
-    /// Whether a block executes another group than is written.
-    pub(crate) fn repeats(&self, block: Block) -> bool {
-        let pointers = &self.pointers[index(block)];
-        pointers.executed != pointers.written
-    }
-
     /// The registers that the blocks execute. Those that the kick wrote are
     /// marked as written.
     pub(crate) fn executing(&self) -> RegisterFile {
         let mut file = self.executed_groups();
         let address = dpu::DstBaseAddr::OFFSET;
-        let written = &self.groups[self.pointers[index(Block::Dpu)].written];
-        if self.repeats(Block::Dpu) && written.was_written(address) {
+        let pointers = self.pointers(Block::Dpu);
+        let written = &self.groups[pointers.written];
+        if pointers.repeats() && written.was_written(address) {
             file.set(address, written.value(address));
         }
         file
@@ -181,7 +156,7 @@ impl RegisterGroups {
         let mut file = RegisterFile::new();
         let registers = || {
             Block::ALL.into_iter().flat_map(|block| {
-                let group = &self.groups[self.executed(block)];
+                let group = &self.groups[self.pointers(block).executed];
                 let registers = regs::of_block(block).iter();
                 registers.map(move |register| (group, register.offset))
             })
@@ -245,7 +220,11 @@ mod tests {
             (1, 1),
         ] {
             registers.write(dpu::SPointer::OFFSET, pointer);
-            assert_eq!(registers.executed(Block::Dpu), group, "{pointer:#x}");
+            assert_eq!(
+                registers.pointers(Block::Dpu).executed,
+                group,
+                "{pointer:#x}"
+            );
             registers.finish(|block| block == Block::Dpu);
         }
     }

@@ -48,7 +48,7 @@ pub(super) fn features(
         && parts.contested.has(OtherSide::OverReadBank)
     {
         let end = i64::from(base) + source.atoms() as i64 * ATOM as i64;
-        (parts.dma).check_read(DmaEngine::Feature, end, BANK_BYTES)?;
+        parts.dma.check_read(DmaEngine::Feature, end, BANK_BYTES)?;
     }
     let kept = Cbuf::kept_lines(&conv.task.cbuf, height, none.line_bytes());
     parts.cbuf.keep_features(&conv.task.cbuf, &none, base);

@@ -181,12 +181,13 @@ impl LutConfig {
 
 /// The integer that a float looks up.
 fn float_index(x: f32, floor: bool) -> i32 {
-    // `as` saturates, and turns NaN into 0.
-    (if floor {
+    let index = if floor {
         x.floor()
     } else {
         x.round_ties_even()
-    }) as i32
+    };
+    // `as` saturates, and turns NaN into 0.
+    index as i32
 }
 
 #[cfg(test)]

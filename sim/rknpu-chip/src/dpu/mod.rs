@@ -85,8 +85,8 @@ impl Dpu {
         Ok(Self {
             float,
             cpend,
-            bs: StageRegisters::bs(regs).stage(&b, false, contested)?,
-            bn: StageRegisters::bn(regs).stage(&n, true, contested)?,
+            bs: decode_stage(regs, false, &b, contested)?,
+            bn: decode_stage(regs, true, &n, contested)?,
             ew: Ew::decode(regs, reads, flying, float, contested),
             out: OutCvt::decode(regs, narrow, contested),
         })
@@ -106,6 +106,7 @@ impl Dpu {
         self.ew.apply(&parts.dma, parts.lut, tile)?;
         let mut out = Vec::new();
         let faults = self.out.encode(&tile.values, &mut out);
+        let report = parts.report;
         if faults.wrapped {
             // Signed functions wrap where they are 0. Their clients replace
             // those results on the CPU (librocketnpu).
@@ -115,11 +116,11 @@ impl Dpu {
                 Effect::Garbage
             };
             let values = "a value is too small";
-            (parts.report).broken_with(&EXPONENT_WRAPS, effect, regs, values)?;
+            report.broken_with(&EXPONENT_WRAPS, effect, regs, values)?;
         }
         if faults.saturated {
             let values = "a value is too large";
-            parts.report.broken(&INT16_SATURATES, regs, values)?;
+            report.broken(&INT16_SATURATES, regs, values)?;
         }
         Ok(out)
     }
@@ -147,73 +148,48 @@ impl Operands<'_, '_> {
     }
 }
 
-/// The registers of BS or BN. Both have the same layout: BN uses BS's types.
-struct StageRegisters {
-    cfg: dpu::BsCfg,
-    alu: dpu::BsAluCfg,
-    mul: dpu::BsMulCfg,
-    bound: dpu::BsReluxCmpValue,
-    negative_shift: u32,
-}
-
-impl StageRegisters {
-    fn bs(regs: &RegisterFile) -> Self {
-        Self {
-            cfg: regs.get(),
-            alu: regs.get(),
-            mul: regs.get(),
-            bound: regs.get(),
-            negative_shift: regs.get::<dpu::DataFormat>().bs_mul_shift_value_neg(),
-        }
-    }
-
-    fn bn(regs: &RegisterFile) -> Self {
-        Self {
-            cfg: dpu::BsCfg::from_bits(regs.get::<dpu::BnCfg>().bits()),
-            alu: dpu::BsAluCfg::from_bits(regs.get::<dpu::BnAluCfg>().bits()),
-            mul: dpu::BsMulCfg::from_bits(regs.get::<dpu::BnMulCfg>().bits()),
-            bound: dpu::BsReluxCmpValue::from_bits(regs.get::<dpu::BnReluxCmpValue>().bits()),
-            negative_shift: regs.get::<dpu::DataFormat>().bn_mul_shift_value_neg(),
-        }
-    }
-
-    /// Builds the stage; `engine` fetches its operands.
-    fn stage(
-        &self,
-        engine: &Operands<'_, '_>,
-        multiply_first: bool,
-        contested: Contested,
-    ) -> Result<DpuStage, Stop> {
-        let Self { cfg, mul, .. } = self;
-        let active = cfg.bs_bypass() == 0;
-        let alu = if active && cfg.bs_alu_bypass() == 0 {
-            let register = self.alu.bs_alu_operand();
-            let operand = engine.operand(ChannelRead::ALU, cfg.bs_alu_src(), register)?;
-            Some((AluOp::from_code(cfg.bs_alu_algo(), contested), operand))
-        } else {
-            None
-        };
-        let multiplier = if active && cfg.bs_mul_bypass() == 0 {
-            let shift = mul.bs_mul_shift_value();
-            Some(StageMultiplier {
-                operand: engine.operand(
-                    ChannelRead::MUL,
-                    mul.bs_mul_src(),
-                    mul.bs_mul_operand(),
-                )?,
-                shift: engine.operand(ChannelRead::SHIFT, mul.bs_truncate_src(), shift)?,
-                negative_shift: self.negative_shift,
-                prelu: cfg.bs_mul_prelu() == 1,
-            })
-        } else {
-            None
-        };
-        let bypass = if active { cfg.bs_relu_bypass() } else { 1 };
-        Ok(DpuStage {
-            alu,
-            multiplier,
-            relu: Relu::new(bypass, cfg.bs_relux_en(), self.bound.bs_relux_cmp_dat()),
-            multiply_first,
+/// Decodes BS, or BN, whose registers have the same layout. `engine` fetches the
+/// operands.
+fn decode_stage(
+    regs: &RegisterFile,
+    is_bn: bool,
+    engine: &Operands<'_, '_>,
+    contested: Contested,
+) -> Result<DpuStage, Stop> {
+    const BN: u16 = dpu::BnCfg::OFFSET - dpu::BsCfg::OFFSET;
+    let bits = |bs: u16| regs.value(if is_bn { bs + BN } else { bs });
+    let cfg = dpu::BsCfg::from_bits(bits(dpu::BsCfg::OFFSET));
+    let mul = dpu::BsMulCfg::from_bits(bits(dpu::BsMulCfg::OFFSET));
+    let bound = dpu::BsReluxCmpValue::from_bits(bits(dpu::BsReluxCmpValue::OFFSET));
+    let format = regs.get::<dpu::DataFormat>();
+    let active = cfg.bs_bypass() == 0;
+    let alu = if active && cfg.bs_alu_bypass() == 0 {
+        let register = dpu::BsAluCfg::from_bits(bits(dpu::BsAluCfg::OFFSET)).bs_alu_operand();
+        let operand = engine.operand(ChannelRead::ALU, cfg.bs_alu_src(), register)?;
+        Some((AluOp::from_code(cfg.bs_alu_algo(), contested), operand))
+    } else {
+        None
+    };
+    let multiplier = if active && cfg.bs_mul_bypass() == 0 {
+        let (register, shift) = (mul.bs_mul_operand(), mul.bs_mul_shift_value());
+        Some(StageMultiplier {
+            operand: engine.operand(ChannelRead::MUL, mul.bs_mul_src(), register)?,
+            shift: engine.operand(ChannelRead::SHIFT, mul.bs_truncate_src(), shift)?,
+            negative_shift: if is_bn {
+                format.bn_mul_shift_value_neg()
+            } else {
+                format.bs_mul_shift_value_neg()
+            },
+            prelu: cfg.bs_mul_prelu() == 1,
         })
-    }
+    } else {
+        None
+    };
+    let bypass = if active { cfg.bs_relu_bypass() } else { 1 };
+    Ok(DpuStage {
+        alu,
+        multiplier,
+        relu: Relu::new(bypass, cfg.bs_relux_en(), bound.bs_relux_cmp_dat()),
+        multiply_first: is_bn,
+    })
 }

@@ -7,7 +7,7 @@ use families::matmul::{INT8_INT32, OperandTypes};
 use rknpu_chip::{ChipOptions, Effect, Level};
 
 use super::board::{Board, Outcome, SENTINEL, at};
-use super::tensor::{Numbers, check, cube_index, dot, pack_a, pack_b};
+use super::convolution::{Shape, Tensors};
 
 /// Rows, inner dimension and columns.
 pub(crate) type Size = (usize, usize, usize);
@@ -17,25 +17,14 @@ pub(crate) struct BoardMatmul {
     pub(crate) board: Board,
     pub(crate) conv: ConvProgram,
     ty: OperandTypes,
-    size: Size,
-    a: Vec<f64>,
-    b: Vec<f64>,
+    tensors: Tensors,
+    /// Bytes of the result.
+    pub(crate) len: usize,
 }
 
-/// Places operands on a board. Returns the program and the operands.
-pub(crate) fn place(
-    board: &mut Board,
-    numbers: &mut Numbers,
-    ty: OperandTypes,
-    (m, k, n): Size,
-) -> (ConvProgram, [Vec<f64>; 2]) {
-    let (a, b) = (numbers.values(ty, m * k), numbers.values(ty, n * k));
-    let at = (
-        board.place(&pack_a(ty, m, k, &a)),
-        board.place(&pack_b(ty, k, &b)),
-        board.reserve(m * n * ty.out_bytes()),
-    );
-    (ty.matmul(m as u32, k as u32, n as u32, at), [a, b])
+/// A matmul as a convolution.
+pub(crate) fn shape((m, k, n): Size) -> Shape {
+    Shape::plain((1, m, k), n, (1, 1))
 }
 
 impl BoardMatmul {
@@ -67,12 +56,8 @@ impl BoardMatmul {
         self.board.run(&words.finish(families::CONV))
     }
 
-    pub(crate) fn len(&self) -> usize {
-        self.size.0 * self.size.2 * self.ty.out_bytes()
-    }
-
     pub(crate) fn out(&self) -> Vec<u8> {
-        self.board.bytes(self.conv.c, self.len())
+        self.board.bytes(self.conv.c, self.len)
     }
 
     pub(crate) fn is_untouched(&self) -> bool {
@@ -82,14 +67,7 @@ impl BoardMatmul {
     /// Compares the result with plain sums.
     #[track_caller]
     pub(crate) fn verify(&self) {
-        let (m, k, n) = self.size;
-        let out = self.out();
-        for (row, col) in (0..m).flat_map(|row| (0..n).map(move |col| (row, col))) {
-            let at = cube_index(16 / self.ty.out_bytes(), m, row, col);
-            let expected = dot(&self.a, &self.b, k, row, col);
-            let place = format!("{:?} {:?} at ({row}, {col})", self.ty, self.size);
-            check(self.ty, &out, at, expected, &place);
-        }
+        self.tensors.assert_sums(self.ty, &self.out(), |_| 0.0);
     }
 }
 
@@ -104,14 +82,13 @@ pub(crate) fn seeded(
     seed: u64,
 ) -> BoardMatmul {
     let mut board = Board::with_options(8 << 20, options);
-    let (conv, [a, b]) = place(&mut board, &mut Numbers::new(seed), ty, size);
+    let (tensors, conv, len) = Tensors::place(&mut board, &shape(size), ty, false, seed);
     BoardMatmul {
         board,
         conv,
         ty,
-        size,
-        a,
-        b,
+        tensors,
+        len,
     }
 }
 

@@ -9,7 +9,7 @@ use rknpu_regcmd::regs::{cna, core, dpu, dpu_rdma, ppu};
 
 use super::board::{Board, Outcome, PING_PONG, SENTINEL};
 use super::board_matmul::{self, assert_trap};
-use super::tensor::Numbers;
+use super::convolution::Tensors;
 use families::conv::ConvProgram;
 use families::flying::Flying;
 use families::matmul::{FP16_FP32, INT8_INT32, OperandTypes};
@@ -39,14 +39,12 @@ struct Matmuls {
 
 impl Matmuls {
     fn new(ty: OperandTypes, options: &ChipOptions) -> Self {
-        let (m, k, n) = (8, 64, 32);
+        let shape = board_matmul::shape((8, 64, 32));
         let mut board = Board::with_options(1 << 20, options);
         // Address 0 in a trailer is no link.
         board.reserve(1);
-        let mut numbers = Numbers::new(7);
-        let len = m * n * ty.out_bytes();
         let tasks = [1, 2, 3].map(|scale| {
-            let (mut conv, _) = board_matmul::place(&mut board, &mut numbers, ty, (m, k, n));
+            let (_, mut conv, _) = Tensors::place(&mut board, &shape, ty, false, scale.into());
             if ty == INT8_INT32 {
                 conv.out_scale = scale;
             }
@@ -54,6 +52,7 @@ impl Matmuls {
             conv.qd = 1;
             conv
         });
+        let len = shape.pixels() * shape.channels_out * ty.out_bytes();
         Self { board, tasks, len }
     }
 

@@ -4,6 +4,7 @@
 
 use half::f16;
 use rknpu_chip::{ChipOptions, Contested, Level};
+use rknpu_regcmd::Word;
 use rknpu_regcmd::regs::{ppu, ppu_rdma};
 
 use super::board::{Board, Outcome};
@@ -33,10 +34,10 @@ fn seen(outcome: &Outcome, bytes: Vec<u8>) -> Seen {
     seen
 }
 
-fn ran(mut matmul: BoardMatmul) -> Seen {
-    let words = matmul.conv.task();
-    let outcome = matmul.board.run(&words);
-    seen(&outcome, matmul.out())
+/// Runs a program that writes `len` bytes at `at`.
+fn ran(mut board: Board, words: &[Word], at: u32, len: usize) -> Seen {
+    let outcome = board.run(words);
+    seen(&outcome, board.bytes(at, len))
 }
 
 fn matmul(
@@ -47,7 +48,10 @@ fn matmul(
 ) -> Seen {
     let mut matmul = matmul_with(ty, shape, &options(contested));
     change(&mut matmul);
-    ran(matmul)
+    let BoardMatmul {
+        board, conv, len, ..
+    } = matmul;
+    ran(board, &conv.task(), conv.c, len)
 }
 
 /// One flying fp16 task on `a` and `b`, eight values each.
@@ -58,8 +62,7 @@ fn flying(contested: Contested, a: f32, b: f32, change: impl FnOnce(&mut Flying)
     let out = board.reserve(16);
     let mut task = Flying::fp16(1, 0x1080_02c0, (at.0, at.1, out));
     change(&mut task);
-    let outcome = board.run(&task.program());
-    seen(&outcome, board.bytes(out, 16))
+    ran(board, &task.program(), out, 16)
 }
 
 /// A mean of 2 x 2 over values that round differently.
@@ -76,8 +79,7 @@ fn pooling(contested: Contested, bytes: bool) -> Seen {
         words.patch::<ppu::DataFormat>(16 * 4);
         words.patch::<ppu_rdma::DataFormat>(1);
     }
-    let outcome = board.run(&words.finish(0x60));
-    seen(&outcome, board.bytes(pool.dst, 64))
+    ran(board, &words.finish(0x60), pool.dst, 64)
 }
 
 /// allbilly's addition, with the few registers that it writes.
@@ -85,8 +87,7 @@ fn few_registers(contested: Contested) -> Seen {
     let mut board = Board::with_options(1 << 16, &options(contested));
     let (_, _, at) = clients::operands(&mut board);
     let words = clients::allbilly(0x1082_02c0, 0x17849, Some(0x10001), true, at);
-    let outcome = board.run(&words);
-    seen(&outcome, board.bytes(at.2, clients::BYTES))
+    ran(board, &words, at.2, clients::BYTES)
 }
 
 fn tf32(contested: Contested) -> Seen {
@@ -99,27 +100,10 @@ fn tf32(contested: Contested) -> Seen {
     })
 }
 
-/// A hang, the reset after it, and a good program.
-fn after_a_hang(contested: Contested) -> Seen {
-    let mut matmul = matmul_with(INT8_INT32, (4, 32, 32), &options(contested));
-    let words = matmul.conv.words().finish(0x05);
-    assert!(!matmul.board.run(&words).completed());
-    ran(matmul)
-}
-
-/// A task after one that fetched the same features.
-fn reused(contested: Contested) -> Seen {
-    let mut matmul = matmul_with(INT8_INT32, (4, 32, 32), &options(contested));
-    assert!(matmul.run().completed());
-    matmul.conv.data_reuse = true;
-    ran(matmul)
-}
-
 fn captured(contested: Contested) -> Seen {
     let mut board = Board::with_options(1 << 20, &options(contested));
     let conv = golden::captured(&mut board);
-    let outcome = board.run(&conv.task());
-    seen(&outcome, board.bytes(conv.c, golden::BYTES))
+    ran(board, &conv.task(), conv.c, golden::BYTES)
 }
 
 fn show(switch: &str, facts: Contested) -> Seen {
@@ -176,9 +160,16 @@ fn show(switch: &str, facts: Contested) -> Seen {
         "average-rounding" => pooling(facts, false),
         "nan-compare" => flying(facts, f32::NAN, 1.0, |_| {}),
         "fresh-stages" => few_registers(facts),
-        "wedge" => after_a_hang(facts),
+        "wedge" => matmul(facts, INT8_INT32, (4, 32, 32), |matmul| {
+            // A hang, and the reset after it.
+            let words = matmul.conv.words().finish(0x05);
+            assert!(!matmul.board.run(&words).completed());
+        }),
         "core-idle-mainline" => matmul(facts, INT8_INT32, (4, 32, 32), |_| {}),
-        "int8-reuse" => reused(facts),
+        "int8-reuse" => matmul(facts, INT8_INT32, (4, 32, 32), |matmul| {
+            assert!(matmul.run().completed());
+            matmul.conv.data_reuse = true;
+        }),
         "int8-slack-bank" => matmul(facts, INT8_INT32, (32, 1024, 32), |_| {}),
         "program-at-zero" => {
             let mut matmul = matmul_with(INT8_INT32, (4, 32, 32), &options(facts));

@@ -62,7 +62,7 @@ fn long_rows_and_several_tiles_of_pixels() {
 fn features_and_weights_are_reused_by_the_next_task() {
     let mut matmul = BoardMatmul::new(INT8_INT32, (8, 64, 64), Level::Strict);
     matmul.run().assert_clean();
-    let len = matmul.len();
+    let len = matmul.len;
     matmul.conv.c = matmul.board.reserve(len);
     matmul.conv.data_reuse = true;
     matmul.conv.weight_reuse = true;

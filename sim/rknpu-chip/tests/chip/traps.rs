@@ -11,7 +11,7 @@ use rknpu_regcmd::{Block, EnableMask, Word};
 use super::board::{Board, Outcome, PING_PONG, SENTINEL};
 use super::board_matmul::{BoardMatmul, Size, assert_trap, small};
 use super::golden;
-use super::tensor::{pack_a, pack_b, word_at};
+use super::tensor::word_at;
 
 #[test]
 fn t05_the_words_that_are_fetched_are_the_program() {
@@ -72,7 +72,7 @@ fn t07_a_program_of_changed_registers_runs_with_those_of_its_group() {
     ] {
         let mut matmul = small();
         for task in job.chars() {
-            matmul.conv.c = matmul.board.reserve(matmul.len());
+            matmul.conv.c = matmul.board.reserve(matmul.len);
             let mut conv = matmul.conv.clone();
             if task == 'S' {
                 conv.output.2 /= 2;
@@ -100,7 +100,7 @@ fn t07_a_program_of_changed_registers_runs_with_those_of_its_group() {
         }
         let mut expected = right.out();
         if !whole {
-            expected[matmul.len() / 2..].fill(SENTINEL);
+            expected[matmul.len / 2..].fill(SENTINEL);
         }
         assert_eq!(matmul.out(), expected, "{job}, {pointer:#x}");
     }
@@ -330,7 +330,7 @@ fn t33_to_t37_groups_of_the_wrong_size() {
     let mut matmul = BoardMatmul::new(INT16_INT32, (8, 32, 32), Level::Faithful);
     matmul.conv = matmul.conv.groups(7);
     // The groups reach further than the right ones.
-    let room = 4 * matmul.len();
+    let room = 4 * matmul.len;
     matmul.conv.c = matmul.board.reserve(room);
     assert_trap(&matmul.run(), "T37-size-e-large", Effect::Garbage);
     assert_eq!(matmul.out()[..4 * surface], right[..4 * surface]);
@@ -371,11 +371,10 @@ fn t35_a_depthwise_group_that_is_too_wide_is_interleaved() {
 
 #[test]
 fn t38_int4_sums_saturate() {
-    let ty = INT4_INT16;
-    let mut matmul = BoardMatmul::new(ty, (4, 1024, 64), Level::Strict);
-    let (a, b) = (vec![-8.0; 4 * 1024], vec![-8.0; 64 * 1024]);
-    matmul.conv.a = matmul.board.place(&pack_a(ty, 4, 1024, &a));
-    matmul.conv.b = matmul.board.place(&pack_b(ty, 1024, &b));
+    let mut matmul = BoardMatmul::new(INT4_INT16, (4, 1024, 64), Level::Strict);
+    // All operands are -8.
+    matmul.conv.a = matmul.board.place(&[0x88; 4 * 1024 / 2]);
+    matmul.conv.b = matmul.board.place(&[0x88; 64 * 1024 / 2]);
     assert_trap(&matmul.run(), "T38-int16-saturates", Effect::Note);
     let out = matmul.out();
     assert!(
