@@ -64,7 +64,7 @@ impl SpeechModel {
     fn convolutions(&self, rules: &OffloadRules) -> f64 {
         let first = STEPS * BANDS * KERNEL * self.channels;
         let second = POSITIONS * self.channels * KERNEL * self.channels;
-        (first + second) as f64 / rules.cpu.matmuls.float as f64
+        (first + second) as f64 / rules.cpu.float as f64
     }
 
     /// Seconds on the CPU alone.

@@ -6,25 +6,18 @@ use crate::format::{FormatClass, NumberFormat};
 /// Speed of a CPU in the work that the NPU is compared with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CpuSpeed {
-    /// Multiply-adds a second in matmuls of many rows, by the kind of the weights.
-    pub matmuls: MatmulSpeed,
+    /// Multiply-adds a second in matmuls of many rows, with weights in floating point.
+    pub float: u64,
+    /// With weights of eight bits.
+    pub eight_bits: u64,
+    /// With weights of fewer bits.
+    pub fewer_bits: u64,
     /// Multiply-adds a second in attention.
     pub attention: u64,
     /// Bytes of weights a second in matmuls of one row.
     pub weight_bytes: u64,
     /// Bytes a second in all other operations, which read and write and hardly compute.
     pub bytes: u64,
-}
-
-/// Multiply-adds a second in matmuls of many rows.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct MatmulSpeed {
-    /// Weights in floating point.
-    pub float: u64,
-    /// Weights of eight bits.
-    pub eight_bits: u64,
-    /// Weights of fewer bits.
-    pub fewer_bits: u64,
 }
 
 impl CpuSpeed {
@@ -39,11 +32,9 @@ impl CpuSpeed {
     /// * Token generation: 1.43 tokens/s in F16, 2.47 in Q8_0: at least 21 GB/s of weights.
     /// * All other operations at the memory's bandwidth, 17 GB/s (E-time-lpddr).
     pub const RK3588: Self = Self {
-        matmuls: MatmulSpeed {
-            float: 54_000_000_000,
-            eight_bits: 52_000_000_000,
-            fewer_bits: 49_000_000_000,
-        },
+        float: 54_000_000_000,
+        eight_bits: 52_000_000_000,
+        fewer_bits: 49_000_000_000,
         attention: 22_000_000_000,
         weight_bytes: 21_000_000_000,
         bytes: 17_000_000_000,
@@ -53,9 +44,9 @@ impl CpuSpeed {
     #[must_use]
     pub const fn macs(&self, weights: NumberFormat) -> u64 {
         match weights.class {
-            FormatClass::Float | FormatClass::Other => self.matmuls.float,
-            FormatClass::Quantised if weights.is_within_bits(7) => self.matmuls.fewer_bits,
-            FormatClass::Quantised => self.matmuls.eight_bits,
+            FormatClass::Float | FormatClass::Other => self.float,
+            FormatClass::Quantised if weights.is_within_bits(7) => self.fewer_bits,
+            FormatClass::Quantised => self.eight_bits,
         }
     }
 

@@ -43,17 +43,16 @@ impl GraphTime {
     /// Returns the largest part and its name.
     #[must_use]
     pub fn largest(&self) -> (u64, &'static str) {
+        // Of equal parts, the last.
         let parts = [
-            (self.matmuls, "matmuls on the CPU"),
-            (self.other, "norms, positions and activations"),
-            (self.attention, "attention on the CPU"),
             (self.offloaded_attention, "attention on the NPU"),
+            (self.attention, "attention on the CPU"),
+            (self.other, "norms, positions and activations"),
+            (self.matmuls, "matmuls on the CPU"),
+            (self.offloaded, "matmuls on the NPU"),
         ];
-        let largest = (self.offloaded, "matmuls on the NPU");
-        parts.into_iter().fold(
-            largest,
-            |most, part| if part.0 > most.0 { part } else { most },
-        )
+        let largest = parts.into_iter().max_by_key(|(ps, _)| *ps);
+        largest.unwrap_or_default()
     }
 
     fn add(&mut self, other: Self) {
@@ -141,12 +140,11 @@ impl<'a> Graph<'a> {
         let offloaded = rules.and_then(|rules| {
             let mut sum = 0_u64;
             for (layers, window) in self.shape.layers_by_window() {
-                let size = self.shape.attention_size(to);
-                let fewest = rules.fewest_attention_rows(size)?;
                 let batch = AttentionBatch {
-                    window,
-                    ..size.batch(to - from)
+                    window: Some(window),
+                    ..self.shape.attention(to - from, to)
                 };
+                let fewest = rules.fewest_attention_rows(batch)?;
                 let call = rules
                     .target
                     .attention(&batch)
@@ -155,16 +153,15 @@ impl<'a> Graph<'a> {
             }
             Some(sum)
         });
+        let mut time = GraphTime::default();
         match offloaded {
-            Some(offloaded_attention) => GraphTime {
-                offloaded_attention,
-                ..GraphTime::default()
-            },
-            None => GraphTime {
-                attention: ps(self.shape.attention_macs(from, to), self.cpu.attention),
-                ..GraphTime::default()
-            },
+            Some(ps) => time.offloaded_attention = ps,
+            None => {
+                let macs = self.shape.attention_macs(from, to);
+                time.attention = ps(macs, self.cpu.attention);
+            }
         }
+        time
     }
 
     /// Predicts `rows` tokens without attention. `outputs` of them need the output matrix.
@@ -241,6 +238,16 @@ struct OffloadedCall {
     is_output: bool,
 }
 
+impl OffloadedCall {
+    fn of_layers(weights: Vec<(ComputeType, [usize; 2])>, count: usize) -> Self {
+        Self {
+            weights,
+            count,
+            is_output: false,
+        }
+    }
+}
+
 /// The calls of these weights. Those of the same part of a layer are one call, as far as each of
 /// the `layers` layers has the same number of them.
 fn calls(offloaded: &[(&WeightMatrix, ComputeType)], layers: usize) -> Vec<OffloadedCall> {
@@ -259,25 +266,18 @@ fn calls(offloaded: &[(&WeightMatrix, ComputeType)], layers: usize) -> Vec<Offlo
         for (of, count) in counts {
             let each = count / layers.max(1);
             together.extend(std::iter::repeat_n(of, each));
+            calls.push(OffloadedCall::of_layers(vec![of], count - each * layers));
+        }
+        calls.push(OffloadedCall::of_layers(together, layers));
+    }
+    for (weights, precision) in offloaded {
+        if weights.part == LayerPart::Other {
             calls.push(OffloadedCall {
-                weights: vec![of],
-                count: count - each * layers,
-                is_output: false,
+                is_output: weights.is_output,
+                ..OffloadedCall::of_layers(vec![(*precision, weights.size)], weights.count)
             });
         }
-        calls.push(OffloadedCall {
-            weights: together,
-            count: layers,
-            is_output: false,
-        });
     }
-    let others = offloaded.iter();
-    let others = others.filter(|(weights, _)| weights.part == LayerPart::Other);
-    calls.extend(others.map(|(weights, precision)| OffloadedCall {
-        weights: vec![(*precision, weights.size)],
-        count: weights.count,
-        is_output: weights.is_output,
-    }));
     calls.retain(|call| call.count > 0 && !call.weights.is_empty());
     calls
 }
@@ -285,15 +285,7 @@ fn calls(offloaded: &[(&WeightMatrix, ComputeType)], layers: usize) -> Vec<Offlo
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::PlanTarget;
-
-    fn rules(megahertz: u64) -> OffloadRules {
-        OffloadRules::new(PlanTarget::at_clock(megahertz * 1_000_000))
-    }
-
-    fn format(name: &str) -> NumberFormat {
-        NumberFormat::named(name).unwrap()
-    }
+    use crate::rules::tests::{format, rules};
 
     /// The model whose published rates the CPU's speed comes from (E-llm-cpu).
     const MINISTRAL3_8B: ModelShape = ModelShape {

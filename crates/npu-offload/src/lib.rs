@@ -40,9 +40,9 @@ mod precision;
 mod rows;
 mod rules;
 
-pub use attention::{AttentionChoice, AttentionSize};
+pub use attention::AttentionChoice;
 pub use cost::PlanTarget;
-pub use cpu::{CpuSpeed, MatmulSpeed};
+pub use cpu::CpuSpeed;
 pub use format::{FORMATS, FormatClass, NumberFormat};
 pub use graph::{Graph, GraphTime};
 pub use memory::{AvailableMemory, parse_bytes};

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Shapes of language models.
 
-use crate::attention::AttentionSize;
+use npu_matmul::attention::AttentionBatch;
+
 use crate::format::NumberFormat;
 
 /// The shape of a llama-like model: attention, and a gated feed-forward network.
@@ -176,24 +177,26 @@ impl ModelShape {
     }
 
     /// Returns the number of layers in each group, and how many tokens the group sees.
-    pub(crate) fn layers_by_window(&self) -> Vec<(usize, Option<usize>)> {
-        let all = Some(usize::MAX);
+    pub(crate) fn layers_by_window(&self) -> Vec<(usize, usize)> {
         match self.window {
-            None => vec![(self.layers, all)],
+            None => vec![(self.layers, usize::MAX)],
             Some([every, window]) => {
                 let global = self.layers / every;
-                vec![(global, all), (self.layers - global, Some(window))]
+                vec![(global, usize::MAX), (self.layers - global, window)]
             }
         }
     }
 
-    /// Size of its attention with `keys` keys.
-    pub(crate) const fn attention_size(&self, keys: usize) -> AttentionSize {
-        AttentionSize {
-            head: [self.head_dim; 2],
+    /// Its attention of the last `rows` of `keys` tokens. Each sees itself and those before it.
+    pub(crate) const fn attention(&self, rows: usize, keys: usize) -> AttentionBatch {
+        AttentionBatch {
             heads: self.heads,
             kv_heads: self.kv_heads,
+            rows,
             keys,
+            head_dim: self.head_dim,
+            value_dim: self.head_dim,
+            window: Some(usize::MAX),
         }
     }
 
@@ -201,16 +204,12 @@ impl ModelShape {
     /// and those before it: scores, and the weighted sum of values.
     #[must_use]
     pub fn attention_macs(&self, from: usize, to: usize) -> u64 {
-        let below = |tokens: usize| (tokens * (tokens + 1) / 2) as u64;
-        let all = below(to) - below(from);
-        let pairs = match self.window {
-            None => all * self.layers as u64,
-            Some([every, window]) => {
-                let seen: u64 = (from..to).map(|token| (token + 1).min(window) as u64).sum();
-                let global = (self.layers / every) as u64;
-                all * global + seen * (self.layers as u64 - global)
-            }
+        let of_layers = |(layers, window): (usize, usize)| {
+            let seen: u64 = (from..to).map(|token| (token + 1).min(window) as u64).sum();
+            layers as u64 * seen
         };
+        let groups = self.layers_by_window().into_iter();
+        let pairs: u64 = groups.map(of_layers).sum();
         pairs * 2 * (self.heads * self.head_dim) as u64
     }
 

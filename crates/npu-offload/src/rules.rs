@@ -5,9 +5,10 @@ use std::collections::HashMap;
 use std::hash::Hash;
 use std::sync::{PoisonError, RwLock};
 
+use npu_matmul::attention::AttentionBatch;
 use npu_matmul::quantise::INT8_K_MAX;
 
-use crate::attention::{self, AttentionChoice, AttentionSize};
+use crate::attention::{self, AttentionChoice};
 use crate::cost::PlanTarget;
 use crate::cpu::CpuSpeed;
 use crate::format::{FormatClass, NumberFormat};
@@ -37,7 +38,7 @@ pub struct OffloadRules {
     pub is_calibrated: bool,
     /// Cached decisions: each one takes milliseconds of planning.
     known: RwLock<HashMap<(NumberFormat, [usize; 2]), MatmulDecision>>,
-    known_attention: RwLock<HashMap<AttentionSize, Option<usize>>>,
+    known_attention: RwLock<HashMap<AttentionBatch, Option<usize>>>,
     known_packing: RwLock<HashMap<PackedMatmul, Option<u64>>>,
 }
 
@@ -210,18 +211,18 @@ impl OffloadRules {
         }
     }
 
-    /// Returns the number of rows from which attention of this size is offloaded; `None` if it
-    /// never is. One row, the token of a single sequence, is offloaded only at the user's request:
+    /// Returns the number of rows from which attention like `batch` is offloaded, whatever its own
+    /// rows and its window; `None` if it never is. One row, the token of a single sequence, is offloaded only at the user's request:
     /// llama.cpp asks with one row whether the CPU computes attention, and if not switches flash
     /// attention off.
     #[must_use]
-    pub fn fewest_attention_rows(&self, size: AttentionSize) -> Option<usize> {
+    pub fn fewest_attention_rows(&self, batch: AttentionBatch) -> Option<usize> {
         if let Some(fewest) = self.wanted_attention_rows() {
             return fewest;
         }
-        let size = size.rounded();
-        remembered(&self.known_attention, size, || {
-            size.fewest_rows(&self.target, &self.cpu)
+        let shared = attention::shared(batch);
+        remembered(&self.known_attention, shared, || {
+            attention::fewest_rows(shared, &self.target, &self.cpu)
         })
     }
 }
@@ -245,18 +246,18 @@ fn remembered<K: Eq + Hash, V: Copy>(
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use std::sync::Arc;
 
     use super::*;
 
     const SIZE: [usize; 2] = [1024, 2048];
 
-    fn rules(megahertz: u64) -> OffloadRules {
+    pub(crate) fn rules(megahertz: u64) -> OffloadRules {
         OffloadRules::new(PlanTarget::at_clock(megahertz * 1_000_000))
     }
 
-    fn format(name: &str) -> NumberFormat {
+    pub(crate) fn format(name: &str) -> NumberFormat {
         NumberFormat::named(name).unwrap()
     }
 
@@ -329,7 +330,7 @@ mod tests {
         assert!(fast < slow && slow < MOST_ROWS, "{fast} and {slow}");
         for (speed, expected) in [(1, Some(FEWEST_ROWS)), (u64::MAX, None)] {
             let mut rules = rules(600);
-            rules.cpu.matmuls.eight_bits = speed;
+            rules.cpu.eight_bits = speed;
             rules.cpu.weight_bytes = speed;
             assert_eq!(rows(rules), expected);
         }
@@ -370,11 +371,14 @@ mod tests {
         assert!(!rules.is_worth(format("Q8_0"), SIZE, 3, MOST_ROWS));
     }
 
-    const HEADS: AttentionSize = AttentionSize {
-        head: [64, 64],
+    const HEADS: AttentionBatch = AttentionBatch {
         heads: 32,
         kv_heads: 8,
+        rows: 512,
         keys: 2048,
+        head_dim: 64,
+        value_dim: 64,
+        window: None,
     };
 
     #[test]
@@ -383,7 +387,7 @@ mod tests {
         let fewest = rules.fewest_attention_rows(HEADS);
         assert!(fewest.is_some_and(|rows| rows > 32), "{fewest:?}");
         // Numbers of keys share an answer up to a power of two, and all very large ones.
-        let with = |keys| rules.fewest_attention_rows(AttentionSize { keys, ..HEADS });
+        let with = |keys| rules.fewest_attention_rows(AttentionBatch { keys, ..HEADS });
         assert_eq!(with(1280), fewest);
         assert_eq!(with(4096), with(1 << 20));
         for (min_rows, expected) in [(1, FEWEST_ROWS), (32, 32)] {

@@ -7,9 +7,7 @@
 
 use npu_matmul::attention::AttentionBatch;
 use npu_matmul::plan::PlanOptions;
-use npu_offload::{
-    AttentionSize, FEWEST_ROWS, Graph, ModelShape, NumberFormat, OffloadRules, PlanTarget,
-};
+use npu_offload::{FEWEST_ROWS, Graph, ModelShape, NumberFormat, OffloadRules, PlanTarget};
 
 /// Numbers of rows for which the rule compares times.
 const COMPARED: [usize; 9] = [2, 3, 4, 6, 8, 12, 16, 24, 32];
@@ -101,14 +99,6 @@ fn the_cpu_is_faster_with_attention_of_sequences() {
     for rules in rules() {
         for shape in ModelShape::ALL {
             for context in [128, 512, 4096] {
-                let size = AttentionSize {
-                    head: [shape.head_dim; 2],
-                    heads: shape.heads,
-                    kv_heads: shape.kv_heads,
-                    keys: context,
-                };
-                let fewest = rules.fewest_attention_rows(size);
-                assert!(fewest.is_none_or(|fewest| fewest > MOST));
                 let batch = |rows, keys| AttentionBatch {
                     heads: shape.heads,
                     kv_heads: shape.kv_heads,
@@ -118,6 +108,8 @@ fn the_cpu_is_faster_with_attention_of_sequences() {
                     value_dim: shape.head_dim,
                     window: None,
                 };
+                let fewest = rules.fewest_attention_rows(batch(1, context));
+                assert!(fewest.is_none_or(|fewest| fewest > MOST));
                 let npu_ps = |batch| rules.target.attention(&batch).map(|call| call.call_ps);
                 let macs = (2 * shape.heads * shape.head_dim * context) as u128;
                 let cpu_ps = macs * 1_000_000_000_000 / u128::from(rules.cpu.attention);

@@ -18,7 +18,7 @@
 //! A row whose keys are all masked gives zeros.
 
 use npu_matmul::attention::AttentionBatch;
-use npu_offload::{AttentionChoice, AttentionSize, FormatClass, OffloadRules};
+use npu_offload::{AttentionChoice, FormatClass, OffloadRules};
 
 use crate::abi::{MAX_DIMS, type_id};
 use crate::descriptor::{TensorDescriptor, check_sizes};
@@ -112,13 +112,7 @@ pub(crate) fn decide_attention(
     rules: &OffloadRules,
 ) -> Result<AttentionShape, DeclineReason> {
     let shape = attention_shape(query)?;
-    let size = AttentionSize {
-        head: shape.head,
-        heads: shape.heads,
-        kv_heads: shape.kv_heads,
-        keys: shape.keys,
-    };
-    match rules.fewest_attention_rows(size) {
+    match rules.fewest_attention_rows(shape.batch()) {
         Some(fewest) if shape.rows >= fewest => Ok(shape),
         Some(_) => Err(DeclineReason::AttentionRows),
         None if rules.attention == AttentionChoice::Never => Err(DeclineReason::AttentionOff),
