@@ -2,6 +2,7 @@
 //! Settings from environment variables.
 
 use std::ffi::{OsStr, OsString};
+use std::fmt::Display;
 use std::num::NonZeroU64;
 use std::path::PathBuf;
 
@@ -10,7 +11,9 @@ use npu_offload::{AttentionChoice, PrecisionChoice};
 use rocket_uapi::Selector;
 
 use crate::patterns::Patterns;
-use crate::spelling;
+
+/// Prefix of all our variables.
+const PREFIX: &str = "GGML_ROCKET_";
 
 /// Values that select no device.
 const NO_DEVICE: [&str; 2] = ["none", "off"];
@@ -70,7 +73,7 @@ impl Config {
     /// and about values that the default replaces.
     pub(crate) fn from_env() -> (Self, Vec<String>) {
         let set = std::env::vars_os().map(|(name, _)| name);
-        let mut complaints = spelling::complaints(set, &VARIABLES);
+        let mut complaints = misspelt(set);
         let (config, others) = Self::parse(|name| std::env::var_os(name));
         complaints.extend(others);
         (config, complaints)
@@ -83,139 +86,137 @@ impl Config {
     }
 
     fn parse(get: impl Fn(&str) -> Option<OsString>) -> (Self, Vec<String>) {
-        let mut complaints = Vec::new();
-        let mut complain = |name: &str, value: &str, wanted: &str, instead: &str| {
-            complaints.push(format!("{name}={value:?} is not {wanted}; using {instead}"));
+        let mut variables = Variables {
+            get: &get,
+            complaints: Vec::new(),
         };
-        // An empty variable counts as unset.
-        let text = |name: &str| {
-            get(name)
-                .map(|value| value.to_string_lossy().trim().to_owned())
-                .filter(|value| !value.is_empty())
-        };
-
-        let mut min_m = None;
-        if let Some(value) = text(MIN_M) {
-            match value.parse::<usize>() {
-                _ if value == COMPUTED => {}
-                Ok(rows) if rows > 0 => min_m = Some(rows),
-                _ => complain(
-                    MIN_M,
-                    &value,
-                    "a number of rows of at least 1, or auto",
-                    "the default",
-                ),
-            }
-        }
-        let mut attention = AttentionChoice::default();
-        if let Some(value) = text(ATTENTION) {
-            match value.parse::<usize>() {
-                _ if value == COMPUTED => {}
-                Ok(0) => attention = AttentionChoice::Never,
-                Ok(rows) => attention = AttentionChoice::From(rows),
-                Err(_) => complain(
-                    ATTENTION,
-                    &value,
-                    "0, a number of rows, or auto",
-                    "the default",
-                ),
-            }
-        }
-        let mut precision = PrecisionChoice::default();
-        if let Some(value) = text(PRECISION) {
-            match PrecisionChoice::WORDS
-                .iter()
-                .find(|(word, _)| *word == value)
-            {
-                Some((_, choice)) => precision = *choice,
-                None => {
-                    let words = PrecisionChoice::WORDS.map(|(word, _)| word).join(", ");
-                    complain(PRECISION, &value, &format!("one of {words}"), "auto");
-                }
-            }
-        }
-        let mut memory = None;
-        if let Some(value) = text(MEM) {
-            memory = npu_offload::parse_bytes(&value);
-            if memory.is_none() {
-                let wanted = "a number of bytes, optionally with K, M or G";
-                complain(MEM, &value, wanted, "half of the free memory");
-            }
-        }
-        let mut tensors = Patterns::default();
-        if let Some(value) = text(TENSORS) {
-            match Patterns::parse(&value) {
-                Ok(patterns) => tensors = patterns,
-                Err(error) => {
-                    let wanted = format!("a list of patterns ({error})");
-                    complain(TENSORS, &value, &wanted, "all tensors");
-                }
-            }
-        }
-        let [mut stats, mut serve] = [false; 2];
-        for (name, switch) in [(STATS, &mut stats), (SERVE, &mut serve)] {
-            match text(name).as_deref() {
-                Some("1") => *switch = true,
-                Some("0") | None => {}
-                Some(value) => complain(name, value, "0 or 1", "0"),
-            }
-        }
-        let path = |name: &str| get(name).filter(|path| !path.is_empty()).map(PathBuf::from);
-        let trace = path(TRACE);
-        let mut verify = None;
-        if let Some(value) = text(VERIFY) {
-            match value.parse() {
-                Ok(every) => verify = NonZeroU64::new(every),
-                Err(_) => complain(VERIFY, &value, "a number of matmuls", "0"),
-            }
-        }
-        let mut threads = None;
-        if let Some(value) = text(THREADS_VARIABLE) {
-            threads = value.parse().ok();
-            if threads.is_none() {
-                let wanted = "a number of threads or auto, optionally with ,pin or ,free";
-                complain(THREADS_VARIABLE, &value, wanted, "the program's threads");
-            }
-        }
+        let min_m = variables.parse(MIN_M, "the default", |text| match text.parse() {
+            _ if text == COMPUTED => Ok(None),
+            Ok(rows) if rows > 0 => Ok(Some(rows)),
+            _ => Err("a number of rows of at least 1, or auto"),
+        });
+        let attention = variables.parse(ATTENTION, "the default", |text| match text.parse() {
+            _ if text == COMPUTED => Ok(AttentionChoice::Auto),
+            Ok(0) => Ok(AttentionChoice::Never),
+            Ok(rows) => Ok(AttentionChoice::From(rows)),
+            Err(_) => Err("0, a number of rows, or auto"),
+        });
+        let precision = variables.parse(PRECISION, "auto", |text| {
+            let words = PrecisionChoice::WORDS;
+            let found = words.into_iter().find(|(word, _)| *word == text);
+            let wanted = || format!("one of {}", words.map(|(word, _)| word).join(", "));
+            found.map(|(_, choice)| choice).ok_or_else(wanted)
+        });
+        let memory = variables.parse(MEM, "half of the free memory", |text| {
+            npu_offload::parse_bytes(text).ok_or("a number of bytes, optionally with K, M or G")
+        });
+        let tensors = variables.parse(TENSORS, "all tensors", |text| {
+            Patterns::parse(text).map_err(|error| format!("a list of patterns ({error})"))
+        });
+        let [stats, serve] = [STATS, SERVE].map(|name| {
+            variables.parse(name, "0", |text| match text {
+                "0" => Ok(false),
+                "1" => Ok(true),
+                _ => Err("0 or 1"),
+            })
+        });
+        let verify = variables.parse(VERIFY, "0", |text| match text.parse() {
+            Ok(every) => Ok(NonZeroU64::new(every)),
+            Err(_) => Err("a number of matmuls"),
+        });
+        let threads = variables.parse(THREADS_VARIABLE, "the program's threads", |text| {
+            let wanted = "a number of threads or auto, optionally with ,pin or ,free";
+            text.parse().map_err(|_| wanted)
+        });
+        let path = |name: &str| get(name).filter(|path| !path.is_empty());
         // Any other value is a path. A wrong path shows when it is opened.
         let device = [DEVICE, rocket_uapi::DEVICE_VARIABLE]
             .into_iter()
-            .filter_map(&get)
-            .find(|value| !value.is_empty())
+            .find_map(path)
             .map_or(Some(Selector::Auto), |value| match value.to_str() {
                 Some(text) if NO_DEVICE.contains(&text.trim()) => None,
                 Some(text) => Some(Selector::from(OsStr::new(text.trim()))),
                 None => Some(Selector::from(value.as_os_str())),
             });
-        (
-            Self {
-                min_m,
-                attention,
-                precision,
-                memory,
-                tensors,
-                stats,
-                serve,
-                trace,
-                verify,
-                threads,
-                device,
-            },
-            complaints,
-        )
+        let config = Self {
+            min_m: min_m.flatten(),
+            attention: attention.unwrap_or_default(),
+            precision: precision.unwrap_or_default(),
+            memory,
+            tensors: tensors.unwrap_or_default(),
+            stats: stats.unwrap_or_default(),
+            serve: serve.unwrap_or_default(),
+            trace: path(TRACE).map(PathBuf::from),
+            verify: verify.flatten(),
+            threads,
+            device,
+        };
+        (config, variables.complaints)
     }
+}
+
+/// Environment variables, and complaints about their values.
+struct Variables<G> {
+    get: G,
+    complaints: Vec<String>,
+}
+
+impl<G: Fn(&str) -> Option<OsString>> Variables<G> {
+    /// Returns the value of `name`, parsed; `None` if it is unset or empty, or if `parse` wants
+    /// something else. Then a complaint says what, and that `instead` is used.
+    fn parse<T, W: Display>(
+        &mut self,
+        name: &str,
+        instead: &str,
+        parse: impl Fn(&str) -> Result<T, W>,
+    ) -> Option<T> {
+        let value = (self.get)(name)?;
+        let value = value.to_string_lossy();
+        let value = value.trim();
+        if value.is_empty() {
+            return None;
+        }
+        let complain = |wanted: W| {
+            let line = format!("{name}={value:?} is not {wanted}; using {instead}");
+            self.complaints.push(line);
+        };
+        parse(value).map_err(complain).ok()
+    }
+}
+
+/// Returns a complaint for each of the names `set` that begins like ours and is not one, in the
+/// order of the names: otherwise a misspelt setting would be ignored without notice.
+fn misspelt(set: impl IntoIterator<Item = OsString>) -> Vec<String> {
+    let mut strange: Vec<String> = set
+        .into_iter()
+        .map(|name| name.to_string_lossy().into_owned())
+        .filter(|name| is_like_ours(name) && !VARIABLES.contains(&&**name))
+        .collect();
+    strange.sort_unstable();
+    let complaint = |name: &String| {
+        let upper = name.to_ascii_uppercase();
+        let distance = |known: &&str| strsim::levenshtein(&upper, known);
+        let nearest = VARIABLES.into_iter().min_by_key(distance).unwrap_or(name);
+        format!("unknown variable {name:?} is ignored; did you mean {nearest}?")
+    };
+    strange.iter().map(complaint).collect()
+}
+
+fn is_like_ours(name: &str) -> bool {
+    let beginning = name.as_bytes().get(..PREFIX.len());
+    beginning.is_some_and(|beginning| beginning.eq_ignore_ascii_case(PREFIX.as_bytes()))
 }
 
 #[cfg(test)]
 mod tests {
     use std::cell::RefCell;
     use std::fs;
+    use std::os::unix::ffi::OsStringExt as _;
     use std::path::Path;
 
     use npu_offload::ComputeType;
 
     use super::*;
-    use crate::spelling::PREFIX;
 
     fn parse(set: &[(&str, &str)]) -> (Config, Vec<String>) {
         Config::parse(|name| {
@@ -261,28 +262,21 @@ mod tests {
     }
 
     #[test]
-    fn threads_are_as_set_or_the_programs() {
-        let (config, complaints) = parse(&[("NPU_THREADS", " 4,pin ")]);
-        let threads = config.threads.map(|threads| threads.to_string());
-        assert_eq!((threads.as_deref(), complaints.len()), (Some("4,pin"), 0));
-        let (config, complaints) = parse(&[("NPU_THREADS", "many")]);
-        assert_eq!((config.threads, complaints.len()), (None, 1));
-        assert!(complaints[0].contains("NPU_THREADS=\"many\""));
-    }
-
-    #[test]
     fn nothing_set_gives_the_defaults() {
         let (config, complaints) = parse(&[]);
         assert_eq!(config.min_m, None);
         assert!(!config.stats);
         assert_eq!(config.device, Some(Selector::Auto));
         assert!(complaints.is_empty());
-        assert_eq!(parse(&[("GGML_ROCKET_MIN_M", " ")]).0, config);
+        for same in [" ", "auto"] {
+            assert_eq!(parse(&[(MIN_M, same)]), (config.clone(), Vec::new()));
+        }
     }
 
     #[test]
     fn good_values_are_taken() {
         let (config, complaints) = parse(&[
+            ("NPU_THREADS", " 4,pin "),
             ("GGML_ROCKET_MIN_M", "1"),
             ("GGML_ROCKET_PRECISION", "f16"),
             ("GGML_ROCKET_MEM", "2G"),
@@ -290,43 +284,34 @@ mod tests {
             ("GGML_ROCKET_STATS", "1"),
             ("GGML_ROCKET_SERVE", "1"),
             ("GGML_ROCKET_TRACE", "a trace.json"),
-            ("GGML_ROCKET_DEVICE", "model"),
-            ("ROCKET_DEVICE", "/dev/accel/accel7"),
         ]);
+        let threads = config.threads.map(|threads| threads.to_string());
+        assert_eq!(threads.as_deref(), Some("4,pin"));
         assert_eq!(config.min_m, Some(1));
         assert_eq!(config.precision, PrecisionChoice::Always(ComputeType::Fp16));
         assert_eq!(config.memory, Some(2 << 30));
         assert!(!config.tensors.include("output.weight"));
         assert!(config.stats && config.serve);
         assert_eq!(config.trace, Some("a trace.json".into()));
-        assert_eq!(config.device, Some(Selector::Model));
         assert!(complaints.is_empty());
     }
 
     #[test]
-    fn rows_can_be_computed_on_demand() {
-        let (config, complaints) = parse(&[("GGML_ROCKET_MIN_M", "auto")]);
-        assert_eq!(config.min_m, None);
-        assert!(complaints.is_empty());
-    }
-
-    #[test]
-    fn the_general_variable_holds_where_ours_is_unset() {
-        let (config, _) = parse(&[("ROCKET_DEVICE", "/dev/accel/accel7")]);
-        let path = Selector::Path("/dev/accel/accel7".into());
-        assert_eq!(config.device, Some(path));
-    }
-
-    #[test]
-    fn the_npu_can_be_left_alone() {
-        for word in ["none", "off", " none "] {
-            for name in ["GGML_ROCKET_DEVICE", "ROCKET_DEVICE"] {
-                let (config, complaints) = parse(&[(name, word)]);
-                assert_eq!((config.device, complaints.len()), (None, 0), "{word}");
-            }
+    fn the_general_variable_holds_where_ours_is_unset_and_either_may_disable_the_npu() {
+        let accel = "/dev/accel/accel7";
+        let path = Some(Selector::Path(accel.into()));
+        for (ours, general, device) in [
+            ("", accel, path),
+            ("model", accel, Some(Selector::Model)),
+            ("model", "none", Some(Selector::Model)),
+            ("none", "", None),
+            ("", "off", None),
+            (" none ", accel, None),
+        ] {
+            let set = [(DEVICE, ours), (rocket_uapi::DEVICE_VARIABLE, general)];
+            let (config, complaints) = parse(&set);
+            assert_eq!((config.device, complaints.len()), (device, 0), "{set:?}");
         }
-        let (config, _) = parse(&[("GGML_ROCKET_DEVICE", "model"), ("ROCKET_DEVICE", "none")]);
-        assert_eq!(config.device, Some(Selector::Model));
     }
 
     #[test]
@@ -339,42 +324,81 @@ mod tests {
             let (config, complaints) = parse(&[("GGML_ROCKET_ATTENTION", value)]);
             assert_eq!((config.attention, complaints.len()), (expected, 0));
         }
-        let (config, complaints) = parse(&[("GGML_ROCKET_ATTENTION", "off")]);
-        assert_eq!(config.attention, AttentionChoice::Auto);
-        assert!(
-            complaints[0].contains("not 0, a number of rows"),
-            "{complaints:?}"
-        );
     }
 
     #[test]
     fn bad_values_are_named_and_replaced() {
-        for bad in ["0", "-3", "many", "1.5", "99999999999999999999999"] {
-            let (config, complaints) = parse(&[("GGML_ROCKET_MIN_M", bad)]);
-            assert_eq!(config.min_m, None);
-            assert_eq!(complaints.len(), 1);
-            assert!(complaints[0].contains(bad) && complaints[0].contains("default"));
+        let precisions = "is not one of auto, f16, w8a8-hadamard, w4a8-hadamard; using auto";
+        let rows = "is not a number of rows of at least 1, or auto; using the default";
+        let (defaults, _) = parse(&[]);
+        for (name, value, said) in [
+            (MIN_M, "0", rows),
+            (MIN_M, "-3", rows),
+            (MIN_M, "many", rows),
+            (MIN_M, "1.5", rows),
+            (MIN_M, "99999999999999999999999", rows),
+            (ATTENTION, "off", "not 0, a number of rows"),
+            (PRECISION, "F16", precisions),
+            // Values of earlier versions.
+            (PRECISION, "w8a8", precisions),
+            (PRECISION, "w4a8", precisions),
+            (PRECISION, "w4a4-hadamard", precisions),
+            (MEM, "lots", "using half of the free memory"),
+            (TENSORS, "blk.[0", "not closed"),
+            (STATS, "yes", "not 0 or 1"),
+            (SERVE, "on", "not 0 or 1"),
+            (VERIFY, "all", "not a number of matmuls"),
+            (THREADS_VARIABLE, "many", "using the program's threads"),
+        ] {
+            let (config, complaints) = parse(&[(name, value)]);
+            assert_eq!(config, defaults, "{name}={value}");
+            let [line] = &complaints[..] else {
+                panic!("{complaints:?}");
+            };
+            assert!(
+                line.starts_with(&format!("{name}={value:?} is not")),
+                "{line}"
+            );
+            assert!(line.contains(said), "{line}");
         }
-        let (config, complaints) = parse(&[("GGML_ROCKET_PRECISION", "F16")]);
-        assert_eq!(config.precision, PrecisionChoice::Auto);
-        let words = "is not one of auto, f16, w8a8-hadamard, w4a8-hadamard; using auto";
-        assert!(complaints[0].contains(words), "{complaints:?}");
-        // Values of earlier versions.
-        for gone in ["w8a8", "w4a8", "w4a4-hadamard"] {
-            let (config, complaints) = parse(&[("GGML_ROCKET_PRECISION", gone)]);
-            assert_eq!(config.precision, PrecisionChoice::Auto);
-            assert!(complaints[0].contains(words), "{complaints:?}");
+    }
+
+    #[test]
+    fn a_misspelt_name_is_told_with_the_nearest_one() {
+        for (wrong, meant) in [
+            ("GGML_ROCKET_PRECISON", "GGML_ROCKET_PRECISION"),
+            ("GGML_ROCKET_precision", "GGML_ROCKET_PRECISION"),
+            ("ggml_rocket_mem", "GGML_ROCKET_MEM"),
+            ("GGML_ROCKET_MINM", "GGML_ROCKET_MIN_M"),
+            ("GGML_ROCKET_", "GGML_ROCKET_MEM"),
+        ] {
+            let said = misspelt([wrong.into()]);
+            let [line] = &said[..] else {
+                panic!("{said:?}");
+            };
+            assert!(line.contains(&format!("{wrong:?}")), "{line}");
+            assert!(line.ends_with(&format!("did you mean {meant}?")), "{line}");
         }
-        let (config, complaints) = parse(&[("GGML_ROCKET_MEM", "lots")]);
-        assert_eq!(config.memory, None);
-        assert!(complaints[0].contains("lots"), "{complaints:?}");
-        let (config, complaints) = parse(&[("GGML_ROCKET_TENSORS", "blk.[0")]);
-        assert_eq!(config.tensors, Patterns::default());
-        assert!(complaints[0].contains("not closed"), "{complaints:?}");
-        let (config, complaints) = parse(&[("GGML_ROCKET_STATS", "yes")]);
-        assert!(!config.stats);
-        assert!(complaints[0].contains("GGML_ROCKET_STATS"));
-        let (config, complaints) = parse(&[("GGML_ROCKET_SERVE", "on")]);
-        assert!(!config.serve && complaints[0].contains("GGML_ROCKET_SERVE"));
+    }
+
+    #[test]
+    fn others_and_good_names_are_nobodys_business() {
+        let fine = [
+            "GGML_ROCKET_MEM",
+            "GGML_BACKEND_PATH",
+            "GGML_ROCKE",
+            "",
+            "PATH",
+        ];
+        assert!(misspelt(fine.map(OsString::from)).is_empty());
+    }
+
+    #[test]
+    fn each_is_told_once_in_one_line_whatever_bytes_it_has() {
+        let odd = OsString::from_vec(b"GGML_ROCKET_\xff\n\x1b".to_vec());
+        let said = misspelt([odd, "GGML_ROCKET_A".into()]);
+        assert_eq!(said.len(), 2);
+        assert!(said[0].contains("ROCKET_A\""), "{said:?}");
+        assert!(!said[1].contains(['\n', '\u{1b}']), "{said:?}");
     }
 }

@@ -34,7 +34,7 @@
 //! | `budget`, `memory`, `patterns` | which weights may be packed |
 //! | `engine`, `describe` | the device, its engine and its description |
 //! | `failure` | classifies failures of matmuls |
-//! | `config`, `spelling`, `stats` | environment variables, and the statistics table |
+//! | `config`, `stats` | environment variables, and the statistics table |
 //! | `observer`, `trace` | watch the engine, and write the trace |
 //!
 //! The flow of one prompt: `backend::graph_compute` -> `graph::compute` ->
@@ -82,7 +82,6 @@ mod resident;
 mod runtime;
 mod serve;
 mod shared;
-mod spelling;
 mod split;
 mod start;
 mod stats;
