@@ -2,17 +2,18 @@
 //! Joins tensors that arrive in pieces.
 
 use std::collections::HashMap;
-use std::ops::Range;
+
+use crate::ranges::RangeSet;
 
 /// Incomplete tensors by address.
 #[derive(Debug, Default)]
 pub(crate) struct TensorPieces(HashMap<usize, Partial>);
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Partial {
     bytes: Vec<u8>,
-    /// Ranges of bytes that are not there yet, in order.
-    missing: Vec<Range<usize>>,
+    /// Ranges of bytes that are there.
+    present: RangeSet,
 }
 
 /// A piece that lies outside its tensor.
@@ -37,46 +38,26 @@ impl TensorPieces {
         offset: usize,
         piece: &[u8],
     ) -> Result<Option<Vec<u8>>, PieceOutside> {
-        let outside = PieceOutside {
+        let end = offset.checked_add(piece.len()).filter(|end| *end <= len);
+        let end = end.ok_or(PieceOutside {
             offset,
             size: piece.len(),
             len,
-        };
-        let end = match offset.checked_add(piece.len()) {
-            Some(end) if end <= len => end,
-            _ => return Err(outside),
-        };
-        let partial = self.0.entry(address).or_insert_with(|| Partial::new(len));
+        })?;
+        let partial = self.0.entry(address).or_default();
         if partial.bytes.len() != len {
-            // Another tensor lies there now.
-            *partial = Partial::new(len);
+            // The first piece, or another tensor lies there now.
+            *partial = Partial {
+                bytes: vec![0; len],
+                present: RangeSet::default(),
+            };
         }
         partial.bytes[offset..end].copy_from_slice(piece);
-        let cut = |range: Range<usize>| {
-            [
-                range.start..range.end.min(offset),
-                range.start.max(end)..range.end,
-            ]
-        };
-        let missing = std::mem::take(&mut partial.missing);
-        partial.missing = missing
-            .into_iter()
-            .flat_map(cut)
-            .filter(|range| !range.is_empty())
-            .collect();
-        if !partial.missing.is_empty() {
+        partial.present.add(&(offset..end));
+        if !partial.present.covers(&(0..len)) {
             return Ok(None);
         }
         Ok(self.0.remove(&address).map(|partial| partial.bytes))
-    }
-}
-
-impl Partial {
-    fn new(len: usize) -> Self {
-        Self {
-            bytes: vec![0; len],
-            missing: std::iter::once(0..len).collect(),
-        }
     }
 }
 
