@@ -3,6 +3,8 @@
 
 pub(crate) mod attention;
 
+use std::fmt::Debug;
+
 use npu_offload::{AttentionChoice, PlanTarget, PrecisionChoice};
 
 use super::*;
@@ -71,13 +73,6 @@ fn each_kind_of_weights_is_offloaded_in_its_precision() {
 }
 
 #[test]
-fn the_question_before_allocation_gets_the_same_answer() {
-    let mut asked = matmul(type_id::F16, 512, 64, 64);
-    asked.place = WeightLocation::Unallocated;
-    assert!(decide(&asked, &policy(MIN_M)).is_ok());
-}
-
-#[test]
 fn broadcast_matrices_share_their_weights() {
     let mut asked = matmul(type_id::F16, 8, 96, 128);
     asked.weights = packed(type_id::F16, [128, 96, 3, 2]);
@@ -98,107 +93,84 @@ fn strided_rows_are_read_where_they_lie() {
     assert!(decide(&asked, &policy(MIN_M)).is_ok());
 }
 
-/// Each line: a change of a good matmul, and the reason why it is declined.
-#[test]
-fn each_reason_to_decline() {
-    type Change = fn(&mut MulMatQuery);
-    let table: &[(Change, DeclineReason)] = &[
-        (
-            |p| p.origin = WeightOrigin::Computed,
-            DeclineReason::Computed,
-        ),
-        (
-            |p| p.place = WeightLocation::Elsewhere,
-            DeclineReason::Elsewhere,
-        ),
-        (|p| p.place = WeightLocation::Asked, DeclineReason::Asked),
-        (
-            |p| p.weights.format = format(type_id::I32),
-            DeclineReason::WeightType,
-        ),
-        (
-            |p| p.weights.format = format(u32::MAX),
-            DeclineReason::WeightType,
-        ),
-        (
-            |p| p.activations.format = format(type_id::F16),
-            DeclineReason::ActivationType,
-        ),
-        (
-            |p| p.output.format = format(type_id::F16),
-            DeclineReason::NotContiguous,
-        ),
-        // The strides are those of another format.
-        (
-            |p| p.weights.format = format(type_id::F32),
-            DeclineReason::NotContiguous,
-        ),
-        // Transposed: the fastest dimension is not contiguous.
-        (|p| p.weights.nb.swap(0, 1), DeclineReason::NotContiguous),
-        (
-            |p| p.activations.nb.swap(0, 1),
-            DeclineReason::NotContiguous,
-        ),
-        (|p| p.activations.nb[1] += 2, DeclineReason::NotContiguous),
-        (|p| p.weights.nb[1] += 1, DeclineReason::NotContiguous),
-        (|p| p.output.nb[1] += 4, DeclineReason::NotContiguous),
-        (|p| p.weights.ne[0] = 64, DeclineReason::Shape),
-        (|p| p.weights.ne[2] = 2, DeclineReason::Shape),
-        (|p| p.activations.ne[1] = 65, DeclineReason::Shape),
-        (|p| p.output.ne[3] = 2, DeclineReason::Shape),
-        (|p| p.weights.ne[1] = 0, DeclineReason::Shape),
-        (|p| p.weights.ne[1] = -1, DeclineReason::Shape),
-        (
-            |p| {
-                p.weights.ne[1] = i64::MAX;
-                p.output.ne[0] = i64::MAX;
-            },
-            DeclineReason::Shape,
-        ),
-        (
-            |p| *p = matmul(type_id::F16, 31, 96, 128),
-            DeclineReason::SmallBatch,
-        ),
-    ];
-    for (index, (change, reason)) in table.iter().enumerate() {
-        let mut asked = matmul(type_id::F16, 64, 96, 128);
-        assert!(decide(&asked, &policy(MIN_M)).is_ok());
+/// Changes of a good question, and the reason why each is declined.
+type Changes<'a, T> = &'a [(fn(&mut T), DeclineReason)];
+
+/// Checks that `decide` takes `good`, and declines it after each change.
+fn check_changes<T: Copy, R: Debug + PartialEq>(
+    good: T,
+    decide: impl Fn(&T) -> Result<R, DeclineReason>,
+    changes: Changes<'_, T>,
+) {
+    assert!(decide(&good).is_ok());
+    for (index, (change, reason)) in changes.iter().enumerate() {
+        let mut asked = good;
         change(&mut asked);
-        assert_eq!(decide(&asked, &policy(MIN_M)), Err(*reason), "line {index}");
+        assert_eq!(decide(&asked), Err(*reason), "line {index}");
     }
 }
 
 #[test]
-fn int8_wants_some_outputs_and_whole_blocks() {
-    assert_eq!(
-        decide(&matmul(Q8_0, 1, 1, 256), &policy(1)),
-        Err(DeclineReason::FewOutputs)
-    );
-    assert!(decide(&matmul(Q8_0, 1, 16, 256), &policy(1)).is_ok());
-    assert!(decide(&matmul(type_id::F16, 1, 1, 256), &policy(1)).is_ok());
-    assert_eq!(
-        decide(&matmul(Q8_0, 64, 64, 48), &policy(1)),
-        Err(DeclineReason::NotContiguous)
-    );
-    let mut int8 = policy(1);
-    int8.choice = PrecisionChoice::Always(ComputeType::Int8Hadamard);
-    // The largest K in whole blocks.
-    let deepest = i64::try_from(INT8_K_MAX / 32 * 32).unwrap();
-    assert!(decide(&matmul(Q8_0, 64, 64, deepest), &int8).is_ok());
-    assert_eq!(
-        decide(&matmul(Q8_0, 64, 64, deepest + 32), &int8),
-        Err(DeclineReason::TooDeep)
+fn each_reason_to_decline() {
+    use DeclineReason::*;
+    let changes: Changes<'_, MulMatQuery> = &[
+        (|p| p.origin = WeightOrigin::Computed, Computed),
+        (|p| p.place = WeightLocation::Elsewhere, Elsewhere),
+        (|p| p.place = WeightLocation::Asked, Asked),
+        (|p| p.weights.format = format(type_id::I32), WeightType),
+        (|p| p.weights.format = format(u32::MAX), WeightType),
+        (
+            |p| p.activations.format = format(type_id::F16),
+            ActivationType,
+        ),
+        (|p| p.output.format = format(type_id::F16), NotContiguous),
+        // The strides are those of another format.
+        (|p| p.weights.format = format(type_id::F32), NotContiguous),
+        // Transposed: the fastest dimension is not contiguous.
+        (|p| p.weights.nb.swap(0, 1), NotContiguous),
+        (|p| p.activations.nb.swap(0, 1), NotContiguous),
+        (|p| p.activations.nb[1] += 2, NotContiguous),
+        (|p| p.weights.nb[1] += 1, NotContiguous),
+        (|p| p.output.nb[1] += 4, NotContiguous),
+        (|p| p.weights.ne[0] = 64, Shape),
+        (|p| p.weights.ne[2] = 2, Shape),
+        (|p| p.activations.ne[1] = 65, Shape),
+        (|p| p.output.ne[3] = 2, Shape),
+        (|p| p.weights.ne[1] = 0, Shape),
+        (|p| p.weights.ne[1] = -1, Shape),
+        (
+            |p| (p.weights.ne[1], p.output.ne[0]) = (i64::MAX, i64::MAX),
+            Shape,
+        ),
+        (|p| *p = matmul(type_id::F16, 31, 96, 128), SmallBatch),
+    ];
+    let rules = policy(MIN_M);
+    check_changes(
+        matmul(type_id::F16, 64, 96, 128),
+        |asked| decide(asked, &rules),
+        changes,
     );
 }
 
-/// The rotations of a quantised KV cache: llama.cpp asks about them before they are allocated, with
-/// heads as rows.
 #[test]
-fn inputs_of_a_graph_are_no_weights() {
-    let mut asked = matmul(type_id::F32, 2048, 64, 64);
-    asked.origin = WeightOrigin::Input;
-    asked.place = WeightLocation::Unallocated;
-    assert_eq!(decide(&asked, &policy(4)), Err(DeclineReason::Input));
+fn int8_wants_some_outputs_and_whole_blocks() {
+    use DeclineReason::*;
+    let (auto, mut int8) = (policy(1), policy(1));
+    int8.choice = PrecisionChoice::Always(ComputeType::Int8Hadamard);
+    // The largest K in whole blocks.
+    let deepest = i64::try_from(INT8_K_MAX / 32 * 32).unwrap();
+    for (asked, rules, declined) in [
+        (matmul(Q8_0, 1, 1, 256), &auto, Some(FewOutputs)),
+        (matmul(Q8_0, 1, 16, 256), &auto, None),
+        (matmul(type_id::F16, 1, 1, 256), &auto, None),
+        (matmul(Q8_0, 64, 64, 48), &auto, Some(NotContiguous)),
+        (matmul(Q8_0, 64, 64, deepest), &int8, None),
+        (matmul(Q8_0, 64, 64, deepest + 32), &int8, Some(TooDeep)),
+    ] {
+        assert_eq!(decide(&asked, rules).err(), declined, "{asked:?}");
+    }
+    // What is worth nothing is still computable.
+    assert!(computable(&matmul(Q8_0, 1, 1, 32), &auto).is_ok());
 }
 
 /// Keys of `kv_heads` heads in a cache, times the queries of `heads` heads.
@@ -284,11 +256,6 @@ fn weights_with_which_the_npu_loses_are_declined_and_not_stored() {
     assert!(decide(&small, &policy(1)).is_ok() && storable(&small.weights, &policy(1)).is_ok());
 }
 
-#[test]
-fn what_is_worth_nothing_is_still_computable() {
-    assert!(computable(&matmul(Q8_0, 1, 1, 32), &policy(1)).is_ok());
-}
-
 /// A matmul with 8 experts, of which each of `tokens` tokens uses 2.
 pub(crate) fn by_expert(weights: u32, tokens: i64, given: i64, n: i64, k: i64) -> MulMatQuery {
     MulMatQuery {
@@ -316,33 +283,27 @@ fn experts_are_counted_by_tokens() {
 
 #[test]
 fn experts_that_do_not_fit_together_are_declined() {
-    type Change = fn(&mut MulMatQuery);
-    let table: &[(Change, DeclineReason)] = &[
-        (
-            |p| p.ids = Some(packed(type_id::I32, [2, 63, 1, 1])),
-            DeclineReason::Shape,
-        ),
-        (
-            |p| p.ids = Some(packed(type_id::I32, [3, 64, 1, 1])),
-            DeclineReason::Shape,
-        ),
-        (
-            |p| p.ids = Some(packed(type_id::F32, [2, 64, 1, 1])),
-            DeclineReason::NotContiguous,
-        ),
+    use DeclineReason::*;
+    let changes: Changes<'_, MulMatQuery> = &[
+        (|p| p.ids = Some(packed(type_id::I32, [2, 63, 1, 1])), Shape),
+        (|p| p.ids = Some(packed(type_id::I32, [3, 64, 1, 1])), Shape),
         (
             |p| p.activations = packed(type_id::F32, [128, 3, 64, 1]),
-            DeclineReason::Shape,
+            Shape,
         ),
-        (|p| p.weights.ne[3] = 2, DeclineReason::Shape),
-        (|p| p.output.ne[1] = 1, DeclineReason::Shape),
+        (|p| p.weights.ne[3] = 2, Shape),
+        (|p| p.output.ne[1] = 1, Shape),
+        (
+            |p| p.ids = Some(packed(type_id::F32, [2, 64, 1, 1])),
+            NotContiguous,
+        ),
     ];
-    for (index, (change, reason)) in table.iter().enumerate() {
-        let mut asked = by_expert(Q8_0, 64, 2, 96, 128);
-        assert!(decide(&asked, &policy(MIN_M)).is_ok());
-        change(&mut asked);
-        assert_eq!(decide(&asked, &policy(MIN_M)), Err(*reason), "line {index}");
-    }
+    let rules = policy(MIN_M);
+    check_changes(
+        by_expert(Q8_0, 64, 2, 96, 128),
+        |asked| decide(asked, &rules),
+        changes,
+    );
 }
 
 #[test]

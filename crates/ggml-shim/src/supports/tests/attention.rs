@@ -64,17 +64,12 @@ fn attention_has_a_switch_for_itself() {
 
 #[test]
 fn keys_and_values_of_every_type_that_is_decoded() {
+    let rules = policy(32);
     for cache in [type_id::F32, type_id::F16, BF16, Q8_0] {
         let mut asked = attention(cache, 32);
-        assert!(
-            decide_attention(&asked, &policy(32)).is_ok(),
-            "type {cache}"
-        );
+        assert!(decide_attention(&asked, &rules).is_ok(), "{cache}");
         asked.keys = packed(type_id::F16, [64, 256, 2, 1]);
-        assert!(
-            decide_attention(&asked, &policy(32)).is_ok(),
-            "type {cache}"
-        );
+        assert!(decide_attention(&asked, &rules).is_ok(), "{cache}");
     }
 }
 
@@ -104,96 +99,65 @@ fn streams_and_heads_are_shared() {
     assert!(decide_attention(&asked, &policy(32)).is_ok());
 }
 
-/// Each line: a change of a good attention node, and the reason why it is declined.
 #[test]
 fn each_reason_to_decline_attention() {
-    type Change = fn(&mut AttentionQuery);
-    let table: &[(Change, DeclineReason)] = &[
-        (|a| a.has_more = true, DeclineReason::AttentionKind),
-        (|a| a.params.scale = f32::NAN, DeclineReason::AttentionKind),
-        (|a| a.is_readable = false, DeclineReason::AttentionPlace),
-        (
-            |a| a.keys.format = format(type_id::I32),
-            DeclineReason::AttentionType,
-        ),
-        (
-            |a| a.values.format = format(u32::MAX),
-            DeclineReason::AttentionType,
-        ),
+    use DeclineReason::*;
+    let changes: Changes<'_, AttentionQuery> = &[
+        (|a| a.has_more = true, AttentionKind),
+        (|a| a.params.scale = f32::NAN, AttentionKind),
+        (|a| a.is_readable = false, AttentionPlace),
+        (|a| a.keys.format = format(type_id::I32), AttentionType),
+        (|a| a.values.format = format(u32::MAX), AttentionType),
         (
             |a| a.queries = packed(type_id::F16, [64, 32, 8, 1]),
-            DeclineReason::AttentionType,
+            AttentionType,
         ),
         (
             |a| a.mask = Some(packed(type_id::F32, [256, 32, 1, 1])),
-            DeclineReason::AttentionType,
+            AttentionType,
         ),
         (
             |a| a.sinks = Some(packed(type_id::F16, [8, 1, 1, 1])),
-            DeclineReason::AttentionType,
+            AttentionType,
         ),
-        (|a| a.keys.nb.swap(0, 1), DeclineReason::NotContiguous),
-        (|a| a.values.nb.swap(0, 1), DeclineReason::NotContiguous),
-        (|a| a.queries.nb[2] += 2, DeclineReason::NotContiguous),
-        (|a| a.output.nb[1] += 4, DeclineReason::NotContiguous),
-        (
-            |a| a.mask.as_mut().unwrap().nb[1] += 1,
-            DeclineReason::NotContiguous,
-        ),
-        (
-            |a| a.sinks.as_mut().unwrap().nb[0] = 8,
-            DeclineReason::NotContiguous,
-        ),
-        (
-            |a| a.keys = packed(type_id::F16, [32, 256, 2, 1]),
-            DeclineReason::Shape,
-        ),
-        (
-            |a| a.values = packed(type_id::F16, [128, 255, 2, 1]),
-            DeclineReason::Shape,
-        ),
-        (
-            |a| a.values = packed(type_id::F16, [128, 256, 1, 1]),
-            DeclineReason::Shape,
-        ),
-        (
-            |a| a.queries = packed(type_id::F32, [64, 32, 7, 1]),
-            DeclineReason::Shape,
-        ),
-        (
-            |a| a.queries = packed(type_id::F32, [64, 0, 8, 1]),
-            DeclineReason::Shape,
-        ),
+        (|a| a.keys.nb.swap(0, 1), NotContiguous),
+        (|a| a.values.nb.swap(0, 1), NotContiguous),
+        (|a| a.queries.nb[2] += 2, NotContiguous),
+        (|a| a.output.nb[1] += 4, NotContiguous),
+        (|a| a.mask.as_mut().unwrap().nb[1] += 1, NotContiguous),
+        (|a| a.sinks.as_mut().unwrap().nb[0] = 8, NotContiguous),
+        (|a| a.keys = packed(type_id::F16, [32, 256, 2, 1]), Shape),
+        (|a| a.values = packed(type_id::F16, [128, 255, 2, 1]), Shape),
+        (|a| a.values = packed(type_id::F16, [128, 256, 1, 1]), Shape),
+        (|a| a.queries = packed(type_id::F32, [64, 32, 7, 1]), Shape),
+        (|a| a.queries = packed(type_id::F32, [64, 0, 8, 1]), Shape),
         (
             |a| a.mask = Some(packed(type_id::F16, [256, 31, 1, 1])),
-            DeclineReason::Shape,
+            Shape,
         ),
         (
             |a| a.mask = Some(packed(type_id::F16, [256, 32, 3, 1])),
-            DeclineReason::Shape,
+            Shape,
         ),
         (
             |a| a.sinks = Some(packed(type_id::F32, [7, 1, 1, 1])),
-            DeclineReason::Shape,
+            Shape,
         ),
-        (
-            |a| a.output = packed(type_id::F32, [128, 32, 8, 1]),
-            DeclineReason::Shape,
-        ),
+        (|a| a.output = packed(type_id::F32, [128, 32, 8, 1]), Shape),
         (
             |a| {
                 a.values = packed(type_id::F16, [577, 256, 2, 1]);
                 a.output = packed(type_id::F32, [577, 8, 32, 1]);
             },
-            DeclineReason::AttentionHead,
+            AttentionHead,
         ),
     ];
-    for (index, (change, reason)) in table.iter().enumerate() {
-        let mut asked = attention(type_id::F16, 32);
-        change(&mut asked);
-        let answer = decide_attention(&asked, &policy(32));
-        assert_eq!(answer, Err(*reason), "line {index}");
-    }
+    let rules = policy(32);
+    check_changes(
+        attention(type_id::F16, 32),
+        |asked| decide_attention(asked, &rules),
+        changes,
+    );
 }
 
 #[test]
