@@ -8,11 +8,12 @@
 
 use std::collections::HashMap;
 use std::ops::Range;
+use std::sync::RwLock;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{PoisonError, RwLock};
 
 use crate::abi::Buffer;
 use crate::ranges::RangeSet;
+use crate::shared::{read, write};
 
 /// What happened to the bytes of each buffer.
 #[derive(Debug, Default)]
@@ -34,7 +35,7 @@ impl Evidence {
     /// Runs `change` on the record of `buffer`.
     fn change<T>(&self, buffer: *const Buffer, change: impl FnOnce(&mut BufferEvidence) -> T) -> T {
         // A panic can leave a set without one range.
-        let mut buffers = self.buffers.write().unwrap_or_else(PoisonError::into_inner);
+        let mut buffers = write(&self.buffers);
         let changed = change(buffers.entry(buffer.addr()).or_default());
         self.changes.fetch_add(1, Ordering::Release);
         changed
@@ -47,8 +48,7 @@ impl Evidence {
     }
 
     fn known(&self, buffer: *const Buffer, says: impl FnOnce(&BufferEvidence) -> bool) -> bool {
-        let buffers = self.buffers.read().unwrap_or_else(PoisonError::into_inner);
-        buffers.get(&buffer.addr()).is_some_and(says)
+        read(&self.buffers).get(&buffer.addr()).is_some_and(says)
     }
 
     /// Records that the client wrote the bytes of `range`.
@@ -78,8 +78,7 @@ impl Evidence {
 
     /// Forgets a freed buffer.
     pub(crate) fn freed(&self, buffer: *const Buffer) {
-        let mut buffers = self.buffers.write().unwrap_or_else(PoisonError::into_inner);
-        buffers.remove(&buffer.addr());
+        write(&self.buffers).remove(&buffer.addr());
         self.changes.fetch_add(1, Ordering::Release);
     }
 

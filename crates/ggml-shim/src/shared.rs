@@ -1,7 +1,24 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Addresses of ggml's objects that threads may share.
+//! What threads share: addresses of ggml's objects, and locks.
 
 use std::ptr::NonNull;
+use std::sync::{Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+/// Locks a mutex, also after a panic: most contents are replaced as a whole, so that a panic cannot
+/// tear them.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// As [`lock`], to read.
+pub(crate) fn read<T>(lock: &RwLock<T>) -> RwLockReadGuard<'_, T> {
+    lock.read().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// As [`lock`], to write.
+pub(crate) fn write<T>(lock: &RwLock<T>) -> RwLockWriteGuard<'_, T> {
+    lock.write().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// An object that ggml knows by its address and that lives for ever. It is not
 /// accessed through this type.

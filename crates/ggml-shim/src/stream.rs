@@ -4,12 +4,13 @@
 
 use std::ffi::{c_int, c_void};
 use std::ptr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use rayon::{ThreadPool, ThreadPoolBuilder};
 
 use crate::abi::AbortCallback;
 use crate::cpu_ops::CpuStream;
+use crate::shared::lock;
 use crate::split::KeptSplit;
 
 /// `GGML_MAX_N_THREADS`.
@@ -121,11 +122,6 @@ impl Stream {
         threads.pool = pool.ok().map(Arc::new);
         threads.pool.clone()
     }
-}
-
-/// Locks a mutex. Its contents are replaced as a whole, so that a panic cannot tear them.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]
