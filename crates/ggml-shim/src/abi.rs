@@ -9,6 +9,7 @@
 
 use std::ffi::{c_char, c_int, c_void};
 use std::mem::{align_of, offset_of, size_of};
+use std::ptr;
 
 /// `GGML_MAX_DIMS`.
 pub(crate) const MAX_DIMS: usize = 4;
@@ -44,8 +45,6 @@ opaque! {
     Reg;
     /// `struct ggml_cgraph`
     Graph;
-    /// `struct ggml_backend_event`
-    Event;
 }
 
 /// `struct ggml_tensor`.
@@ -75,6 +74,28 @@ pub(crate) struct Tensor {
     pub(crate) name: [u8; MAX_NAME],
     pub(crate) extra: *mut c_void,
     pub(crate) padding: [u8; 8],
+}
+
+impl Tensor {
+    /// A tensor of one float, without data.
+    pub(crate) const fn scalar() -> Self {
+        Self {
+            type_id: type_id::F32,
+            buffer: ptr::null_mut(),
+            ne: [1; MAX_DIMS],
+            nb: [size_of::<f32>(); MAX_DIMS],
+            op: 0,
+            op_params: [0; OP_PARAM_WORDS],
+            flags: 0,
+            src: [ptr::null_mut(); MAX_SRC],
+            view_src: ptr::null_mut(),
+            view_offs: 0,
+            data: ptr::null_mut(),
+            name: [0; MAX_NAME],
+            extra: ptr::null_mut(),
+            padding: [0; 8],
+        }
+    }
 }
 
 const _: () = {
@@ -187,6 +208,9 @@ const _: () = {
     assert!(size_of::<DeviceCaps>() == 5);
 };
 
+/// A callback that this library neither provides nor calls, so that its arguments do not matter.
+pub(crate) type Absent = Option<unsafe extern "C" fn()>;
+
 /// `buffer_from_host_ptr` of `struct ggml_backend_device_i`.
 pub(crate) type BufferFromHostPtr =
     unsafe extern "C" fn(*mut Device, *mut c_void, usize, usize) -> *mut Buffer;
@@ -202,14 +226,14 @@ pub(crate) struct DeviceInterface {
     pub(crate) get_props: unsafe extern "C" fn(*mut Device, *mut DeviceProps),
     pub(crate) init_backend: unsafe extern "C" fn(*mut Device, *const c_char) -> *mut Backend,
     pub(crate) get_buffer_type: unsafe extern "C" fn(*mut Device) -> *mut BufferType,
-    pub(crate) get_host_buffer_type: Option<unsafe extern "C" fn(*mut Device) -> *mut BufferType>,
+    pub(crate) get_host_buffer_type: Absent,
     pub(crate) buffer_from_host_ptr: Option<BufferFromHostPtr>,
     pub(crate) supports_op: unsafe extern "C" fn(*mut Device, *const Tensor) -> bool,
     pub(crate) supports_buft: unsafe extern "C" fn(*mut Device, *mut BufferType) -> bool,
-    pub(crate) offload_op: Option<unsafe extern "C" fn(*mut Device, *const Tensor) -> bool>,
-    pub(crate) event_new: Option<unsafe extern "C" fn(*mut Device) -> *mut Event>,
-    pub(crate) event_free: Option<unsafe extern "C" fn(*mut Device, *mut Event)>,
-    pub(crate) event_synchronize: Option<unsafe extern "C" fn(*mut Device, *mut Event)>,
+    pub(crate) offload_op: Absent,
+    pub(crate) event_new: Absent,
+    pub(crate) event_free: Absent,
+    pub(crate) event_synchronize: Absent,
 }
 
 /// `struct ggml_backend_device`.

@@ -2,20 +2,16 @@
 //! Calls functions of ggml by their prototypes: the types of a function's arguments and result
 //! determine what it is given, so that no call can give it less.
 
-use std::ffi::{c_char, c_int, c_void};
-use std::marker::PhantomData;
+use std::ffi::{c_int, c_void};
 use std::mem::{self, size_of};
 use std::ptr::NonNull;
 
 use crate::abi::{DeviceProps, Tensor};
 
-/// A function with one argument.
+/// Functions with one to four arguments.
 pub(super) type F1<A, R> = unsafe extern "C" fn(A) -> R;
-/// With two.
 pub(super) type F2<A, B, R> = unsafe extern "C" fn(A, B) -> R;
-/// With three.
 pub(super) type F3<A, B, C, R> = unsafe extern "C" fn(A, B, C) -> R;
-/// With four.
 pub(super) type F4<A, B, C, D, R> = unsafe extern "C" fn(A, B, C, D) -> R;
 
 /// Bytes of [`Given::room`]: much more than any struct that a function writes, even if a later
@@ -45,17 +41,10 @@ pub(super) struct Object(*mut c_void);
 #[repr(transparent)]
 pub(super) struct TensorArg(*mut Tensor);
 
-/// An empty text.
-#[repr(transparent)]
-pub(super) struct Text(*const c_char);
-
-/// Zeros: memory of a host, of [`ByteCount`] bytes, or a graph without nodes.
+/// Zeros that the function may read and write: an empty text, the memory of a host, a graph without
+/// nodes, or the place of a result.
 #[repr(transparent)]
 pub(super) struct Zeros(*mut c_void);
-
-/// A `T` that the function may write.
-#[repr(transparent)]
-pub(super) struct OutArg<T>(*mut c_void, PhantomData<*mut T>);
 
 /// An offset or an index, always 0.
 #[repr(transparent)]
@@ -77,22 +66,9 @@ impl Argument for TensorArg {
     }
 }
 
-impl Argument for Text {
-    fn of(given: Given) -> Self {
-        Self(given.room.cast())
-    }
-}
-
 impl Argument for Zeros {
     fn of(given: Given) -> Self {
         Self(given.room)
-    }
-}
-
-impl<T> Argument for OutArg<T> {
-    fn of(given: Given) -> Self {
-        const { assert!(size_of::<T>() <= ROOM) };
-        Self(given.room, PhantomData)
     }
 }
 

@@ -12,11 +12,10 @@ use std::mem::{offset_of, size_of};
 use std::ptr::{self, NonNull};
 
 use super::prototype::{
-    ByteCount, F1, F2, F3, F4, First, Given, Object, OutArg, Prototype, ROOM, TensorArg, Text,
-    Zeros,
+    ByteCount, F1, F2, F3, F4, First, Given, Object, Prototype, ROOM, TensorArg, Zeros,
 };
 use super::tables::{BackendObject, BufferObject};
-use crate::abi::{DeviceObject, DeviceProps, MAX_DIMS, RegObject, Tensor};
+use crate::abi::{DeviceObject, RegObject, Tensor};
 
 /// Words of an object of marks: more than any object of ggml has.
 const WORDS: usize = 40;
@@ -100,10 +99,10 @@ fn trials<const TWO_D: usize>() -> Vec<Trial> {
         returns::<F1<Object, Pointer>>(c"ggml_backend_get_device", word!(BackendObject<TWO_D>, device)),
         calls::<F1<Object, Pointer>>(c"ggml_backend_dev_name", word!(DeviceObject, iface.get_name)),
         calls::<F1<Object, Pointer>>(c"ggml_backend_dev_description", word!(DeviceObject, iface.get_description)),
-        calls::<F3<Object, OutArg<usize>, OutArg<usize>, ()>>(c"ggml_backend_dev_memory", word!(DeviceObject, iface.get_memory)),
+        calls::<F3<Object, Zeros, Zeros, ()>>(c"ggml_backend_dev_memory", word!(DeviceObject, iface.get_memory)),
         calls::<F1<Object, c_int>>(c"ggml_backend_dev_type", word!(DeviceObject, iface.get_type)),
-        calls::<F2<Object, OutArg<DeviceProps>, ()>>(c"ggml_backend_dev_get_props", word!(DeviceObject, iface.get_props)),
-        calls::<F2<Object, Text, Pointer>>(c"ggml_backend_dev_init", word!(DeviceObject, iface.init_backend)),
+        calls::<F2<Object, Zeros, ()>>(c"ggml_backend_dev_get_props", word!(DeviceObject, iface.get_props)),
+        calls::<F2<Object, Zeros, Pointer>>(c"ggml_backend_dev_init", word!(DeviceObject, iface.init_backend)),
         calls::<F1<Object, Pointer>>(c"ggml_backend_dev_buffer_type", word!(DeviceObject, iface.get_buffer_type)),
         calls::<F4<Object, Zeros, ByteCount, ByteCount, Pointer>>(c"ggml_backend_dev_buffer_from_host_ptr", word!(DeviceObject, iface.buffer_from_host_ptr)),
         calls::<F2<Object, TensorArg, bool>>(c"ggml_backend_dev_supports_op", word!(DeviceObject, iface.supports_op)),
@@ -113,7 +112,7 @@ fn trials<const TWO_D: usize>() -> Vec<Trial> {
         calls::<F1<Object, Pointer>>(c"ggml_backend_reg_name", word!(RegObject, iface.get_name)),
         calls::<F1<Object, usize>>(c"ggml_backend_reg_dev_count", word!(RegObject, iface.get_device_count)),
         calls::<F2<Object, First, Pointer>>(c"ggml_backend_reg_dev_get", word!(RegObject, iface.get_device)),
-        calls::<F2<Object, Text, Pointer>>(c"ggml_backend_reg_get_proc_address", word!(RegObject, iface.get_proc_address)),
+        calls::<F2<Object, Zeros, Pointer>>(c"ggml_backend_reg_get_proc_address", word!(RegObject, iface.get_proc_address)),
     ]
 }
 
@@ -178,20 +177,9 @@ fn with_given<R>(tensor: &mut Tensor, call: impl FnOnce(Given) -> R) -> R {
 /// A tensor of one float, in the buffer `buffer`.
 fn tensor(buffer: *mut c_void) -> Tensor {
     Tensor {
-        type_id: 0,
         buffer: buffer.cast(),
-        ne: [1; MAX_DIMS],
-        nb: [size_of::<f32>(); MAX_DIMS],
-        op: 0,
-        op_params: Default::default(),
-        flags: 0,
-        src: [ptr::null_mut(); _],
-        view_src: ptr::null_mut(),
-        view_offs: 0,
         data: buffer,
-        name: [0; _],
-        extra: ptr::null_mut(),
-        padding: [0; _],
+        ..Tensor::scalar()
     }
 }
 

@@ -54,38 +54,44 @@ pub(crate) fn tensor(type_id: u32, ne: [i64; 4]) -> Tensor {
     name[..12].copy_from_slice(b"blk.0.ffn_up");
     Tensor {
         type_id,
-        buffer: ptr::null_mut(),
         ne,
         nb: operand.nb,
-        op: 0,
-        op_params: [0; 16],
-        flags: 0,
-        src: [ptr::null_mut(); 10],
-        view_src: ptr::null_mut(),
-        view_offs: 0,
-        data: ptr::null_mut(),
         name,
-        extra: ptr::null_mut(),
-        padding: [0; 8],
+        ..Tensor::scalar()
+    }
+}
+
+/// The result of an operation, without data. It must not outlive its operands.
+fn result(op: u32, ne: [i64; 4], operands: &[&Tensor]) -> Tensor {
+    let mut result = tensor(type_id::F32, ne);
+    result.op = op;
+    for (to, from) in result.src.iter_mut().zip(operands) {
+        *to = ptr::from_ref::<Tensor>(from).cast_mut();
+    }
+    result
+}
+
+/// A view of `root`, which it must not outlive.
+fn view(root: &Tensor, ne: [i64; 4]) -> Tensor {
+    Tensor {
+        op: VIEW,
+        view_src: ptr::from_ref(root).cast_mut(),
+        ..tensor(root.type_id, ne)
     }
 }
 
 /// Classifies `weights` times 64 rows of F32 activations.
-fn classify_matmul(weights: &mut Tensor) -> MulMatQuery {
+fn classify_matmul(weights: &Tensor) -> MulMatQuery {
     let (k, n) = (weights.ne[0], weights.ne[1]);
-    let mut activations = tensor(type_id::F32, [k, 64, 1, 1]);
-    activations.op = ADD;
-    let mut output = tensor(type_id::F32, [n, 64, 1, 1]);
-    output.op = MUL_MAT;
-    output.src[0] = weights;
-    output.src[1] = &raw mut activations;
+    let activations = result(ADD, [k, 64, 1, 1], &[]);
+    let output = result(MUL_MAT, [n, 64, 1, 1], &[weights, &activations]);
     match classify(host_tensor(&fake_host(), &output)) {
         GraphNode::MulMat(matmul) => matmul,
         other => panic!("{other:?}"),
     }
 }
 
-fn decide(weights: &mut Tensor) -> Result<ComputeType, DeclineReason> {
+fn decide(weights: &Tensor) -> Result<ComputeType, DeclineReason> {
     supports::decide(&classify_matmul(weights), &supports::tests::policy(32))
         .map(|offload| offload.precision)
 }
@@ -97,7 +103,7 @@ fn place_of(buffer_type: *mut BufferType, usage: c_int, size: usize) -> WeightLo
     let mut buffer = buffer(buffer_type, usage, size);
     let mut weights = tensor(Q8_0, SHAPE);
     weights.buffer = (&raw mut buffer).cast();
-    classify_matmul(&mut weights).place
+    classify_matmul(&weights).place
 }
 
 #[test]
@@ -117,45 +123,35 @@ fn llama_cpp_asks_with_an_empty_buffer_and_then_with_the_weights() {
 
 #[test]
 fn a_test_asks_before_it_allocates_also_about_views() {
-    let mut root = tensor(type_id::F16, [128, 96, 1, 1]);
-    let mut weights = tensor(type_id::F16, SHAPE);
+    let root = tensor(type_id::F16, [128, 96, 1, 1]);
+    let mut weights = view(&root, SHAPE);
     weights.nb = root.nb;
-    weights.op = VIEW;
-    weights.view_src = &raw mut root;
-    assert_eq!(decide(&mut weights), Ok(ComputeType::Fp16));
+    assert_eq!(decide(&weights), Ok(ComputeType::Fp16));
 }
 
+/// The rotations of a quantised KV cache: llama.cpp asks about them before they are allocated.
 #[test]
 fn an_input_of_a_graph_is_no_weights_nor_is_a_view_of_one() {
     let mut input = tensor(type_id::F32, SHAPE);
     input.flags = abi::FLAG_INPUT;
-    assert_eq!(decide(&mut input), Err(DeclineReason::Input));
-    let mut view = tensor(type_id::F32, SHAPE);
-    view.op = VIEW;
-    view.view_src = &raw mut input;
-    assert_eq!(decide(&mut view), Err(DeclineReason::Input));
+    assert_eq!(decide(&input), Err(DeclineReason::Input));
+    assert_eq!(decide(&view(&input, SHAPE)), Err(DeclineReason::Input));
 }
 
 #[test]
 fn rows_of_what_is_viewed_are_seen_where_they_are_longer() {
     let host = fake_host();
     // Two tokens of 32 heads, as they were computed, and head by head.
-    let mut computed = tensor(type_id::F32, [64 * 32, 2, 1, 1]);
-    computed.op = ADD;
-    let mut heads = tensor(type_id::F32, [64, 32, 2, 1]);
-    heads.op = VIEW;
-    let rows = |heads: &Tensor| viewed_rows(host_tensor(&host, heads));
-    assert_eq!(rows(&heads), None);
-    heads.view_src = &raw mut computed;
-    assert_eq!(rows(&heads), Some(2));
+    let computed = result(ADD, [64 * 32, 2, 1, 1], &[]);
     // Patches that are merged into longer rows, and memory that the program provides.
-    computed.ne = [16, 256, 1, 1];
-    heads.view_src = &raw mut computed;
-    assert_eq!(rows(&heads), None);
-    computed.ne = [64 * 32 * 2, 1, 1, 1];
-    computed.op = 0;
-    heads.view_src = &raw mut computed;
-    assert_eq!(rows(&heads), None);
+    let patches = result(ADD, [16, 256, 1, 1], &[]);
+    let stored = tensor(type_id::F32, [64 * 32 * 2, 1, 1, 1]);
+    let heads = [64, 32, 2, 1];
+    let rows = |heads: &Tensor| viewed_rows(host_tensor(&host, heads));
+    assert_eq!(rows(&tensor(type_id::F32, heads)), None);
+    for (root, expected) in [(&computed, Some(2)), (&patches, None), (&stored, None)] {
+        assert_eq!(rows(&view(root, heads)), expected);
+    }
 }
 
 #[test]
@@ -168,9 +164,8 @@ fn operations_that_write_weights_are_seen() {
         let mut weights = tensor(type_id::F16, SHAPE);
         weights.buffer = (&raw mut buffer).cast();
         weights.data = data.cast();
-        let mut node = tensor(type_id::F16, SHAPE);
+        let mut node = view(&weights, SHAPE);
         node.op = op;
-        node.view_src = &raw mut weights;
         let found = written_weights(host_tensor(&host, &node));
         found.map(|(_, name, range)| (name, range))
     };
@@ -192,46 +187,37 @@ fn views_of_a_kv_cache_are_no_weights() {
     let mut buffer = buffer(plain_type(), 0, 1 << 20);
     let mut cache = tensor(type_id::F16, [64, 4096, 1, 1]);
     cache.buffer = (&raw mut buffer).cast();
-    let mut keys = tensor(type_id::F16, SHAPE);
-    keys.op = VIEW;
-    keys.view_src = &raw mut cache;
-    assert_eq!(classify_matmul(&mut keys).origin, WeightOrigin::Cache);
-    assert_eq!(decide(&mut keys), Ok(ComputeType::Fp16));
+    let keys = view(&cache, SHAPE);
+    assert_eq!(classify_matmul(&keys).origin, WeightOrigin::Cache);
+    assert_eq!(decide(&keys), Ok(ComputeType::Fp16));
     // Other tensors there are not weights either.
     let mut scratch = tensor(type_id::F16, SHAPE);
     scratch.buffer = cache.buffer;
-    assert_eq!(decide(&mut scratch), Err(DeclineReason::Elsewhere));
+    assert_eq!(decide(&scratch), Err(DeclineReason::Elsewhere));
     // Views of weights are weights.
     let mut weights = self::buffer(plain_type(), usage::WEIGHTS, 1 << 20);
     cache.buffer = (&raw mut weights).cast();
-    keys.view_src = &raw mut cache;
-    assert_eq!(classify_matmul(&mut keys).origin, WeightOrigin::Stored);
+    let part = view(&cache, SHAPE);
+    assert_eq!(classify_matmul(&part).origin, WeightOrigin::Stored);
 }
 
 #[test]
 fn computed_operands_are_attention() {
-    let mut weights = tensor(type_id::F16, SHAPE);
-    weights.op = ADD;
-    assert_eq!(decide(&mut weights), Err(DeclineReason::Computed));
-    let mut root = tensor(type_id::F16, SHAPE);
-    root.op = ADD;
-    let mut view = tensor(type_id::F16, SHAPE);
-    view.op = VIEW;
-    view.view_src = &raw mut root;
-    assert_eq!(decide(&mut view), Err(DeclineReason::Computed));
+    let computed = result(ADD, SHAPE, &[]);
+    for weights in [&computed, &view(&computed, SHAPE)] {
+        assert_eq!(decide(weights), Err(DeclineReason::Computed));
+    }
 }
 
 #[test]
 fn stored_tensors_and_views_need_no_work_and_the_rest_is_not_ours() {
     let host = fake_host();
     for (op, no_work) in [(0, true), (VIEW, true), (ADD, false), (u32::MAX, false)] {
-        let mut node = tensor(type_id::F32, SHAPE);
-        node.op = op;
+        let node = result(op, SHAPE, &[]);
         let found = classify(host_tensor(&host, &node));
         assert_eq!(matches!(found, GraphNode::NoWork), no_work, "op {op}");
     }
-    let mut no_operands = tensor(type_id::F32, SHAPE);
-    no_operands.op = MUL_MAT;
+    let no_operands = result(MUL_MAT, SHAPE, &[]);
     let found = classify(host_tensor(&host, &no_operands));
     assert!(matches!(found, GraphNode::Other));
 }
@@ -240,21 +226,18 @@ fn stored_tensors_and_views_need_no_work_and_the_rest_is_not_ours() {
 /// at these places (in elements of f32).
 fn with_array<T>(places: [usize; 3], body: impl FnOnce(&mut MulMat<'_>) -> T) -> Option<T> {
     let mut array = vec![1.0_f32; 512];
-    let mut weights = tensor(type_id::F16, [64, 4, 1, 1]);
-    let mut activations = tensor(type_id::F32, [64, 2, 1, 1]);
-    let mut output = tensor(type_id::F32, [4, 2, 1, 1]);
+    let base = array.as_mut_ptr();
+    let at = |tensor: Tensor, place| Tensor {
+        data: base.wrapping_add(place).cast(),
+        ..tensor
+    };
+    let weights = at(tensor(type_id::F16, [64, 4, 1, 1]), places[0]);
+    let activations = at(tensor(type_id::F32, [64, 2, 1, 1]), places[1]);
+    let output = result(MUL_MAT, [4, 2, 1, 1], &[&weights, &activations]);
+    let output = at(output, places[2]);
     let mut matmul = supports::tests::matmul(type_id::F16, 2, 4, 64);
     matmul.place = WeightLocation::Unallocated;
     let offload = supports::computable(&matmul, &supports::tests::policy(1)).unwrap();
-    let base = array.as_mut_ptr();
-    for (tensor, place) in [&mut weights, &mut activations, &mut output]
-        .into_iter()
-        .zip(places)
-    {
-        tensor.data = base.wrapping_add(place).cast();
-    }
-    output.src[0] = &raw mut weights;
-    output.src[1] = &raw mut activations;
     let host = fake_host();
     let output = host_tensor(&host, &output);
     let footprint = Footprint::of(output)?;
@@ -296,50 +279,31 @@ fn operations_on_a_matmuls_rows_are_told_from_others() {
     const ROPE: u32 = 50;
     const RMS_NORM: u32 = 24;
     let host = fake_host();
-    let mut weights = tensor(type_id::F16, SHAPE);
-    let mut activations = tensor(type_id::F32, [64, 32, 1, 1]);
-    activations.op = ADD;
-    let mut matmul = tensor(type_id::F32, [96, 32, 1, 1]);
-    matmul.op = MUL_MAT;
-    matmul.src[..2].copy_from_slice(&[&raw mut weights, &raw mut activations]);
+    let weights = tensor(type_id::F16, SHAPE);
+    let activations = result(ADD, [64, 32, 1, 1], &[]);
+    let (whole, heads) = ([96, 32, 1, 1], [24, 4, 32, 1]);
+    let matmul = result(MUL_MAT, whole, &[&weights, &activations]);
     let is_row_op = |operation: &Tensor| {
         let node = classify(host_tensor(&host, operation));
-        matches!(node, GraphNode::RowOp { matmul, .. } if matmul.output.ne == [96, 32, 1, 1])
+        matches!(node, GraphNode::RowOp { matmul, .. } if matmul.output.ne == whole)
     };
-    let operation = |op: u32, ne: [i64; 4], operands: &[&mut Tensor]| {
-        let mut result = tensor(type_id::F32, ne);
-        result.op = op;
-        for (to, from) in result.src.iter_mut().zip(operands) {
-            *to = ptr::from_ref::<Tensor>(from).cast_mut();
-        }
-        result
-    };
-    let (whole, heads) = ([96, 32, 1, 1], [24, 4, 32, 1]);
-    let mut bias = tensor(type_id::F32, [96, 1, 1, 1]);
-    let mut biased = operation(ADD, whole, &[&mut matmul, &mut bias]);
-    assert!(is_row_op(&biased));
-    let mut split = operation(VIEW, heads, &[&mut biased]);
-    let mut normed = operation(RMS_NORM, heads, &[&mut split]);
-    assert!(is_row_op(&normed));
-    let mut positions = tensor(type_id::I32, [32, 1, 1, 1]);
-    let mut rotated = operation(ROPE, heads, &[&mut normed, &mut positions]);
-    assert!(is_row_op(&rotated));
-    assert!(!is_row_op(&operation(RMS_NORM, whole, &[&mut matmul])));
-    assert!(!is_row_op(&operation(
-        ADD,
-        whole,
-        &[&mut matmul, &mut activations]
-    )));
-    assert!(!is_row_op(&operation(
-        ROPE,
-        whole,
-        &[&mut activations, &mut positions]
-    )));
-    assert!(!is_row_op(&operation(
-        ROPE,
-        whole,
-        &[&mut bias, &mut positions]
-    )));
+    let bias = tensor(type_id::F32, [96, 1, 1, 1]);
+    let biased = result(ADD, whole, &[&matmul, &bias]);
+    let split = result(VIEW, heads, &[&biased]);
+    let normed = result(RMS_NORM, heads, &[&split]);
+    let positions = tensor(type_id::I32, [32, 1, 1, 1]);
+    let mut rotated = result(ROPE, heads, &[&normed, &positions]);
+    for row_op in [&biased, &normed, &rotated] {
+        assert!(is_row_op(row_op));
+    }
+    for (op, operands) in [
+        (RMS_NORM, &[&matmul][..]),
+        (ADD, &[&matmul, &activations]),
+        (ROPE, &[&activations, &positions]),
+        (ROPE, &[&bias, &positions]),
+    ] {
+        assert!(!is_row_op(&result(op, whole, operands)));
+    }
     // An endless chain is not followed for ever.
     let at = &raw mut rotated;
     rotated.src[0] = at;

@@ -8,38 +8,24 @@ use crate::supports::attention_shape;
 
 const FLASH_ATTN: u32 = 70;
 
-/// Four rows of two heads of 8 elements over six keys. Its data lies in one array at [`PLACES`] (in
-/// elements of f32): queries, keys, values, mask, sinks, output.
-struct Node {
-    operands: [Tensor; 5],
-    output: Tensor,
-}
-
+/// Places of the data in one array (in elements of f32): queries, keys, values, mask, sinks, output.
 const PLACES: [usize; 6] = [0, 64, 128, 192, 256, 320];
 
-fn node() -> Node {
-    let operands = [
+/// Operands of four rows of two heads of 8 elements over six keys.
+fn operands() -> [Tensor; 5] {
+    [
         tensor(type_id::F32, [8, 4, 2, 1]),
         tensor(type_id::F16, [8, 6, 1, 1]),
         tensor(type_id::F16, [16, 6, 1, 1]),
         tensor(type_id::F16, [6, 4, 1, 1]),
         tensor(type_id::F32, [2, 1, 1, 1]),
-    ];
-    let mut output = tensor(type_id::F32, [16, 2, 4, 1]);
-    output.op = FLASH_ATTN;
-    output.op_params[..3]
-        .copy_from_slice(&[0.25_f32, 8.0, 30.0].map(|x| x.to_bits().cast_signed()));
-    Node { operands, output }
+    ]
 }
 
-impl Node {
-    /// The node with these operands.
-    fn with(&mut self, operands: &[usize]) -> &Tensor {
-        for index in operands {
-            self.output.src[*index] = &raw mut self.operands[*index];
-        }
-        &self.output
-    }
+fn node(operands: &[&Tensor]) -> Tensor {
+    let mut node = result(FLASH_ATTN, [16, 2, 4, 1], operands);
+    node.op_params[..3].copy_from_slice(&[0.25_f32, 8.0, 30.0].map(|x| x.to_bits().cast_signed()));
+    node
 }
 
 fn query_of(tensor: &Tensor) -> Option<AttentionQuery> {
@@ -51,8 +37,8 @@ fn query_of(tensor: &Tensor) -> Option<AttentionQuery> {
 
 #[test]
 fn attention_is_seen_with_its_parameters() {
-    let mut node = node();
-    let query = query_of(node.with(&[0, 1, 2, 3, 4])).unwrap();
+    let operands = operands();
+    let query = query_of(&node(&operands.each_ref())).unwrap();
     let params = query.params;
     assert_eq!(
         (params.scale, params.max_bias, params.softcap),
@@ -62,30 +48,27 @@ fn attention_is_seen_with_its_parameters() {
     assert_eq!(query.values.ne, [16, 6, 1, 1]);
     assert!(query.mask.is_some() && query.sinks.is_some());
     assert!(attention_shape(&query).is_ok());
-    let mut node = self::node();
-    let query = query_of(node.with(&[0, 1, 2])).unwrap();
+    let query = query_of(&node(&operands.each_ref()[..3])).unwrap();
     assert!(query.mask.is_none() && query.sinks.is_none());
 }
 
 #[test]
 fn attention_without_values_is_not_ours() {
-    let mut node = node();
-    assert!(query_of(node.with(&[0, 1, 3])).is_none());
+    assert!(query_of(&node(&operands().each_ref()[..2])).is_none());
 }
 
 #[test]
 fn what_later_versions_add_and_what_cannot_be_read_is_seen() {
-    let mut node = node();
-    let mut more = tensor(type_id::I32, [6, 1, 1, 1]);
-    node.output.src[5] = &raw mut more;
-    let query = query_of(node.with(&[0, 1, 2])).unwrap();
-    assert!(query.has_more);
+    let more = tensor(type_id::I32, [6, 1, 1, 1]);
+    let [queries, keys, values, mask, sinks] = operands();
+    let six = [&queries, &keys, &values, &mask, &sinks, &more];
+    assert!(query_of(&node(&six)).unwrap().has_more);
     let rearranged = REARRANGED.as_ptr().cast_mut().cast();
     for operand in 0..5 {
         let mut buffer = buffer(rearranged, 0, 4096);
-        let mut node = self::node();
-        node.operands[operand].buffer = (&raw mut buffer).cast();
-        let query = query_of(node.with(&[0, 1, 2, 3, 4])).unwrap();
+        let mut operands = operands();
+        operands[operand].buffer = (&raw mut buffer).cast();
+        let query = query_of(&node(&operands.each_ref())).unwrap();
         assert!(!query.is_readable, "operand {operand}");
     }
 }
@@ -93,17 +76,17 @@ fn what_later_versions_add_and_what_cannot_be_read_is_seen() {
 /// Runs `body` with the data of [`node`], whose operands and output lie at these places.
 fn with_data<T>(places: [usize; 6], body: impl FnOnce(Attention<'_>) -> T) -> Option<T> {
     let mut array = vec![1.0_f32; 1024];
-    let base = array.as_mut_ptr();
-    let mut node = node();
-    let tensors = node.operands.iter_mut().chain([&mut node.output]);
-    for (tensor, place) in tensors.zip(places) {
-        tensor.data = base.wrapping_add(place).cast();
+    let data = places.map(|place| array.as_mut_ptr().wrapping_add(place).cast());
+    let mut operands = operands();
+    for (operand, data) in operands.iter_mut().zip(data) {
+        operand.data = data;
     }
-    let tensor = node.with(&[0, 1, 2, 3, 4]);
-    let query = query_of(tensor).unwrap();
+    let mut tensor = node(&operands.each_ref());
+    tensor.data = data[5];
+    let query = query_of(&tensor).unwrap();
     let shape = attention_shape(&query).unwrap();
     let host = fake_host();
-    let node = host_tensor(&host, tensor);
+    let node = host_tensor(&host, &tensor);
     let footprint = Footprint::of(node)?;
     let numbers = (shape, query.params);
     // SAFETY: the array lives until the end of this function, each tensor lies within it, and
