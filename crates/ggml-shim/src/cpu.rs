@@ -26,10 +26,6 @@ const DEVICE_TYPE_CPU: c_int = 0;
 const MOST_EXTRAS: usize = 16;
 /// Name in the CPU backend of the function that lists its extra buffer types.
 pub(crate) const EXTRAS_NAME: &CStr = c"ggml_backend_dev_get_extra_bufts";
-/// Name of the function that sets the threads of a backend.
-const SET_THREADS_NAME: &CStr = c"ggml_backend_set_n_threads";
-/// Name of the function that sets the abort callback of a backend.
-const SET_ABORT_NAME: &CStr = c"ggml_backend_set_abort_callback";
 
 type CpuBufferType = unsafe extern "C" fn() -> *mut BufferType;
 type DevByType = unsafe extern "C" fn(c_int) -> *mut Device;
@@ -112,16 +108,15 @@ impl CpuBackend {
 
     /// Whether the CPU can compute `op` for us.
     pub(crate) fn computes(&self, op: HostTensor<'_>) -> bool {
-        let seen = self.ops.zip(self.device());
-        // SAFETY: the tensor and its operands are live.
-        seen.is_some_and(|(ops, device)| unsafe { ops.supports(device, op.as_ptr()) })
+        self.device()
+            .is_some_and(|device| self.is_taken(device, op))
     }
 
     /// Creates a CPU backend for one stream; `None` if that fails.
     pub(crate) fn stream(&self) -> Option<CpuStream> {
         let (ops, device) = self.ops.zip(self.device())?;
-        let threads = self.own_function(device, SET_THREADS_NAME);
-        let abort = self.own_function(device, SET_ABORT_NAME);
+        let threads = self.own_function(device, c"ggml_backend_set_n_threads");
+        let abort = self.own_function(device, c"ggml_backend_set_abort_callback");
         let setters = CpuSetters {
             // SAFETY: the function behind this name has that type; a function pointer has the size
             // of a data pointer on every Linux target.
@@ -138,8 +133,8 @@ impl CpuBackend {
 
     /// Whether `device`, any device of the host, supports `op`, as ggml asks.
     pub(crate) fn is_taken(&self, device: GgmlPtr<Device>, op: HostTensor<'_>) -> bool {
-        // SAFETY: the tensor and its operands are live.
-        let is_taken = |ops: CpuOps| unsafe { ops.supports(device, op.as_ptr()) };
+        // SAFETY: a device lives for ever; the tensor and its operands are live.
+        let is_taken = |ops: CpuOps| unsafe { (ops.dev_supports)(device.get(), op.as_ptr()) };
         self.ops.is_some_and(is_taken)
     }
 

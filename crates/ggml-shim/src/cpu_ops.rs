@@ -45,7 +45,7 @@ mod c {
     use super::*;
 
     pub(super) type DevInit = unsafe extern "C" fn(*mut Device, *const c_char) -> *mut Backend;
-    pub(super) type DevSupports = unsafe extern "C" fn(*mut Device, *const Tensor) -> bool;
+    pub(crate) type DevSupports = unsafe extern "C" fn(*mut Device, *const Tensor) -> bool;
     pub(super) type Free = unsafe extern "C" fn(*mut Backend);
     pub(super) type Compute = unsafe extern "C" fn(*mut Backend, *mut Graph) -> c_int;
     pub(super) type Init = unsafe extern "C" fn(ContextParams) -> *mut Context;
@@ -60,7 +60,8 @@ mod c {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct CpuOps {
     dev_init: c::DevInit,
-    dev_supports: c::DevSupports,
+    /// Whether a device computes an operation, as ggml asks.
+    pub(crate) dev_supports: c::DevSupports,
     free: c::Free,
     compute: c::Compute,
     init: c::Init,
@@ -86,15 +87,6 @@ impl CpuOps {
             clear: function!(place, c"ggml_graph_clear", c::Clear)?,
             add: function!(place, c"ggml_graph_add_node", c::Add)?,
         })
-    }
-
-    /// Whether `device`, the CPU's device, computes `op`.
-    ///
-    /// # Safety
-    /// `op` is a live tensor with live operands.
-    pub(crate) unsafe fn supports(&self, device: GgmlPtr<Device>, op: *const Tensor) -> bool {
-        // SAFETY: a device lives for ever; the tensor is live by the caller's promise.
-        unsafe { (self.dev_supports)(device.get(), op) }
     }
 
     /// Creates a backend of the CPU's `device` for one stream, with its setters; `None` if there is

@@ -23,12 +23,9 @@ pub(crate) struct TensorDescriptor {
 /// Checks that the number of elements of each operand does not overflow, in bytes of the widest
 /// element.
 pub(crate) fn check_sizes(sizes: [[usize; MAX_DIMS]; 3]) -> Result<(), DeclineReason> {
-    for [rows, columns, x, y] in sizes {
-        let elements = rows
-            .checked_mul(columns)
-            .and_then(|count| count.checked_mul(x))
-            .and_then(|count| count.checked_mul(y));
-        let bytes = elements.and_then(|count| count.checked_mul(size_of::<f32>()));
+    for size in sizes {
+        let product = |bytes: usize, size: &usize| bytes.checked_mul(*size);
+        let bytes = size.iter().try_fold(size_of::<f32>(), product);
         if bytes.is_none_or(|bytes| isize::try_from(bytes).is_err()) {
             return Err(DeclineReason::Shape);
         }
@@ -39,12 +36,9 @@ pub(crate) fn check_sizes(sizes: [[usize; MAX_DIMS]; 3]) -> Result<(), DeclineRe
 impl TensorDescriptor {
     /// Returns the dimensions, or an error if one is below 1.
     pub(crate) fn dimensions(&self) -> Result<[usize; MAX_DIMS], DeclineReason> {
-        let mut dimensions = [0; MAX_DIMS];
-        for (to, from) in dimensions.iter_mut().zip(self.ne) {
-            *to = usize::try_from(from)
-                .ok()
-                .filter(|size| *size > 0)
-                .ok_or(DeclineReason::Shape)?;
+        let dimensions = self.ne.map(|size| usize::try_from(size).unwrap_or(0));
+        if dimensions.contains(&0) {
+            return Err(DeclineReason::Shape);
         }
         Ok(dimensions)
     }
