@@ -9,6 +9,8 @@
 //! scale the outputs back, if values were scaled
 //! ```
 
+use std::borrow::Cow;
+
 use half::f16;
 use npu_kernels::quantise::largest_magnitude;
 use npu_matmul::attention::{AttentionCall, HeadRows, reference};
@@ -19,10 +21,9 @@ use zerocopy::FromBytes;
 use crate::abi::type_id;
 use crate::mul_mat::RowScratch;
 use crate::mul_mat_error::{ListError, MulMatError};
-use crate::node_output::NodeOutput;
 use crate::quants;
 use crate::supports::{AttentionParams, AttentionShape};
-use crate::tensor_bytes::TensorBytes;
+use crate::tensor_bytes::{NodeOutput, TensorBytes};
 use crate::types::Decoder;
 use crate::verify::OutputErrors;
 
@@ -84,7 +85,7 @@ pub(crate) fn compute(
         error: error.source.into(),
     })?;
     for (index, (node, operands)) in nodes.iter_mut().zip(&prepared).enumerate() {
-        operands.scale_back(node.out.values_mut());
+        quants::scale_outputs(operands.value_factor(), &[], node.out.values_mut());
         verify(node, operands).map_err(ListError::of(index))?;
     }
     for operands in prepared {
@@ -126,22 +127,17 @@ struct Operands<'a> {
 
 /// Vectors of all rows, heads and streams, and the distances between them in elements.
 #[derive(Debug)]
-struct HeadVectors<'a, T> {
-    data: &'a [T],
+struct HeadVectors<'a, T: Clone> {
+    data: Cow<'a, [T]>,
     strides: [usize; 3],
 }
 
-/// Keys or values in FP16.
+/// Keys or values in FP16: in place in the cache, or rounded copies.
 #[derive(Debug)]
-enum HalfRows<'a> {
-    /// Used in place in the cache.
-    InPlace(HeadVectors<'a, f16>),
-    /// Rounded copies, times a power of two whose inverse is the factor.
-    Rounded {
-        data: Vec<f16>,
-        strides: [usize; 3],
-        factor: f32,
-    },
+struct HalfRows<'a> {
+    vectors: HeadVectors<'a, f16>,
+    /// A power of two by which they are to be multiplied.
+    factor: f32,
 }
 
 impl<'a> Operands<'a> {
@@ -186,9 +182,10 @@ impl<'a> Operands<'a> {
             params: node.params,
             queries: HeadVectors::new(floats(&node.queries, "queries")?, node.queries.nb),
             keys: cached(&node.keys, d, "keys")?,
-            values: match is_part {
-                true => None,
-                false => Some(cached(&node.values, dv, "values")?),
+            values: if is_part {
+                None
+            } else {
+                Some(cached(&node.values, dv, "values")?)
             },
             mask: mask.transpose()?,
             sinks: sinks.transpose()?,
@@ -198,7 +195,7 @@ impl<'a> Operands<'a> {
 
     /// The factor that the engine's outputs are multiplied by.
     fn value_factor(&self) -> f32 {
-        self.values.as_ref().unwrap_or(&self.keys).factor()
+        self.values.as_ref().unwrap_or(&self.keys).factor
     }
 
     /// Number of outputs of one stream.
@@ -230,8 +227,8 @@ impl<'a> Operands<'a> {
         });
         let missing = |what| move || MulMatError::Data(what);
         let queries = self.queries.stream(stream, [heads, rows, d]);
-        let key_vectors = self.keys.stream(kv_stream, [kv_heads, keys, d]);
-        let value_vectors = values.stream(kv_stream, [kv_heads, keys, dv]);
+        let key_vectors = self.keys.vectors.stream(kv_stream, [kv_heads, keys, d]);
+        let value_vectors = values.vectors.stream(kv_stream, [kv_heads, keys, dv]);
         Ok(AttentionCall {
             q: queries.ok_or_else(missing("queries"))?,
             k: key_vectors.ok_or_else(missing("keys"))?,
@@ -239,42 +236,35 @@ impl<'a> Operands<'a> {
             mask: mask.transpose()?,
             sinks: self.sinks,
             slopes: self.slopes.as_deref(),
-            scale: self.params.scale * self.keys.factor(),
+            scale: self.params.scale * self.keys.factor,
             softcap: self.params.softcap,
             out,
         })
     }
 
-    fn scale_back(&self, out: &mut [f32]) {
-        let factor = self.value_factor();
-        if factor != 1.0 {
-            out.iter_mut().for_each(|output| *output *= factor);
-        }
-    }
-
     /// Keeps the memory of rounded copies for later calls.
     fn recycle(self, scratch: &RowScratch) {
         for rows in [Some(self.keys), self.values].into_iter().flatten() {
-            if let HalfRows::Rounded { data, .. } = rows {
-                scratch.put_halves(data);
+            if let Cow::Owned(data) = rows.vectors.data {
+                scratch.halves.put(data);
             }
         }
     }
 }
 
-impl<'a, T> HeadVectors<'a, T> {
+impl<'a, T: Clone> HeadVectors<'a, T> {
     /// Takes ggml's strides in bytes, which are whole elements.
     fn new(data: &'a [T], nb: [usize; 4]) -> Self {
         let [_, row, head, stream] = nb.map(|bytes| bytes / size_of::<T>());
         Self {
-            data,
+            data: Cow::Borrowed(data),
             strides: [row, head, stream],
         }
     }
 
     /// Returns the vectors of one stream; `sizes` are heads, rows and elements. `None` if the data
     /// is too short.
-    fn stream(&self, stream: usize, sizes: [usize; 3]) -> Option<HeadRows<'a, T>> {
+    fn stream(&self, stream: usize, sizes: [usize; 3]) -> Option<HeadRows<'_, T>> {
         let [row, head, of_stream] = self.strides;
         let start = stream.checked_mul(of_stream)?;
         HeadRows::new(self.data.get(start..)?, sizes, [head, row])
@@ -286,7 +276,7 @@ impl CachedRows<'_> {
     fn begins(&self, other: &Self) -> bool {
         self.rows.bytes.as_ptr() == other.rows.bytes.as_ptr()
             && self.rows.nb == other.rows.nb
-            && self.decoder.format() == other.decoder.format()
+            && self.decoder.format == other.decoder.format
     }
 }
 
@@ -304,11 +294,14 @@ impl<'a> HalfRows<'a> {
             decoder,
             rows: from,
         } = cached;
-        if decoder.format().id == type_id::F16 {
+        if decoder.format.id == type_id::F16 {
             let data = quants::as_f16(from.bytes).ok_or(MulMatError::Data(what))?;
-            return Ok(Self::InPlace(HeadVectors::new(data, from.nb)));
+            return Ok(Self {
+                vectors: HeadVectors::new(data, from.nb),
+                factor: 1.0,
+            });
         }
-        let mut data = scratch.take_halves(len * rows * heads * streams)?;
+        let mut data = scratch.halves.take(len * rows * heads * streams)?;
         // Rounds into `data`, times a power of two. Returns the largest decoded magnitude.
         let mut round = |factor: f32| {
             let of_row = |(decoded, _): &mut (Vec<f32>, _), (index, to): (usize, &mut [f16])| {
@@ -332,30 +325,13 @@ impl<'a> HalfRows<'a> {
         if factor != 1.0 {
             round(factor)?;
         }
-        Ok(Self::Rounded {
-            data,
-            strides: [len, len * rows, len * rows * heads],
+        Ok(Self {
+            vectors: HeadVectors {
+                data: Cow::Owned(data),
+                strides: [len, len * rows, len * rows * heads],
+            },
             factor: 1.0 / factor,
         })
-    }
-
-    /// The factor that these rows are to be multiplied by.
-    fn factor(&self) -> f32 {
-        match self {
-            Self::InPlace(_) => 1.0,
-            Self::Rounded { factor, .. } => *factor,
-        }
-    }
-
-    fn stream(&self, stream: usize, sizes: [usize; 3]) -> Option<HeadRows<'_, f16>> {
-        match self {
-            Self::InPlace(vectors) => vectors.stream(stream, sizes),
-            Self::Rounded { data, strides, .. } => HeadVectors {
-                data,
-                strides: *strides,
-            }
-            .stream(stream, sizes),
-        }
     }
 }
 

@@ -9,8 +9,8 @@ use std::ffi::{c_char, c_int};
 use crate::abi::{Backend, Graph, status};
 use crate::graph;
 use crate::host_tensor::HostTensor;
-use crate::layout::BackendCallbacks;
-use crate::runtime::{Runtime, guard, own_name};
+use crate::layout::{self, BackendCallbacks};
+use crate::runtime::{guard, own_name};
 use crate::serve;
 use crate::stream::Stream;
 
@@ -31,10 +31,10 @@ unsafe extern "C" fn name(_backend: *mut Backend) -> *const c_char {
 }
 
 unsafe extern "C" fn free(backend: *mut Backend) {
-    guard("free", (), |runtime| {
+    guard("free", (), |_| {
         if !backend.is_null() {
             // SAFETY: ggml frees a backend that `init_backend` made, once.
-            unsafe { runtime.host.layout().free_backend(backend) };
+            unsafe { layout::free_backend(backend) };
         }
     });
 }
@@ -43,18 +43,18 @@ unsafe extern "C" fn free(backend: *mut Backend) {
 ///
 /// # Safety
 /// `backend` is null or a backend of ours, and not freed during `'a`.
-pub(crate) unsafe fn stream<'a>(runtime: &Runtime, backend: *mut Backend) -> Option<&'a Stream> {
+pub(crate) unsafe fn stream<'a>(backend: *mut Backend) -> Option<&'a Stream> {
     if backend.is_null() {
         return None;
     }
-    // SAFETY: not null, hence made by `init_backend` with the same layout.
-    Some(unsafe { runtime.host.layout().stream(backend) })
+    // SAFETY: not null, hence made by `init_backend`.
+    Some(unsafe { layout::stream(backend) })
 }
 
 unsafe extern "C" fn graph_compute(backend: *mut Backend, graph: *mut Graph) -> c_int {
     guard("graph_compute", status::FAILED, |runtime| {
         // SAFETY: ggml passes a live backend of ours, and waits.
-        let Some(stream) = (unsafe { stream(runtime, backend) }) else {
+        let Some(stream) = (unsafe { stream(backend) }) else {
             return status::FAILED;
         };
         // SAFETY: ggml passes a live graph and waits for the result.
@@ -80,12 +80,12 @@ mod tests {
     use crate::layout::TableLayout;
 
     #[test]
-    fn a_backend_is_freed_as_the_layout_that_made_it() {
+    fn a_backend_of_each_layout_is_freed() {
         for layout in [TableLayout::V0_9_1, TableLayout::V0_10, TableLayout::V0_26] {
             let backend = layout.new_backend(std::ptr::null_mut(), &CALLBACKS);
             assert!(!backend.is_null());
-            // SAFETY: made just above by the same layout.
-            unsafe { layout.free_backend(backend) };
+            // SAFETY: made just above.
+            unsafe { layout::free_backend(backend) };
         }
     }
 }

@@ -5,11 +5,13 @@
 use std::collections::BTreeMap;
 use std::fmt::{self, Write as _};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use npu_matmul::memory::{DoesNotFit, MemoryPlan};
 use npu_matmul::plan::WeightPlan;
 use npu_offload::{MOST_ROWS, add_tensor};
+
+use crate::shared;
 
 const PS_PER_SECOND: u64 = 1_000_000_000_000;
 pub(crate) const MIB: u64 = 1 << 20;
@@ -50,6 +52,15 @@ pub(crate) struct TensorCount {
     pub(crate) tensors: u64,
     /// Bytes that they take or would take on the NPU.
     pub(crate) bytes: u64,
+}
+
+impl fmt::Display for TensorCount {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { tensors, bytes } = *self;
+        let plural = if tensors == 1 { "" } else { "s" };
+        let (whole, tenth) = (bytes / MIB, bytes % MIB * 10 / MIB);
+        write!(f, "{tensors} tensor{plural} ({whole}.{tenth} MiB)")
+    }
 }
 
 /// Largest amounts of weights on the NPU and on the CPU.
@@ -116,7 +127,7 @@ impl Budget {
 
     fn lock(&self) -> MutexGuard<'_, State> {
         // A panic leaves counts that are off by one tensor at most.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        shared::lock(&self.0)
     }
 
     /// Decides about a tensor whose matrices `plans` pack: all of them or none. Its matmuls take
@@ -157,20 +168,18 @@ impl Budget {
         if !std::mem::take(&mut state.fresh) {
             return None;
         }
+        let chosen = TensorCount {
+            tensors: state.chosen,
+            bytes: state.memory.total(),
+        };
         // Writing into a String cannot fail.
-        let mut line = format!(
-            "weights for the NPU: {}",
-            Amount(TensorCount {
-                tensors: state.chosen,
-                bytes: state.memory.total(),
-            })
-        );
+        let mut line = format!("weights for the NPU: {chosen}");
         if state.limit != u64::MAX {
             let _ = write!(line, " of at most {} MiB", state.limit / MIB);
         }
         let mut separator = "; left to the CPU:";
         for (why, count) in &state.cpu {
-            let _ = write!(line, "{separator} {} {why}", Amount(*count));
+            let _ = write!(line, "{separator} {count} {why}");
             separator = ",";
         }
         let prompt_ps = std::mem::take(&mut state.prompt_ps);
@@ -187,10 +196,8 @@ impl Budget {
     /// Returns the bytes that packed weights may take, and how many of these are free.
     pub(crate) fn limit_and_free(&self) -> (u64, u64) {
         let state = self.lock();
-        (
-            state.limit,
-            state.limit.saturating_sub(state.memory.total()),
-        )
+        let free = state.limit.saturating_sub(state.memory.total());
+        (state.limit, free)
     }
 
     /// Tensors and bytes on the NPU, and those left to the CPU, each at its maximum.
@@ -263,7 +270,7 @@ impl WeightDecision {
     }
 
     fn outcome(&self) -> MutexGuard<'_, Result<(), LeftOnCpu>> {
-        self.outcome.lock().unwrap_or_else(PoisonError::into_inner)
+        shared::lock(&self.outcome)
     }
 
     /// Counts one of its matrices as packed.
@@ -314,20 +321,8 @@ impl Drop for PackedCount {
     }
 }
 
-/// Formats a count for people.
-struct Amount(TensorCount);
-
-impl fmt::Display for Amount {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let TensorCount { tensors, bytes } = self.0;
-        let plural = if tensors == 1 { "" } else { "s" };
-        let (whole, tenth) = (bytes / MIB, bytes % MIB * 10 / MIB);
-        write!(f, "{tensors} tensor{plural} ({whole}.{tenth} MiB)")
-    }
-}
-
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use npu_matmul::{Dtype, PlanOptions};
 
     use super::*;
@@ -340,6 +335,11 @@ mod tests {
     fn tensors(budget: &Budget) -> (u64, u64) {
         let state = budget.lock();
         (state.chosen, state.left().tensors)
+    }
+
+    /// A decision that weights may be on the NPU.
+    pub(crate) fn accepted() -> Arc<WeightDecision> {
+        budget(1).decide(true, vec![plan()], 0)
     }
 
     fn budget(tensors: u64) -> Arc<Budget> {

@@ -15,7 +15,7 @@ use std::ptr;
 use crate::abi::{Buffer, BufferType, Device};
 use crate::buffer_hooks;
 use crate::cpu::MakerHooks;
-use crate::names;
+use crate::log::NAME;
 use crate::runtime::{Runtime, guard};
 use crate::weight_buffers::WeightOrder;
 
@@ -45,18 +45,16 @@ unsafe extern "C" fn alloc(buffer_type: *mut BufferType, size: usize) -> *mut Bu
         let Some(own) = runtime.cpu.own_alloc(buffer_type) else {
             return ptr::null_mut();
         };
+        let order = if runtime.cpu.is_extra(buffer_type) {
+            WeightOrder::Rearranged
+        } else {
+            WeightOrder::Plain
+        };
         // SAFETY: the callback that the host gave this type, called as the host
         // wanted to call it.
-        let (buffer, is_outermost) = making(|| unsafe { own(buffer_type, size) });
-        let order = match runtime.cpu.is_extra(buffer_type) {
-            true => WeightOrder::Rearranged,
-            false => WeightOrder::Plain,
-        };
-        if is_outermost {
-            // SAFETY: just made by the host.
-            unsafe { adopt(runtime, buffer, order) };
-        }
-        buffer
+        let make = || unsafe { own(buffer_type, size) };
+        // SAFETY: it makes a buffer of the host.
+        unsafe { watched(runtime, order, make) }
     })
 }
 
@@ -73,26 +71,29 @@ unsafe extern "C" fn from_host_ptr(
         };
         // SAFETY: the callback that the host gave its device, called as the host wanted
         // to call it.
-        let (buffer, is_outermost) = making(|| unsafe { own(device, data, size, largest) });
-        if is_outermost {
-            // SAFETY: just made by the host.
-            unsafe { adopt(runtime, buffer, WeightOrder::Plain) };
-        }
-        buffer
+        let make = || unsafe { own(device, data, size, largest) };
+        // SAFETY: it makes a buffer of the host.
+        unsafe { watched(runtime, WeightOrder::Plain, make) }
     })
 }
 
-/// Watches a buffer from now on.
+/// Runs `make`, and watches its buffer from now on unless it is part of another.
 ///
 /// # Safety
-/// `buffer` is null or a buffer that the host just made.
-unsafe fn adopt(runtime: &Runtime, buffer: *mut Buffer, order: WeightOrder) {
+/// `make` returns null or a buffer that the host just made.
+unsafe fn watched(
+    runtime: &Runtime,
+    order: WeightOrder,
+    make: impl FnOnce() -> *mut Buffer,
+) -> *mut Buffer {
+    let (buffer, is_outermost) = making(make);
     // A program may have unloaded this backend.
-    if !buffer.is_null() && runtime.host.has_backend(names::NAME) {
+    if is_outermost && !buffer.is_null() && runtime.host.has_backend(NAME) {
         let (buffers, host) = (&runtime.weight_buffers, &runtime.host);
         // SAFETY: made by the host, and nobody else knows it yet.
         unsafe { buffers.adopt(host, buffer, order, buffer_hooks::hooks()) };
     }
+    buffer
 }
 
 #[cfg(test)]

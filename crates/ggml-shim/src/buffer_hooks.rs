@@ -14,6 +14,7 @@ use crate::layout::BufferCallbacks;
 use crate::load;
 use crate::log::LogLevel;
 use crate::runtime::{Runtime, contain, guard};
+use crate::shared::lock;
 use crate::weight_buffers::{WeightBuffer, WeightOrder};
 
 pub(crate) fn hooks() -> BufferCallbacks {
@@ -48,7 +49,7 @@ unsafe extern "C" fn free(buffer: *mut Buffer) {
         if let Some(evidence) = &runtime.evidence {
             evidence.freed(buffer);
         }
-        if let Some(original) = entry.originals().free_buffer {
+        if let Some(original) = entry.originals.free_buffer {
             // SAFETY: the callback that the host gave this buffer, called as
             // the host wanted to call it.
             unsafe { original(buffer) };
@@ -61,7 +62,7 @@ unsafe extern "C" fn init_tensor(buffer: *mut Buffer, tensor: *mut Tensor) -> c_
         let Some(entry) = entry(runtime, buffer) else {
             return status::FAILED;
         };
-        let status = match entry.originals().init_tensor {
+        let status = match entry.originals.init_tensor {
             // SAFETY: as in `free`.
             Some(original) => unsafe { original(buffer, tensor) },
             None => status::SUCCESS,
@@ -93,7 +94,7 @@ unsafe extern "C" fn memset_tensor(
         if let Some((evidence, range)) = runtime.evidence.as_ref().zip(range) {
             evidence.filled(buffer, &range);
         }
-        if let Some(original) = entry.originals().memset_tensor {
+        if let Some(original) = entry.originals.memset_tensor {
             // SAFETY: as in `free`.
             unsafe { original(buffer, tensor, value, offset, size) };
         }
@@ -109,7 +110,7 @@ unsafe extern "C" fn clear(buffer: *mut Buffer, value: u8) {
         if let Some(evidence) = &runtime.evidence {
             evidence.filled(buffer, &(0..usize::MAX));
         }
-        if let Some(original) = entry.originals().clear {
+        if let Some(original) = entry.originals.clear {
             // SAFETY: as in `free`.
             unsafe { original(buffer, value) };
         }
@@ -127,7 +128,7 @@ unsafe extern "C" fn set_tensor(
         let Some(entry) = entry(runtime, buffer) else {
             return;
         };
-        let Some(original) = entry.originals().set_tensor else {
+        let Some(original) = entry.originals.set_tensor else {
             return;
         };
         // SAFETY: ggml passes a live tensor of this buffer, and waits.
@@ -146,7 +147,7 @@ unsafe extern "C" fn set_tensor(
             unsafe { original(buffer, tensor, data, offset, size) };
         };
         let whole = target.and_then(|tensor| Some(tensor.range()?.len()));
-        let (WeightOrder::Rearranged, Some(tensor), Some(len)) = (entry.order(), target, whole)
+        let (WeightOrder::Rearranged, Some(tensor), Some(len)) = (entry.order, target, whole)
         else {
             return write(data, offset, size);
         };
@@ -158,10 +159,7 @@ unsafe extern "C" fn set_tensor(
             return write(data, 0, len);
         }
         // The CPU rearranges whole tensors only.
-        let complete = {
-            let mut pieces = entry.pieces();
-            pieces.add(tensor.address(), len, offset, bytes)
-        };
+        let complete = lock(&entry.pieces).add(tensor.address(), len, offset, bytes);
         match complete {
             Ok(None) => {}
             Ok(Some(bytes)) => {
@@ -176,20 +174,12 @@ unsafe extern "C" fn set_tensor(
 /// Packs a tensor. If that fails, the CPU still gets its data.
 fn pack(runtime: &Runtime, entry: &WeightBuffer, tensor: HostTensor<'_>, bytes: &[u8]) {
     contain(|| {
-        let weights = tensor.descriptor();
-        let decision = entry.decision(&weights, tensor.address());
+        let decision = entry.decision(&tensor.descriptor(), tensor.address());
         let Some(decision) = decision.filter(|decision| decision.is_accepted()) else {
             return;
         };
-        let packed = load::pack_tensor(
-            runtime,
-            &entry.residents,
-            tensor,
-            &weights,
-            bytes,
-            &decision,
-        );
-        if let Err(why) = packed {
+        let residents = &entry.residents;
+        if let Err(why) = load::pack_tensor(runtime, residents, tensor, bytes, &decision) {
             decision.revoke(LeftOnCpu::Failed);
             let line = format!("{} stays on the CPU: {why}", tensor.name());
             runtime.log(LogLevel::Warn, &line);

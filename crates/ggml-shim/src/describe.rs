@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Describes the device: chip, cores, clock and driver for `--list-devices`, and one line at start.
 
-use std::fmt;
+use std::ffi::CStr;
 use std::fs;
 use std::path::Path;
 
+use npu_offload::OffloadRules;
 use rocket_uapi::DeviceInfo;
 
 use crate::budget::MIB;
@@ -18,6 +19,16 @@ const COMPATIBLE: &str = "proc/device-tree/compatible";
 /// `rocket` has none: the firmware sets the clock.
 const DEVFREQ: &str = "sys/class/devfreq";
 pub(crate) const MEGAHERTZ: u64 = 1_000_000;
+
+/// Name of the device, and of its buffer type and backends. The software model has another name, so
+/// that its benchmark tables do not pass for a board's.
+pub(crate) fn name_of(is_model: bool) -> &'static CStr {
+    if is_model {
+        c"ROCKET-MODEL0"
+    } else {
+        c"ROCKET0"
+    }
+}
 
 /// Describes the device in one line. `root` is where `/proc` and `/sys` are.
 pub(crate) fn description(info: &DeviceInfo, root: &Path) -> String {
@@ -37,43 +48,31 @@ pub(crate) fn description(info: &DeviceInfo, root: &Path) -> String {
     )
 }
 
-/// The line about the device at start.
-#[derive(Debug)]
-pub(crate) struct StartLine<'a> {
-    pub(crate) name: &'a str,
-    pub(crate) description: &'a str,
-    /// The node of a board's device; `None` for the software model.
-    pub(crate) node: Option<&'a str>,
-    /// The precision, as the user writes it.
-    pub(crate) precision: &'static str,
-    /// Bytes that packed weights may take.
-    pub(crate) limit: u64,
-    /// The clock that times are modelled for.
-    pub(crate) megahertz: u64,
-    /// Whether that clock was measured.
-    pub(crate) is_calibrated: bool,
-}
-
-impl fmt::Display for StartLine<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.name, self.description)?;
-        match self.node {
-            Some(node) => write!(f, ", {node}")?,
-            None => f.write_str(
-                ", and much slower than the CPU (unset GGML_ROCKET_DEVICE to disable it)",
-            )?,
-        }
-        write!(f, "; precision {}", self.precision)?;
-        match self.limit {
-            u64::MAX => f.write_str("; no limit for packed weights")?,
-            limit => write!(f, "; at most {} MiB of packed weights", limit / MIB)?,
-        }
-        write!(f, "; {} MHz", self.megahertz)?;
-        f.write_str(match self.is_calibrated {
-            true => " as calibrated",
-            false => " assumed, until `npu-probe calibrate` measures this board",
-        })
-    }
+/// Returns the line about the device at start. `rules` plan its matmuls, and packed weights may
+/// take `limit` bytes.
+pub(crate) fn start_line(
+    info: &DeviceInfo,
+    description: &str,
+    rules: &OffloadRules,
+    limit: u64,
+) -> String {
+    let name = name_of(info.is_model).to_string_lossy();
+    let node = if info.is_model {
+        "and much slower than the CPU (unset GGML_ROCKET_DEVICE to disable it)"
+    } else {
+        &info.name
+    };
+    let limit = match limit {
+        u64::MAX => "no limit for packed weights".to_owned(),
+        limit => format!("at most {} MiB of packed weights", limit / MIB),
+    };
+    let source = if rules.is_calibrated {
+        "as calibrated"
+    } else {
+        "assumed, until `npu-probe calibrate` measures this board"
+    };
+    let (precision, clock) = (rules.choice.word(), rules.target.megahertz());
+    format!("{name}: {description}, {node}; precision {precision}; {limit}; {clock} MHz {source}")
 }
 
 /// The chip of the board, such as RK3588.
@@ -104,31 +103,19 @@ fn clock_hz(root: &Path) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
-    use std::path::PathBuf;
+    use npu_offload::PlanTarget;
 
     use super::*;
 
-    /// A directory in place of the root.
-    struct Root(PathBuf);
-
-    impl Root {
-        fn new(name: &str, files: &[(&str, &[u8])]) -> Self {
-            let name = format!("rocket-root-{}-{name}", std::process::id());
-            let root = Self(std::env::temp_dir().join(name));
-            let _ = fs::remove_dir_all(&root.0);
-            for (path, content) in files {
-                let path = root.0.join(path);
-                fs::create_dir_all(path.parent().unwrap()).unwrap();
-                fs::write(path, content).unwrap();
-            }
-            root
+    /// Describes `info` on a machine with these files below `/`.
+    fn describe(info: &DeviceInfo, files: &[(&str, &[u8])]) -> String {
+        let root = tempfile::tempdir().unwrap();
+        for (path, content) in files {
+            let path = root.path().join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, content).unwrap();
         }
-    }
-
-    impl Drop for Root {
-        fn drop(&mut self) {
-            let _ = fs::remove_dir_all(&self.0);
-        }
+        description(info, root.path())
     }
 
     fn board() -> DeviceInfo {
@@ -144,34 +131,26 @@ mod tests {
 
     #[test]
     fn a_board_tells_its_chip_clock_and_driver() {
-        let root = Root::new(
-            "board",
-            &[
-                (COMPATIBLE, b"radxa,rock-5b\0rockchip,rk3588\0"),
-                ("sys/class/devfreq/fb000000.gpu/cur_freq", b"300000000\n"),
-                ("sys/class/devfreq/fdab0000.npu/cur_freq", b"1000000000\n"),
-            ],
-        );
-        assert_eq!(
-            description(&board(), &root.0),
-            "RK3588 NPU, 3 cores, 1000 MHz, rocket 1.0.2"
-        );
-        let vendor = (COMPATIBLE, &b"rockchip,evb1\0rockchip,rk3588s\0"[..]);
-        let root = Root::new("vendor", &[vendor]);
+        let files: [(_, &[u8]); 3] = [
+            (COMPATIBLE, b"radxa,rock-5b\0rockchip,rk3588\0"),
+            ("sys/class/devfreq/fb000000.gpu/cur_freq", b"300000000\n"),
+            ("sys/class/devfreq/fdab0000.npu/cur_freq", b"1000000000\n"),
+        ];
+        let expected = "RK3588 NPU, 3 cores, 1000 MHz, rocket 1.0.2";
+        assert_eq!(describe(&board(), &files), expected);
         let one = DeviceInfo {
             cores: 1,
             ..board()
         };
-        assert_eq!(
-            description(&one, &root.0),
-            "RK3588S NPU, 1 core, clock unknown, rocket 1.0.2"
-        );
+        let vendor = &b"rockchip,evb1\0rockchip,rk3588s\0"[..];
+        let expected = "RK3588S NPU, 1 core, clock unknown, rocket 1.0.2";
+        assert_eq!(describe(&one, &[(COMPATIBLE, vendor)]), expected);
     }
 
     #[test]
     fn what_is_not_told_is_not_claimed() {
         let nothing = "NPU, 3 cores, clock unknown, rocket 1.0.2";
-        for (index, files) in [
+        for files in [
             &[][..],
             &[(COMPATIBLE, &b"fsl,imx8mp\0"[..])],
             &[(COMPATIBLE, b"rockchip,\xff\0\0")],
@@ -179,49 +158,34 @@ mod tests {
             &[("sys/class/devfreq/fdab0000.npu/cur_freq", b"fast")],
             &[("sys/class/devfreq/fdab0000.npu/cur_freq", b"0")],
             &[("sys/class/devfreq/fdab0000.npu/load", b"1000000000")],
-        ]
-        .into_iter()
-        .enumerate()
-        {
-            let root = Root::new(&format!("nothing-{index}"), files);
-            assert_eq!(description(&board(), &root.0), nothing, "{files:?}");
+        ] {
+            assert_eq!(describe(&board(), files), nothing, "{files:?}");
         }
     }
 
     #[test]
     fn the_first_line_tells_what_a_user_wants_to_know() {
-        let board = StartLine {
-            name: "ROCKET0",
-            description: "RK3588 NPU, 3 cores, clock unknown, rocket 0.0.0",
-            node: Some("/dev/accel/accel1"),
-            precision: "auto",
-            limit: 5 << 30,
-            megahertz: 600,
-            is_calibrated: true,
-        };
+        let mut rules = OffloadRules::new(PlanTarget::at_clock(600_000_000));
+        rules.is_calibrated = true;
+        let description = "RK3588 NPU, 3 cores, clock unknown, rocket 0.0.0";
         assert_eq!(
-            board.to_string(),
-            "ROCKET0: RK3588 NPU, 3 cores, clock unknown, rocket 0.0.0, /dev/accel/accel1; \
+            start_line(&board(), description, &rules, 5 << 30),
+            "ROCKET0: RK3588 NPU, 3 cores, clock unknown, rocket 0.0.0, /dev/accel/accel0; \
              precision auto; at most 5120 MiB of packed weights; 600 MHz as calibrated"
         );
-        let model = StartLine {
-            name: "ROCKET-MODEL0",
-            description: "software model: for testing",
-            node: None,
-            limit: u64::MAX,
-            is_calibrated: false,
-            ..board
+        rules.is_calibrated = false;
+        let model = DeviceInfo {
+            is_model: true,
+            ..board()
         };
-        let line = model.to_string();
-        assert!(
-            line.starts_with("ROCKET-MODEL0: software model: for testing, and much slower"),
-            "{line}"
-        );
-        assert!(line.contains("; no limit for packed weights;"), "{line}");
-        assert!(
-            line.contains("600 MHz assumed, until `npu-probe calibrate`"),
-            "{line}"
-        );
+        let line = start_line(&model, "software model: for testing", &rules, u64::MAX);
+        for part in [
+            "ROCKET-MODEL0: software model: for testing, and much slower",
+            "; no limit for packed weights;",
+            "600 MHz assumed, until `npu-probe calibrate`",
+        ] {
+            assert!(line.contains(part), "{line}");
+        }
     }
 
     #[test]

@@ -21,8 +21,7 @@ use crate::abi::{
 use crate::backend;
 use crate::config::SERVE;
 use crate::host_tensor::HostTensor;
-use crate::log::LogLevel;
-use crate::names;
+use crate::log::{LogLevel, NAME};
 use crate::reason::DeclineReason;
 use crate::runtime::{Runtime, guard, own_name};
 use crate::supports::{self, AttentionQuery, MulMatQuery, WeightLocation, WeightOrigin};
@@ -59,7 +58,7 @@ unsafe extern "C" fn name(_device: *mut Device) -> *const c_char {
 }
 
 unsafe extern "C" fn description(_device: *mut Device) -> *const c_char {
-    guard("get_description", names::NAME.as_ptr(), |runtime| {
+    guard("get_description", NAME.as_ptr(), |runtime| {
         runtime.description.as_ptr()
     })
 }
@@ -142,7 +141,7 @@ unsafe extern "C" fn init_backend(_device: *mut Device, _params: *const c_char) 
         let context = runtime.weight_context();
         runtime.weight_buffers.settle(&context);
         context.report();
-        let layout = runtime.host.layout();
+        let layout = runtime.host.layout;
         layout.new_backend(runtime.device.get(), &backend::CALLBACKS)
     })
 }
@@ -182,7 +181,7 @@ unsafe extern "C" fn supports_op(_device: *mut Device, op: *const Tensor) -> boo
         match answer {
             Ok(()) => true,
             Err(reason) => {
-                runtime.stats.declined(reason);
+                *runtime.stats().declined.entry(reason).or_default() += 1;
                 false
             }
         }
@@ -306,6 +305,6 @@ unsafe extern "C" fn supports_buft(_device: *mut Device, buffer_type: *mut Buffe
             && (runtime.cpu.is_extra(buffer_type)
                 // SAFETY: not null, and ggml passes one of its buffer types,
                 // which live for ever.
-                || unsafe { runtime.host.is_host(buffer_type) })
+                || unsafe { (runtime.host.buft_is_host)(buffer_type) })
     })
 }

@@ -1,16 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Opens the device, and the engine on it.
 
-use std::path::Path;
-
 use npu_matmul::plan::PlanOptions;
 use npu_matmul::{Engine, OpenedNpu, SoftwareNpu, Threads, open_npu};
 use npu_offload::PlanTarget;
-use rocket_uapi::{Device, DevicePool, Selector};
+use rocket_uapi::{Device, DeviceInfo, DevicePool, Selector};
 
-use crate::describe;
 use crate::load_error::LoadError;
-use crate::stats::DeviceCounts;
 
 /// The opened device and the engine on it.
 #[derive(Debug)]
@@ -19,14 +15,9 @@ pub(crate) struct OpenedEngine {
     pub(crate) engine: Engine,
     /// The machine that matmuls are planned for.
     pub(crate) target: PlanTarget,
-    /// The device's description in `--list-devices`.
-    pub(crate) description: String,
-    /// The device node, or the model's name.
-    pub(crate) node: String,
-    pub(crate) is_model: bool,
+    pub(crate) info: DeviceInfo,
     /// The software model behind it, if it is one.
     pub(crate) model: Option<SoftwareNpu>,
-    pub(crate) cores: u32,
     /// What is wrong with the board's profile, if there is one.
     pub(crate) complaint: Option<String>,
 }
@@ -60,7 +51,6 @@ pub(crate) fn open(
     };
     let OpenedNpu { device, software } = device(selector, timeline)?;
     let info = device.info();
-    let root = Path::new("/");
     let pool = DevicePool::open(&device, info.files()).map_err(|error| failed("device", &error))?;
     let (options, refused) = PlanOptions::for_device(&info);
     let complaint = refused.map(|error| {
@@ -77,27 +67,10 @@ pub(crate) fn open(
     Ok(OpenedEngine {
         engine,
         target,
-        description: describe::description(&info, root),
-        node: info.name,
-        is_model: info.is_model,
-        cores: info.cores,
+        info,
         model: software,
         complaint,
     })
-}
-
-/// Returns the engine's counters.
-pub(crate) fn counts(engine: &Engine) -> DeviceCounts {
-    let counters = engine.counters();
-    DeviceCounts {
-        submits: counters.submits,
-        jobs: counters.jobs,
-        tasks: counters.tasks,
-        checked_tasks: counters.checked_tasks,
-        bytes_to_device: counters.bytes_to_device,
-        bytes_from_device: counters.bytes_from_device,
-        times: engine.times(),
-    }
 }
 
 #[cfg(test)]
@@ -107,7 +80,7 @@ mod tests {
     #[test]
     fn auto_is_never_the_software_model() {
         match open(&Selector::Auto, false, None) {
-            Ok(opened) => assert!(!opened.is_model && opened.model.is_none()),
+            Ok(opened) => assert!(!opened.info.is_model && opened.model.is_none()),
             Err(error) => {
                 assert!(matches!(error, LoadError::NoNpu(_)), "{error}");
                 let line = error.to_string();

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! for each node                                   (compute_nodes)
-//!     classify it, check that it is computable    (work_of, matmul, attention)
+//!     classify it, check that it is computable    (work_of)
 //!     run the list, if a call needs its results   (needs)
 //!     put the node on the list
 //! run the list                                    (run)
@@ -19,6 +19,7 @@
 mod calls;
 
 use std::ffi::c_int;
+use std::fmt::Display;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -33,9 +34,13 @@ use crate::cpu_ops::CpuStream;
 use crate::host_tensor::HostTensor;
 use crate::log::LogLevel;
 use crate::mul_mat::{KeptWeights, MulMat};
+use crate::mul_mat_error::MulMatError;
 use crate::runtime::{NO_CPU_BACKEND, Runtime};
 use crate::stream::Stream;
-use crate::supports::{self, AttentionQuery, MulMatQuery, WeightLocation};
+use crate::supports::{
+    self, AttentionParams, AttentionShape, MulMatQuery, Offload, WeightLocation,
+};
+use crate::tensor::attention::attention_data;
 use crate::tensor::{self, Footprint, GraphNode};
 
 /// Computes nodes; returns a value of [`status`].
@@ -56,7 +61,7 @@ pub(crate) unsafe fn compute(
         Ok(()) => status::SUCCESS,
         Err(GraphFailure::Aborted) => status::ABORTED,
         Err(GraphFailure::Node { status, line, .. }) => {
-            runtime.stats.failed();
+            runtime.stats().failed += 1;
             runtime.log(LogLevel::Error, &line);
             status
         }
@@ -100,8 +105,8 @@ enum ListedCall {
 
 /// The work that a node asks for.
 enum Work {
-    Matmul(MulMatQuery),
-    Attention(AttentionQuery),
+    Matmul(Offload, Option<KeptWeights>),
+    Attention(AttentionShape, AttentionParams),
     /// An operation of the CPU.
     OnCpu,
 }
@@ -123,8 +128,8 @@ unsafe fn compute_nodes(
         let Some((name, work)) = work_of(runtime, node)? else {
             continue;
         };
-        let footprint = Footprint::of(node)
-            .ok_or_else(|| format!("cannot compute {name}: an operand has no data"))?;
+        let footprint = Footprint::of(node);
+        let footprint = footprint.ok_or_else(|| cannot(&name, "an operand has no data"))?;
         if list.footprints.len() >= LISTED {
             // SAFETY: the nodes of the list are allocated, by the caller's promise.
             unsafe { run(runtime, stream, std::mem::take(&mut list)) }?;
@@ -139,17 +144,25 @@ unsafe fn compute_nodes(
         let is_aside = list.footprints.iter().any(overwrites);
         let listed = match work {
             Work::OnCpu => None,
-            Work::Matmul(query) => {
-                // SAFETY: the node is allocated, and nobody else accesses its data except to read
-                // operands, by the caller's promise; before the results are there, no node of the
-                // list reads or writes what calls of the list write at once.
-                let matmul = unsafe { matmul(runtime, node, &name, &query, &footprint, is_aside) }?;
+            Work::Matmul(offload, kept) => {
+                let aside = aside(runtime, &name, is_aside, offload.outputs())?;
+                // SAFETY: `offload` follows from what `classify` returned. The node is allocated, and
+                // nobody else accesses its data except to read operands, by the caller's promise;
+                // before the results are there, no node of the list reads or writes what calls of
+                // the list write at once.
+                let matmul = unsafe { tensor::matmul_data(node, offload, &footprint, aside) };
+                let mut matmul = matmul.ok_or_else(|| cannot(&name, OVERLAP))?;
+                matmul.kept = kept;
+                matmul.errors = runtime.verify.next_matmul();
                 Some(ListedCall::Matmul(list.matmuls.push(name, matmul)))
             }
-            Work::Attention(query) => {
+            Work::Attention(shape, params) => {
+                let aside = aside(runtime, &name, is_aside, shape.outputs())?;
+                let numbers = (shape, params);
                 // SAFETY: as above.
-                let attention =
-                    unsafe { attention(runtime, node, &name, &query, &footprint, is_aside) }?;
+                let attention = unsafe { attention_data(node, numbers, &footprint, aside) };
+                let mut attention = attention.ok_or_else(|| cannot(&name, OVERLAP))?;
+                attention.errors = runtime.verify.next_matmul();
                 Some(ListedCall::Attention(list.attention.push(name, attention)))
             }
         };
@@ -174,91 +187,51 @@ fn work_of(
         return Ok(None);
     }
     let name = node.name();
-    let (precision, work) = match tensor::classify(node) {
+    let is_left = |precision| is_left_to_cpu(runtime, node, precision);
+    let work = match tensor::classify(node) {
         GraphNode::NoWork => return Ok(None),
         GraphNode::MulMat(query) => {
             let offload = supports::computable(&query, &runtime.rules);
-            let precision = offload.map(|offload| offload.precision).ok();
-            (precision, Work::Matmul(query))
+            let offload = offload.map_err(|reason| cannot(&name, reason))?;
+            if is_left(offload.precision) {
+                Work::OnCpu
+            } else {
+                Work::Matmul(offload, kept_weights(runtime, node, &query))
+            }
         }
-        GraphNode::Attention(query) => (Some(ComputeType::Fp16), Work::Attention(query)),
-        GraphNode::RowOp { .. } => (None, Work::OnCpu),
+        GraphNode::Attention(_) if is_left(ComputeType::Fp16) => Work::OnCpu,
+        GraphNode::Attention(query) => {
+            let shape = supports::attention_shape(&query);
+            let shape = shape.map_err(|reason| cannot(&name, reason))?;
+            Work::Attention(shape, query.params)
+        }
+        GraphNode::RowOp { .. } => Work::OnCpu,
         GraphNode::Other => {
-            let line = format!(
-                "cannot compute {name}: this backend declined its operation (supports_op). A \
-                 server of whole graphs (ggml-rpc-server) needs {SERVE}=1"
+            let why = format!(
+                "this backend declined its operation (supports_op). A server of whole graphs \
+                 (ggml-rpc-server) needs {SERVE}=1"
             );
-            return Err(line.into());
+            return Err(cannot(&name, why));
         }
-    };
-    let work = if is_left_to_cpu(runtime, node, precision) {
-        Work::OnCpu
-    } else {
-        work
     };
     Ok(Some((name, work)))
 }
 
+const OVERLAP: &str = "its output overlaps an operand";
+
+/// A node that cannot be computed.
+fn cannot(name: &str, why: impl Display) -> GraphFailure {
+    format!("cannot compute {name}: {why}").into()
+}
+
 /// Whether the CPU computes `node`, because the NPU computed its precision wrong. ggml asks
 /// `supports_op` for each new graph, but a program may compute an existing graph again.
-fn is_left_to_cpu(runtime: &Runtime, node: HostTensor<'_>, precision: Option<ComputeType>) -> bool {
-    let distrusted = precision.is_some_and(|precision| !runtime.trusts(precision));
-    let left = distrusted && runtime.cpu.computes(node);
-    if left {
-        runtime.stats.left_to_cpu(1);
+fn is_left_to_cpu(runtime: &Runtime, node: HostTensor<'_>, precision: ComputeType) -> bool {
+    let is_left = !runtime.trusts(precision) && runtime.cpu.computes(node);
+    if is_left {
+        runtime.stats().left_to_cpu += 1;
     }
-    left
-}
-
-/// Returns the matmul `node` with its data, and with separate memory for outputs that are set
-/// aside.
-///
-/// # Safety
-/// As [`tensor::matmul_data`]; `query` is the result of [`tensor::classify`] for `node`.
-unsafe fn matmul<'a>(
-    runtime: &Runtime,
-    node: HostTensor<'a>,
-    name: &str,
-    query: &MulMatQuery,
-    footprint: &Footprint,
-    is_aside: bool,
-) -> Result<MulMat<'a>, GraphFailure> {
-    let offload = supports::computable(query, &runtime.rules)
-        .map_err(|reason| format!("cannot compute {name}: {}", reason.words()))?;
-    let aside = aside(runtime, name, is_aside, offload.outputs())?;
-    // SAFETY: the caller's promise is the callee's.
-    let matmul = unsafe { tensor::matmul_data(node, offload, footprint, aside) };
-    let mut matmul =
-        matmul.ok_or_else(|| format!("cannot compute {name}: its output overlaps an operand"))?;
-    matmul.kept = kept_weights(runtime, node, query);
-    matmul.errors = runtime.verify.next_matmul();
-    Ok(matmul)
-}
-
-/// Returns attention of `node` with its data, and with separate memory for outputs that are set
-/// aside.
-///
-/// # Safety
-/// As [`tensor::attention::attention_data`]; `query` is the result of [`tensor::classify`] for
-/// `node`.
-unsafe fn attention<'a>(
-    runtime: &Runtime,
-    node: HostTensor<'a>,
-    name: &str,
-    query: &AttentionQuery,
-    footprint: &Footprint,
-    is_aside: bool,
-) -> Result<Attention<'a>, GraphFailure> {
-    let shape = supports::attention_shape(query)
-        .map_err(|reason| format!("cannot compute {name}: {}", reason.words()))?;
-    let aside = aside(runtime, name, is_aside, shape.outputs())?;
-    let numbers = (shape, query.params);
-    // SAFETY: the caller's promise is the callee's.
-    let attention = unsafe { tensor::attention::attention_data(node, numbers, footprint, aside) };
-    let mut attention = attention
-        .ok_or_else(|| format!("cannot compute {name}: its output overlaps an operand"))?;
-    attention.errors = runtime.verify.next_matmul();
-    Ok(attention)
+    is_left
 }
 
 /// Takes memory for outputs, if they are set aside.
@@ -271,9 +244,9 @@ fn aside(
     if !is_aside {
         return Ok(None);
     }
-    let memory = runtime.row_scratch.aside(outputs);
+    let memory = runtime.row_scratch.floats.take(outputs);
     memory.map(Some).map_err(|error| {
-        let line = format!("computing {name} failed: {error}");
+        let line = format!("computing {name} failed: {}", MulMatError::from(error));
         GraphFailure::node(status::ALLOC_FAILED, line)
     })
 }
@@ -300,7 +273,7 @@ unsafe fn run(runtime: &Runtime, stream: &Stream, list: NodeList<'_>) -> Result<
             line, distrusted, ..
         }) if (distrusted || runtime.evidence.is_some()) && nodes.iter().all(is_for_cpu) => {
             runtime.log(LogLevel::Error, &format!("{line}. The CPU computes it"));
-            runtime.stats.left_to_cpu(calls as u64);
+            runtime.stats().left_to_cpu += calls as u64;
             // The CPU overwrites the NPU's results, which nothing of the list has read.
             return compute_on_cpu(runtime, stream, &nodes);
         }
@@ -329,7 +302,7 @@ unsafe fn run(runtime: &Runtime, stream: &Stream, list: NodeList<'_>) -> Result<
                     return Err("the output of a node is lost".to_owned().into());
                 };
                 out.copy_from_slice(&values);
-                runtime.row_scratch.put_aside(values);
+                runtime.row_scratch.floats.put(values);
             }
         }
     }
@@ -384,6 +357,6 @@ fn kept_weights(
     let decision = decision.ok().filter(|decision| decision.is_accepted())?;
     Some(KeptWeights {
         residents: Arc::clone(&buffers.get(owner)?.residents),
-        decision: Some(decision),
+        decision,
     })
 }

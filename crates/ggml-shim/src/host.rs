@@ -9,39 +9,48 @@ pub(crate) use ops::OpIds;
 
 use crate::abi::{Buffer, BufferType, Graph, Reg, Tensor};
 use crate::layout::{Probes, TableLayout};
-use crate::load_error::LoadError;
+use crate::load_error::{GgmlVersion, LoadError};
 use crate::log::Logger;
 use crate::symbols::{SymbolScope, function};
-use crate::text::text;
-use crate::version::GgmlVersion;
 
 /// Types of the ggml functions that are called here, by ggml.h, ggml-backend.h and ggml-impl.h.
 /// They are the same from 0.9.1 to 0.27.
 mod c {
     use super::*;
 
-    pub(super) type Version = unsafe extern "C" fn() -> *const c_char;
-    pub(super) type BufferGetType = unsafe extern "C" fn(*mut Buffer) -> *mut BufferType;
-    pub(super) type BufferGetUsage = unsafe extern "C" fn(*mut Buffer) -> c_int;
-    pub(super) type BufferGetSize = unsafe extern "C" fn(*mut Buffer) -> usize;
-    pub(super) type BuftIsHost = unsafe extern "C" fn(*mut BufferType) -> bool;
-    pub(super) type GraphNodeCount = unsafe extern "C" fn(*mut Graph) -> c_int;
-    pub(super) type RegByName = unsafe extern "C" fn(*const c_char) -> *mut Reg;
-    pub(super) type GraphNode = unsafe extern "C" fn(*mut Graph, c_int) -> *mut Tensor;
+    pub(crate) type Version = unsafe extern "C" fn() -> *const c_char;
+    pub(crate) type BufferGetType = unsafe extern "C" fn(*mut Buffer) -> *mut BufferType;
+    pub(crate) type BufferGetUsage = unsafe extern "C" fn(*mut Buffer) -> c_int;
+    pub(crate) type BufferGetSize = unsafe extern "C" fn(*mut Buffer) -> usize;
+    pub(crate) type BuftIsHost = unsafe extern "C" fn(*mut BufferType) -> bool;
+    pub(crate) type GraphNodeCount = unsafe extern "C" fn(*mut Graph) -> c_int;
+    pub(crate) type RegByName = unsafe extern "C" fn(*const c_char) -> *mut Reg;
+    pub(crate) type GraphNode = unsafe extern "C" fn(*mut Graph, c_int) -> *mut Tensor;
 }
 
 /// The functions of the loaded ggml.
 #[derive(Debug)]
 pub(crate) struct Host {
-    layout: TableLayout,
-    ops: OpIds,
-    version: GgmlVersion,
-    marks_computed_nodes: bool,
-    logger: Logger,
-    buffer_get_type: c::BufferGetType,
-    buffer_get_usage: c::BufferGetUsage,
-    buffer_get_size: c::BufferGetSize,
-    buft_is_host: c::BuftIsHost,
+    /// Layout of ggml's callback tables.
+    pub(crate) layout: TableLayout,
+    /// Numbers of ggml's operations.
+    pub(crate) ops: OpIds,
+    /// Version from `ggml_version`.
+    pub(crate) version: GgmlVersion,
+    /// Whether ggml marks the nodes of a graph that are to be computed with
+    /// [`crate::abi::FLAG_COMPUTE`]. Nodes without the mark belong to a branch that was not chosen,
+    /// and may not even be allocated. A ggml that does not mark nodes wants every node computed.
+    pub(crate) marks_computed_nodes: bool,
+    /// The program's log.
+    pub(crate) logger: Logger,
+    /// Returns the type of a live buffer.
+    pub(crate) buffer_get_type: c::BufferGetType,
+    /// Returns the usage of a live buffer, see [`crate::abi::usage`].
+    pub(crate) buffer_get_usage: c::BufferGetUsage,
+    /// Returns the bytes of a live buffer.
+    pub(crate) buffer_get_size: c::BufferGetSize,
+    /// Whether the CPU can read buffers of this type in place.
+    pub(crate) buft_is_host: c::BuftIsHost,
     graph_n_nodes: c::GraphNodeCount,
     graph_node: c::GraphNode,
 }
@@ -54,16 +63,14 @@ impl Host {
                 // SAFETY: takes no arguments.
                 let version = unsafe { version() };
                 // SAFETY: it returns a string literal.
-                GgmlVersion::from(&*unsafe { text(version) })
+                GgmlVersion(unsafe { ops::text(version) })
             }
-            None => GgmlVersion::from("of unknown version"),
+            None => GgmlVersion("of unknown version".to_owned()),
         };
         let layout = TableLayout::detect(Probes::new(place), &version)?;
         layout.check(place, &version)?;
         let op_name = function!(place, c"ggml_op_name", ops::OpName);
-        let incomplete = || LoadError::Incomplete {
-            version: version.clone(),
-        };
+        let incomplete = || LoadError::Incomplete(version.clone());
         let ops = OpIds::find(op_name.ok_or_else(incomplete)?, &version)?;
         let find = || {
             Some(Self {
@@ -107,69 +114,6 @@ impl Host {
         // SAFETY: reads the list of registered backends, which exists because
         // it is just loading us; the name is NUL-terminated.
         function.is_some_and(|by_name| !unsafe { by_name(name.as_ptr()) }.is_null())
-    }
-
-    /// Layout of ggml's callback tables.
-    pub(crate) fn layout(&self) -> TableLayout {
-        self.layout
-    }
-
-    /// Numbers of ggml's operations.
-    pub(crate) fn ops(&self) -> OpIds {
-        self.ops
-    }
-
-    /// Version from `ggml_version`.
-    pub(crate) fn version(&self) -> &GgmlVersion {
-        &self.version
-    }
-
-    /// Whether ggml marks the nodes of a graph that are to be computed with
-    /// [`crate::abi::FLAG_COMPUTE`]. Nodes without the mark belong to a branch that was not chosen,
-    /// and may not even be allocated. A ggml that does not mark nodes wants every node computed.
-    pub(crate) fn marks_computed_nodes(&self) -> bool {
-        self.marks_computed_nodes
-    }
-
-    /// Returns the logger, which writes to the program's log.
-    pub(crate) fn logger(&self) -> Logger {
-        self.logger
-    }
-
-    /// The type of a buffer.
-    ///
-    /// # Safety
-    /// `buffer` is a live buffer of this host.
-    pub(crate) unsafe fn buffer_type(&self, buffer: *mut Buffer) -> *mut BufferType {
-        // SAFETY: reads a field of the buffer, live by the caller's promise.
-        unsafe { (self.buffer_get_type)(buffer) }
-    }
-
-    /// The usage of a buffer, see [`crate::abi::usage`].
-    ///
-    /// # Safety
-    /// `buffer` is a live buffer of this host.
-    pub(crate) unsafe fn buffer_usage(&self, buffer: *mut Buffer) -> c_int {
-        // SAFETY: reads a field of the buffer, live by the caller's promise.
-        unsafe { (self.buffer_get_usage)(buffer) }
-    }
-
-    /// The size of a buffer in bytes.
-    ///
-    /// # Safety
-    /// `buffer` is a live buffer of this host.
-    pub(crate) unsafe fn buffer_size(&self, buffer: *mut Buffer) -> usize {
-        // SAFETY: reads a field of the buffer, live by the caller's promise.
-        unsafe { (self.buffer_get_size)(buffer) }
-    }
-
-    /// Whether the CPU can read buffers of this type in place.
-    ///
-    /// # Safety
-    /// `buffer_type` is a live buffer type of this host.
-    pub(crate) unsafe fn is_host(&self, buffer_type: *mut BufferType) -> bool {
-        // SAFETY: calls the type's own callback, live by the caller's promise.
-        unsafe { (self.buft_is_host)(buffer_type) }
     }
 
     /// The nodes of a graph, in the order of execution.

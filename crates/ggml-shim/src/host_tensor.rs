@@ -83,17 +83,13 @@ impl<'a> HostTensor<'a> {
 
     /// Whether it is computed: neither stored nor a view of other data.
     pub(crate) fn is_computed(self) -> bool {
-        let ops = self.host().ops();
+        let ops = self.host().ops;
         self.op() != ops.none && !ops.views.contains(&self.op())
     }
 
     /// Whether ggml wants this node of a graph computed.
     pub(crate) fn is_wanted(self) -> bool {
-        !self.host().marks_computed_nodes() || self.has_flag(FLAG_COMPUTE)
-    }
-
-    pub(crate) fn op_params(self) -> &'a [i32] {
-        &self.fields().op_params
+        !self.host().marks_computed_nodes || self.has_flag(FLAG_COMPUTE)
     }
 
     pub(crate) fn has_flag(self, flag: i32) -> bool {
@@ -147,14 +143,14 @@ impl<'a> HostTensor<'a> {
     pub(crate) fn buffer_usage(self) -> Option<c_int> {
         let buffer = self.buffer();
         // SAFETY: a buffer of a tensor is null or live, by the promise to `new`.
-        (!buffer.is_null()).then(|| unsafe { self.host().buffer_usage(buffer) })
+        (!buffer.is_null()).then(|| unsafe { (self.host().buffer_get_usage)(buffer) })
     }
 
     /// Bytes of its buffer; `None` if it has no buffer.
     pub(crate) fn buffer_size(self) -> Option<usize> {
         let buffer = self.buffer();
         // SAFETY: as in `buffer_usage`.
-        (!buffer.is_null()).then(|| unsafe { self.host().buffer_size(buffer) })
+        (!buffer.is_null()).then(|| unsafe { (self.host().buffer_get_size)(buffer) })
     }
 
     /// Whether the CPU reads its buffer in place; `None` if it has no buffer.
@@ -164,9 +160,9 @@ impl<'a> HostTensor<'a> {
             return None;
         }
         // SAFETY: as in `buffer_usage`.
-        let buffer_type = unsafe { self.host().buffer_type(buffer) };
+        let buffer_type = unsafe { (self.host().buffer_get_type)(buffer) };
         // SAFETY: the type of a live buffer.
-        Some(unsafe { self.host().is_host(buffer_type) })
+        Some(unsafe { (self.host().buft_is_host)(buffer_type) })
     }
 
     /// Whether its data are weights by the evidence.

@@ -16,21 +16,19 @@
 //! function would otherwise be taken for an old one. The reverse occurs, in builds between two
 //! versions. If a table changes once more without a sign, a trial shows it ([`trial`]).
 
-mod callbacks;
 mod prototype;
 mod slot;
 mod tables;
 mod trial;
 
-pub(crate) use callbacks::{AllocBuffer, BackendCallbacks, BufferCallbacks};
-use tables::slots;
-pub(crate) use tables::{hook_alloc, hook_host_ptr};
+pub(crate) use tables::{
+    AllocBuffer, BackendCallbacks, BufferCallbacks, free_backend, hook_alloc, hook_host_ptr, stream,
+};
+use tables::{AnyBackend, BackendObject, slots};
 
 use crate::abi::{Backend, Buffer, Device};
-use crate::load_error::LoadError;
-use crate::stream::Stream;
+use crate::load_error::{GgmlVersion, LoadError};
 use crate::symbols::SymbolScope;
-use crate::version::GgmlVersion;
 
 /// A layout of the callback tables, named after the first version with it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -68,22 +66,14 @@ impl TableLayout {
             // The version may still be that of the release before.
             (false, true) => (Self::V0_10, (0, 9, 1), (0, 26, 0)),
             (false, false) => (Self::V0_9_1, (0, 9, 1), (0, 10, 0)),
-            (true, false) => {
-                return Err(LoadError::UnknownLayout {
-                    version: version.clone(),
-                });
-            }
+            (true, false) => return Err(LoadError::UnknownLayout(version.clone())),
         };
         match version.number() {
-            Some(number) if number >= next => Err(LoadError::UnknownLayout {
-                version: version.clone(),
-            }),
+            Some(number) if number >= next => Err(LoadError::UnknownLayout(version.clone())),
             Some(number) if number >= first => Ok(layout),
             // The version of a build that somebody named differently.
             None if layout == Self::V0_10 => Ok(layout),
-            _ => Err(LoadError::TooOld {
-                version: version.clone(),
-            }),
+            _ => Err(LoadError::TooOld(version.clone())),
         }
     }
 
@@ -98,10 +88,10 @@ impl TableLayout {
         };
         match refuted {
             None => Ok(()),
-            Some(function) => Err(LoadError::OtherTables {
-                version: version.clone(),
-                function: function.to_string_lossy().into_owned(),
-            }),
+            Some(function) => {
+                let function = function.to_string_lossy().into_owned();
+                Err(LoadError::OtherTables(version.clone(), function))
+            }
         }
     }
 
@@ -119,40 +109,14 @@ impl TableLayout {
         device: *mut Device,
         callbacks: &BackendCallbacks,
     ) -> *mut Backend {
-        match self {
-            Self::V0_9_1 => tables::new_backend::<0>(device, callbacks),
-            Self::V0_10 | Self::V0_26 => tables::new_backend::<{ slots::TWO_D }>(device, callbacks),
-        }
-    }
-
-    /// Returns the program's settings of a backend.
-    ///
-    /// # Safety
-    /// `backend` comes from [`TableLayout::new_backend`] of the same layout, and is
-    /// not freed during `'a`.
-    pub(crate) unsafe fn stream<'a>(self, backend: *mut Backend) -> &'a Stream {
-        match self {
-            // SAFETY: the caller's promise is the callee's.
-            Self::V0_9_1 => unsafe { tables::stream::<0>(backend) },
-            // SAFETY: as above.
-            Self::V0_10 | Self::V0_26 => unsafe { tables::stream::<{ slots::TWO_D }>(backend) },
-        }
-    }
-
-    /// Frees a backend of [`TableLayout::new_backend`].
-    ///
-    /// # Safety
-    /// `backend` comes from [`TableLayout::new_backend`] of the same layout and is
-    /// not used again.
-    pub(crate) unsafe fn free_backend(self, backend: *mut Backend) {
-        match self {
-            // SAFETY: the caller's promise is the callee's.
-            Self::V0_9_1 => unsafe { tables::free_backend::<0>(backend) },
-            // SAFETY: as above.
-            Self::V0_10 | Self::V0_26 => unsafe {
-                tables::free_backend::<{ slots::TWO_D }>(backend);
+        tables::new_backend(match self {
+            Self::V0_9_1 => AnyBackend {
+                old: BackendObject::new(device, callbacks),
             },
-        }
+            Self::V0_10 | Self::V0_26 => AnyBackend {
+                new: BackendObject::new(device, callbacks),
+            },
+        })
     }
 
     /// Replaces callbacks of `buffer`; returns the originals.
@@ -182,53 +146,42 @@ pub(crate) mod tests {
 
     pub(crate) use super::tables::FakeBufferType;
 
-    fn detect(
-        alloc_buffer_n: bool,
-        tensor_set_2d: bool,
-        version: &str,
-    ) -> Result<TableLayout, LoadError> {
-        let probes = Probes {
-            tensor_set_2d,
-            alloc_buffer_n,
-        };
-        TableLayout::detect(probes, &GgmlVersion::from(version))
-    }
-
     #[test]
     fn layouts_are_told_apart_by_the_exported_functions() {
         // Versions and exported functions of released binaries.
-        for (version, alloc_buffer_n, tensor_set_2d, layout) in [
-            ("0.9.1", false, false, TableLayout::V0_9_1),
-            ("0.9.4", false, false, TableLayout::V0_9_1),
-            ("0.9.11", false, false, TableLayout::V0_9_1),
-            ("0.10.0", false, true, TableLayout::V0_10),
-            ("0.25.3", false, true, TableLayout::V0_10),
-            ("0.26.0", true, true, TableLayout::V0_26),
-            ("0.27.0", true, true, TableLayout::V0_26),
-            ("1.0.0", true, true, TableLayout::V0_26),
+        let [old, unknown] = [Err("older than 0.9.1"), Err("unknown backend interface")];
+        for (version, alloc_buffer_n, tensor_set_2d, expected) in [
+            ("0.9.1", false, false, Ok(TableLayout::V0_9_1)),
+            ("0.9.4", false, false, Ok(TableLayout::V0_9_1)),
+            ("0.9.11", false, false, Ok(TableLayout::V0_9_1)),
+            ("0.10.0", false, true, Ok(TableLayout::V0_10)),
+            ("0.25.3", false, true, Ok(TableLayout::V0_10)),
+            ("0.26.0", true, true, Ok(TableLayout::V0_26)),
+            ("0.27.0", true, true, Ok(TableLayout::V0_26)),
+            ("1.0.0", true, true, Ok(TableLayout::V0_26)),
             // Between two versions: the functions come before the number.
-            ("0.9.11", false, true, TableLayout::V0_10),
-            ("0.25.3", true, true, TableLayout::V0_26),
+            ("0.9.11", false, true, Ok(TableLayout::V0_10)),
+            ("0.25.3", true, true, Ok(TableLayout::V0_26)),
+            // None of them.
+            ("0.9.0", false, false, old),
+            ("0.0.6431", false, false, old),
+            ("of unknown version", false, false, old),
+            ("0.10.0", false, false, unknown),
+            ("0.26.0", false, true, unknown),
+            ("7.1", false, true, unknown),
+            ("0.26.0", true, false, unknown),
         ] {
-            let detected = detect(alloc_buffer_n, tensor_set_2d, version).unwrap();
-            assert_eq!(detected, layout, "{version}");
-        }
-    }
-
-    #[test]
-    fn what_is_none_of_them_is_refused_with_its_version() {
-        for (version, alloc_buffer_n, tensor_set_2d, why) in [
-            ("0.9.0", false, false, "older than 0.9.1"),
-            ("0.0.6431", false, false, "older than 0.9.1"),
-            ("of unknown version", false, false, "older than 0.9.1"),
-            ("0.10.0", false, false, "unknown backend interface"),
-            ("0.26.0", false, true, "unknown backend interface"),
-            ("7.1", false, true, "unknown backend interface"),
-            ("0.26.0", true, false, "unknown backend interface"),
-        ] {
-            let error = detect(alloc_buffer_n, tensor_set_2d, version).unwrap_err();
-            let error = error.to_string();
-            assert!(error.contains(version) && error.contains(why), "{error}");
+            let probes = Probes {
+                tensor_set_2d,
+                alloc_buffer_n,
+            };
+            let detected = TableLayout::detect(probes, &GgmlVersion(version.into()));
+            match (detected.map_err(|error| error.to_string()), expected) {
+                (Err(line), Err(why)) => {
+                    assert!(line.contains(version) && line.contains(why), "{line}");
+                }
+                (detected, expected) => assert_eq!(detected.ok(), expected.ok(), "{version}"),
+            }
         }
     }
 
@@ -246,11 +199,14 @@ pub(crate) mod tests {
         };
         for layout in [TableLayout::V0_9_1, TableLayout::V0_10, TableLayout::V0_26] {
             let mut buffer = match layout {
-                TableLayout::V0_9_1 => tables::fake_buffer::<0>(had),
-                _ => tables::fake_buffer::<{ slots::TWO_D }>(had),
+                TableLayout::V0_9_1 => tables::fake_buffer::<0>(),
+                _ => tables::fake_buffer::<{ slots::TWO_D }>(),
             };
             let address = ptr::from_mut(&mut *buffer).cast();
             // SAFETY: a buffer of this layout, which nobody else knows.
+            let none = unsafe { layout.hook(address, had) };
+            assert!(none.clear.is_none() && none.free_buffer.is_none());
+            // SAFETY: as above.
             let replaced = unsafe { layout.hook(address, hooks) };
             assert!(replaced.clear.is_some() && replaced.free_buffer.is_none());
             // SAFETY: as above.

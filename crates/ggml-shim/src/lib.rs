@@ -12,9 +12,9 @@
 //!
 //! | file | content |
 //! |---|---|
-//! | `symbols`, `host`, `log` | the ggml that loaded us: its functions, its version, its log |
+//! | `symbols`, `host`, `log` | the ggml that loaded us: its functions, its log, our name in it |
 //! | `abi`, `layout` | ggml's structs, and the tables that differ by version |
-//! | `names`, `version`, `load_error` | our names, ggml's version, and reasons not to serve it |
+//! | `load_error` | ggml's version, and reasons not to serve it |
 //! | `start`, `runtime` | the beginning and the end; our state in this process |
 //! | `copies` | which copy of this library a program uses |
 //! | `cpu`, `cpu_ops` | ggml's CPU backend, and the operations that it computes for us |
@@ -25,15 +25,14 @@
 //! | `host_tensor`, `tensor`, `tensor_bytes`, `descriptor` | turn ggml's pointers, once, into safe values |
 //! | `types` | ggml's number formats and their decoders |
 //! | `supports`, `reason` | pure: which matmuls are offloaded, by the rules of [`npu_offload`], and why not |
-//! | `mul_mat`, `pack`, `matrix`, `quants` | operands of the engine's matmuls |
+//! | `mul_mat`, `pack`, `quants` | operands of the engine's matmuls |
 //! | `attention` | operands of the engine's attention |
-//! | `node_output`, `mul_mat_error` | where outputs go, and why there are none |
+//! | `mul_mat_error` | why there are no outputs, and whether that may change |
 //! | `buffer`, `buffer_hooks`, `weight_buffers` | watch the buffers that the CPU makes, and decide about the weights in them |
 //! | `load`, `pieces`, `resident`, `progress` | packed weights: loading and lifetime |
 //! | `evidence`, `ranges` | identify weights where the host does not |
 //! | `budget`, `memory`, `patterns` | which weights may be packed |
 //! | `engine`, `describe` | the device, its engine and its description |
-//! | `failure` | classifies failures of matmuls |
 //! | `config`, `stats` | environment variables, and the statistics table |
 //! | `observer`, `trace` | watch the engine, and write the trace |
 //!
@@ -55,7 +54,6 @@ mod descriptor;
 mod device;
 mod engine;
 mod evidence;
-mod failure;
 mod graph;
 mod host;
 mod host_tensor;
@@ -63,12 +61,9 @@ mod layout;
 mod load;
 mod load_error;
 mod log;
-mod matrix;
 mod memory;
 mod mul_mat;
 mod mul_mat_error;
-mod names;
-mod node_output;
 mod observer;
 mod pack;
 mod patterns;
@@ -90,11 +85,9 @@ mod supports;
 mod symbols;
 mod tensor;
 mod tensor_bytes;
-mod text;
 mod trace;
 mod types;
 mod verify;
-mod version;
 mod weight_buffers;
 
 use std::ffi::{c_int, c_void};

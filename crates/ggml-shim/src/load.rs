@@ -7,18 +7,16 @@ use std::time::Instant;
 use serde_json::json;
 
 use crate::budget::WeightDecision;
-use crate::descriptor::TensorDescriptor;
 use crate::host_tensor::HostTensor;
 use crate::log::LogLevel;
-use crate::matrix::Matrix;
 use crate::pack::{self, PackedMatrix};
 use crate::resident::ResidentMatrices;
 use crate::runtime::Runtime;
+use crate::shared;
 use crate::supports;
-use crate::tensor_bytes::TensorBytes;
+use crate::tensor_bytes::{Matrix, TensorBytes};
 
-/// Packs all matrices of `tensor` into `residents`. `weights` describes the tensor; `bytes` is its
-/// data as in the model file.
+/// Packs all matrices of `tensor` into `residents`. `bytes` is its data as in the model file.
 ///
 /// # Errors
 /// Why it cannot be offloaded, in words; then nothing of it is resident.
@@ -26,14 +24,14 @@ pub(crate) fn pack_tensor(
     runtime: &Runtime,
     residents: &ResidentMatrices<PackedMatrix>,
     tensor: HostTensor<'_>,
-    weights: &TensorDescriptor,
     bytes: &[u8],
     decision: &Arc<WeightDecision>,
 ) -> Result<(), String> {
     let began = Instant::now();
+    let weights = tensor.descriptor();
     let decoder = tensor.decoder().ok_or("ggml cannot decode it")?;
-    let (precision, dimensions) =
-        supports::storable(weights, &runtime.rules).map_err(|reason| reason.words().to_owned())?;
+    let storable = supports::storable(&weights, &runtime.rules);
+    let (precision, dimensions) = storable.map_err(|reason| reason.to_string())?;
     let engine = runtime.engine().ok_or("the process is ending")?;
     let rows = TensorBytes {
         bytes,
@@ -65,7 +63,8 @@ pub(crate) fn pack_tensor(
         let args = json!({ "bytes": bytes.len(), "precision": precision.name() });
         trace.slice("load", &tensor.name(), (began, Instant::now()), args);
     }
-    if let Some(line) = runtime.progress.step(bytes.len()) {
+    let line = shared::lock(&runtime.progress).step(bytes.len());
+    if let Some(line) = line {
         runtime.log(LogLevel::Info, &line);
     }
     Ok(())

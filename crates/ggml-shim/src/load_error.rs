@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Why this library does not serve the program that loaded it.
+//! Why this library does not serve the program that loaded it, and the version of ggml.
+
+use std::fmt;
 
 use rocket_uapi::DiscoverError;
-
-use crate::version::GgmlVersion;
 
 /// Why this library does not serve the program that loaded it.
 #[derive(Debug, thiserror::Error)]
@@ -14,69 +14,92 @@ pub(crate) enum LoadError {
          (libggml-base); one with ggml linked in statically cannot use this backend"
     )]
     NoGgml,
-    /// More than one ggml.
+    /// More than one ggml: this number of copies.
     #[error(
-        "this process has {copies} copies of ggml, and this backend cannot determine which one \
+        "this process has {0} copies of ggml, and this backend cannot determine which one \
          loads it; use a program that shares one ggml library"
     )]
-    SeveralGgml {
-        /// Number of copies.
-        copies: usize,
-    },
+    SeveralGgml(usize),
     /// ggml is older than the first layout.
     #[error(
-        "ggml {version} is older than 0.9.1, the first version that this backend supports. Use a \
+        "ggml {0} is older than 0.9.1, the first version that this backend supports. Use a \
          llama.cpp of October 2025 or later"
     )]
-    TooOld {
-        /// The version that `ggml_version` says.
-        version: GgmlVersion,
-    },
+    TooOld(GgmlVersion),
     /// ggml has an unknown layout.
     #[error(
-        "ggml {version} has an unknown backend interface: it does not export the functions of \
+        "ggml {0} has an unknown backend interface: it does not export the functions of \
          that version. Use an unmodified llama.cpp, or a newer version of this backend"
     )]
-    UnknownLayout {
-        /// The version that `ggml_version` says.
-        version: GgmlVersion,
-    },
-    /// A function of ggml does not do what the layout says.
+    UnknownLayout(GgmlVersion),
+    /// This function of ggml does not do what the layout says.
     #[error(
-        "ggml {version} has an unknown backend interface: {function} does not call \
+        "ggml {0} has an unknown backend interface: {1} does not call \
          or read what this backend expects. Use an earlier llama.cpp, or a newer version of this \
          backend"
     )]
-    OtherTables {
-        /// The version that `ggml_version` says.
-        version: GgmlVersion,
-        /// ggml's function.
-        function: String,
-    },
+    OtherTables(GgmlVersion, String),
     /// A function is missing.
     #[error(
-        "ggml {version} lacks a function that this backend calls. Use an unmodified llama.cpp, or \
+        "ggml {0} lacks a function that this backend calls. Use an unmodified llama.cpp, or \
          a newer version of this backend"
     )]
-    Incomplete {
-        /// The version that `ggml_version` says.
-        version: GgmlVersion,
-    },
+    Incomplete(GgmlVersion),
     /// A required operation has no number.
     #[error(
-        "ggml {version} lacks the operation {name}, which this backend needs. Use an unmodified \
+        "ggml {0} lacks the operation {1}, which this backend needs. Use an unmodified \
          llama.cpp, or a newer version of this backend"
     )]
-    NoSuchOp {
-        /// The version that `ggml_version` says.
-        version: GgmlVersion,
-        /// ggml's name of the operation.
-        name: &'static str,
-    },
+    NoSuchOp(GgmlVersion, &'static str),
     /// No device was named, and the kernel has none.
     #[error("{0}. (GGML_ROCKET_DEVICE=model computes on the software model, which is for testing)")]
     NoNpu(DiscoverError),
     /// The named device does not exist, or could not be set up.
     #[error("{0}")]
     Device(String),
+}
+
+/// A version of ggml, as `ggml_version` says it.
+#[derive(Debug, Clone)]
+pub(crate) struct GgmlVersion(pub(crate) String);
+
+impl GgmlVersion {
+    /// Major, minor and patch; `None` if the text has another form.
+    pub(crate) fn number(&self) -> Option<(u32, u32, u32)> {
+        // A patch level may have a suffix such as `-dev`, or be missing.
+        let digits = |part: &str| {
+            let end = part.find(|c: char| !c.is_ascii_digit());
+            part[..end.unwrap_or(part.len())].parse().ok()
+        };
+        let mut parts = self.0.split('.').map(digits);
+        let (major, minor) = (parts.next()??, parts.next()??);
+        Some((major, minor, parts.next().flatten().unwrap_or(0)))
+    }
+}
+
+impl fmt::Display for GgmlVersion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_read_where_there_are_some() {
+        for (text, number) in [
+            ("0.9.4", Some((0, 9, 4))),
+            ("0.27.0-dev", Some((0, 27, 0))),
+            ("1.2", Some((1, 2, 0))),
+            ("1.2.x", Some((1, 2, 0))),
+            ("of unknown version", None),
+            ("", None),
+            ("7", None),
+            ("99999999999.1.1", None),
+        ] {
+            assert_eq!(GgmlVersion(text.into()).number(), number, "{text}");
+        }
+    }
 }

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The program's log.
 
-use std::ffi::{CString, c_char, c_int};
+use std::ffi::{CStr, CString, c_char, c_int};
 use std::io::Write as _;
 
-use crate::names;
 use crate::symbols::{SymbolScope, function};
+
+/// Name of our registry object in ggml, which also begins the lines of the log.
+pub(crate) const NAME: &CStr = c"ROCKET";
 
 /// Severities of `ggml_log_internal`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,7 +37,7 @@ impl Logger {
     /// Writes one line, after the name of this library's registry object.
     pub(crate) fn write(self, level: LogLevel, message: &str) {
         // An inner NUL would end the line early.
-        let name = names::NAME.to_string_lossy();
+        let name = NAME.to_string_lossy();
         let line = format!("{name}: {}\n", message.replace('\0', " "));
         match (self.0, CString::new(&*line)) {
             (Some(log), Ok(line)) => {

@@ -3,7 +3,7 @@
 
 use std::collections::TryReserveError;
 
-use npu_matmul::Error;
+use npu_matmul::{Error, JobFailure, SoftwareNpu};
 
 use crate::memory::OutOfMemory;
 use crate::quants::NotFinite;
@@ -35,6 +35,57 @@ pub(crate) enum MulMatError {
     Data(&'static str),
 }
 
+impl MulMatError {
+    /// Returns the cause of a failure, which the driver's report may hide: if the software model
+    /// gets no memory for a task's data, its driver sees a task that never ends, as a kernel would.
+    pub(crate) fn explained(self, model: Option<&SoftwareNpu>) -> Self {
+        let is_killed = matches!(
+            self,
+            Self::Engine(Error::Job {
+                source: JobFailure::Killed,
+                ..
+            })
+        );
+        match model {
+            Some(model) if is_killed && model.ran_out_of_memory() => OutOfMemory::Model.into(),
+            _ => self,
+        }
+    }
+
+    /// Whether a matmul may be right when it runs again: after a wrong first task, the engine
+    /// computes tasks of that kind differently.
+    pub(crate) fn may_run_again(&self) -> bool {
+        match self {
+            Self::Engine(Error::WrongResult { source, .. }) => source.remedy.may_run_again(),
+            _ => false,
+        }
+    }
+
+    /// Whether the NPU is no longer used for the precision of a matmul.
+    pub(crate) fn is_distrusted(&self) -> bool {
+        match self {
+            Self::Engine(Error::WrongResult { source, .. }) => !source.remedy.may_run_again(),
+            Self::Engine(Error::Distrusted { .. }) => true,
+            _ => false,
+        }
+    }
+
+    /// Whether the host, or the driver, has no memory left.
+    pub(crate) fn is_out_of_memory(&self) -> bool {
+        matches!(
+            self,
+            Self::Memory(_)
+                | Self::Engine(
+                    Error::Memory(_)
+                        | Error::Device {
+                            source: rocket_uapi::Error::OutOfMemory { .. },
+                            ..
+                        }
+                )
+        )
+    }
+}
+
 impl From<TryReserveError> for MulMatError {
     fn from(_: TryReserveError) -> Self {
         OutOfMemory::Rows.into()
@@ -52,5 +103,90 @@ impl ListError {
     /// For `map_err`: an error of this call.
     pub(crate) fn of(call: usize) -> impl Fn(MulMatError) -> Self {
         move |error| Self { call, error }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use npu_matmul::{Dtype, Remedy, TaskKind, WrongResult, open_npu};
+    use rknpu_regcmd::{MatmulForm, MatmulType, Reuse};
+    use rocket_uapi::Selector;
+
+    use super::*;
+
+    #[test]
+    fn a_job_that_is_killed_for_lack_of_memory_is_not_the_drivers_fault() {
+        let job = || {
+            MulMatError::Engine(Error::Job {
+                device: 0,
+                source: JobFailure::Killed,
+            })
+        };
+        let model = open_npu(&Selector::Model, false).unwrap().software;
+        for nothing_known in [None, model.as_ref()] {
+            let error = job().explained(nothing_known);
+            assert!(error.to_string().contains("500 ms"), "{error}");
+            assert!(!error.is_out_of_memory());
+        }
+        // Unlike a kernel, the model starts threads when the first jobs come.
+        let call = rocket_uapi::Call::Submit;
+        let source = rocket_uapi::Error::of(call, None, rocket_uapi::Errno::AGAIN);
+        let no_thread = MulMatError::Engine(Error::Device { device: 0, source });
+        let no_thread = no_thread.explained(model.as_ref());
+        assert!(!no_thread.is_out_of_memory());
+        let line = no_thread.to_string();
+        assert!(line.contains("no thread could be started"), "{line}");
+        let line = MulMatError::from(OutOfMemory::Model).to_string();
+        assert!(line.contains("out of memory") && !line.contains("500 ms"));
+    }
+
+    #[test]
+    fn only_what_changed_is_run_again_and_only_what_is_refused_is_left_to_the_cpu() {
+        let wrong = |remedy| {
+            let kind = TaskKind {
+                ty: MatmulType::Int8ToInt32,
+                rows: 4,
+                m: 4,
+                k: 64,
+                n: 64,
+                reuse: Reuse::default(),
+                form: MatmulForm::A,
+            };
+            let source = Box::new(WrongResult {
+                kind,
+                row: 0,
+                column: 1,
+                got: 2.0,
+                expected: 3.0,
+                remedy,
+            });
+            MulMatError::Engine(Error::WrongResult { device: 0, source })
+        };
+        assert!(wrong(Remedy::FormB).may_run_again());
+        assert!(wrong(Remedy::NoReuse(Dtype::Int8)).may_run_again());
+        assert!(!wrong(Remedy::Refuse(Dtype::Int8)).may_run_again());
+        assert!(!MulMatError::NotPacked.may_run_again());
+
+        let dtype = Dtype::Int8;
+        assert!(wrong(Remedy::Refuse(dtype)).is_distrusted());
+        let refused = Error::Distrusted { dtype };
+        assert!(MulMatError::Engine(refused).is_distrusted());
+        // These run again on the NPU, or are faults that the CPU would hide.
+        assert!(!wrong(Remedy::FormB).is_distrusted());
+        assert!(!wrong(Remedy::NoReuse(dtype)).is_distrusted());
+        assert!(!MulMatError::NotPacked.is_distrusted());
+    }
+
+    #[test]
+    fn memory_is_told_from_other_failures() {
+        let device = |source| MulMatError::Engine(Error::Device { device: 1, source });
+        let len = rocket_uapi::ByteLen::new(4096).unwrap();
+        let full = device(rocket_uapi::Error::OutOfMemory { len });
+        assert!(full.is_out_of_memory());
+        assert!(MulMatError::from(OutOfMemory::Bytes(1)).is_out_of_memory());
+        let no_room = Vec::<u8>::new().try_reserve_exact(usize::MAX).unwrap_err();
+        assert!(MulMatError::Engine(Error::Memory(no_room)).is_out_of_memory());
+        assert!(!device(rocket_uapi::Error::OtherDevice).is_out_of_memory());
+        assert!(!MulMatError::NotPacked.is_out_of_memory());
     }
 }

@@ -3,12 +3,14 @@
 //! to the trace.
 
 use std::collections::HashMap;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
 
 use npu_matmul::{Done, Dtype, Observer, Plan};
 use rknpu_regcmd::timing::Machine;
 
+use crate::shared::lock;
+use crate::stats::ModelledTime;
 use crate::trace::{self, Trace};
 
 /// Number of matmul sizes whose modelled times are cached. A model has a handful of matrices, but
@@ -31,7 +33,7 @@ pub(crate) struct EngineObserver {
     machine: Machine,
     modelled_ps: AtomicU64,
     known: Mutex<HashMap<Size, u64>>,
-    trace: Option<Trace>,
+    pub(crate) trace: Option<Trace>,
 }
 
 impl EngineObserver {
@@ -46,18 +48,12 @@ impl EngineObserver {
         }
     }
 
-    /// Modelled time of the NPU for all matmuls so far, one after the other, picoseconds.
-    pub(crate) fn modelled_ps(&self) -> u64 {
-        self.modelled_ps.load(Ordering::Relaxed)
-    }
-
-    pub(crate) fn trace(&self) -> Option<&Trace> {
-        self.trace.as_ref()
-    }
-
-    /// The clock of the modelled times.
-    pub(crate) fn clock_hz(&self) -> u64 {
-        self.machine.clock_hz
+    /// Modelled time of the NPU for all matmuls so far, one after the other.
+    pub(crate) fn modelled(&self) -> ModelledTime {
+        ModelledTime {
+            ps: self.modelled_ps.load(Ordering::Relaxed),
+            clock_hz: self.machine.clock_hz,
+        }
     }
 
     fn predict(&self, plan: &Plan) -> u64 {
@@ -68,13 +64,12 @@ impl EngineObserver {
             k: plan.weights.k,
             k_tile: plan.weights.k_tile,
         };
-        let known = || self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(time) = known().get(&size) {
+        if let Some(time) = lock(&self.known).get(&size) {
             return *time;
         }
         // Not under the lock: the prediction counts every register of every program.
         let time = plan.predict(&self.machine).npu_ps;
-        let mut known = known();
+        let mut known = lock(&self.known);
         if known.len() >= KEPT {
             known.clear();
         }
@@ -118,9 +113,9 @@ mod tests {
             let plan = Plan::new(&weights, m, &options).unwrap();
             observer.planned(0, &plan);
             expected += plan.predict(&observer.machine).npu_ps;
-            assert_eq!(observer.modelled_ps(), expected);
+            assert_eq!(observer.modelled().ps, expected);
         }
-        assert_eq!(observer.known.lock().unwrap().len(), 2);
+        assert_eq!(lock(&observer.known).len(), 2);
     }
 
     #[test]
@@ -131,7 +126,7 @@ mod tests {
         for m in 1..KEPT + 10 {
             observer.predict(&Plan::new(&weights, m, &options).unwrap());
         }
-        assert!(observer.known.lock().unwrap().len() <= KEPT);
-        assert_eq!(observer.clock_hz(), 1_000_000_000);
+        assert!(lock(&observer.known).len() <= KEPT);
+        assert_eq!(observer.modelled().clock_hz, 1_000_000_000);
     }
 }

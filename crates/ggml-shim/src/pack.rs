@@ -16,10 +16,10 @@ use rayon::prelude::*;
 
 use crate::abi::type_id;
 use crate::budget::PackedCount;
-use crate::matrix::Matrix;
 use crate::memory;
 use crate::mul_mat_error::MulMatError;
-use crate::quants::{self, NotFinite, RowCorrection};
+use crate::quants::{self, NotFinite};
+use crate::tensor_bytes::Matrix;
 use crate::verify::OriginalWeights;
 use npu_offload::ComputeType;
 
@@ -50,22 +50,16 @@ pub(crate) fn load_matrix(
 ) -> Result<PackedMatrix, MulMatError> {
     let (n, k) = (matrix.rows.len(), matrix.k);
     let decoder = matrix.decoder;
-    let row_bytes = decoder.format().row_bytes(k);
+    let row_bytes = decoder.format.row_bytes(k);
     let suits = |row: &&[u8]| Some(row.len()) == row_bytes && decoder.is_aligned(row);
     if !matrix.rows.iter().all(suits) {
         return Err(MulMatError::Data("weights"));
     }
     let original = keep.then(|| OriginalWeights::of(matrix)).flatten();
-    match precision.quantisation() {
+    let (weights, factors) = match precision.quantisation() {
         None => {
             let (halves, factors) = halves(engine, matrix)?;
-            let weights = engine.load(Weights::f16(n, k, &halves));
-            Ok(PackedMatrix {
-                weights: weights?,
-                factors,
-                original,
-                counted: None,
-            })
+            (engine.load(Weights::f16(n, k, &halves))?, factors)
         }
         Some(to) => {
             let bad = AtomicUsize::new(usize::MAX);
@@ -79,16 +73,17 @@ pub(crate) fn load_matrix(
             };
             let weights = engine.load(Weights::quantised_rows(n, k, to, fill));
             match bad.into_inner() {
-                usize::MAX => Ok(PackedMatrix {
-                    weights: weights?,
-                    factors: Vec::new(),
-                    original,
-                    counted: None,
-                }),
-                row => Err(NotFinite { row }.into()),
+                usize::MAX => (weights?, Vec::new()),
+                row => return Err(NotFinite { row }.into()),
             }
         }
-    }
+    };
+    Ok(PackedMatrix {
+        weights,
+        factors,
+        original,
+        counted: None,
+    })
 }
 
 /// FP16 numbers, and the factors of their rows; no factors if all are one.
@@ -97,7 +92,7 @@ type Halves<'a> = (Cow<'a, [f16]>, Vec<f32>);
 /// Converts `matrix` to FP16.
 fn halves<'a>(engine: &Engine, matrix: &Matrix<'a>) -> Result<Halves<'a>, MulMatError> {
     let misaligned = || MulMatError::Data("weights");
-    if matrix.decoder.format().id == type_id::F16 {
+    if matrix.decoder.format.id == type_id::F16 {
         let halves = match matrix.dense {
             Some(bytes) => Cow::Borrowed(quants::as_f16(bytes).ok_or_else(misaligned)?),
             None => {
@@ -113,7 +108,7 @@ fn halves<'a>(engine: &Engine, matrix: &Matrix<'a>) -> Result<Halves<'a>, MulMat
     }
     let k = matrix.k;
     let mut halves = memory::zeroed::<f16>(matrix.rows.len() * k)?;
-    let corrections: Vec<RowCorrection> = run_parallel(|| {
+    let mut factors: Vec<f32> = run_parallel(|| {
         halves
             .par_chunks_exact_mut(k)
             .zip(&matrix.rows)
@@ -126,21 +121,11 @@ fn halves<'a>(engine: &Engine, matrix: &Matrix<'a>) -> Result<Halves<'a>, MulMat
             )
             .collect()
     });
-    if let Some(row) = corrections
-        .iter()
-        .position(|correction| *correction == RowCorrection::NotANumber)
-    {
+    if let Some(row) = factors.iter().position(|factor| factor.is_nan()) {
         return Err(NotFinite { row }.into());
     }
-    let scaled = corrections
-        .iter()
-        .any(|correction| *correction != RowCorrection::Nothing);
-    let factors = match scaled {
-        true => corrections
-            .iter()
-            .map(|correction| correction.factor())
-            .collect(),
-        false => Vec::new(),
-    };
+    if factors.iter().all(|factor| *factor == 1.0) {
+        factors = Vec::new();
+    }
     Ok((Cow::Owned(halves), factors))
 }

@@ -50,41 +50,19 @@ pub(crate) fn check_f16(weights: &[f16], k: usize) -> Result<(), NotFinite> {
     }
 }
 
-/// Correction of the outputs of one rounded row.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) enum RowCorrection {
-    Nothing,
-    /// Multiply them by this power of two.
-    Scale(f32),
-    NotANumber,
-}
-
-impl RowCorrection {
-    /// The factor for the outputs of the row.
-    pub(crate) fn factor(self) -> f32 {
-        match self {
-            Self::Nothing => 1.0,
-            Self::Scale(factor) => factor,
-            Self::NotANumber => f32::NAN,
+/// Multiplies the outputs of a row by its factor, and by those of the weight rows, `columns`, if
+/// there are any. With a factor of NaN all outputs become NaN.
+pub(crate) fn scale_outputs(factor: f32, columns: &[f32], outputs: &mut [f32]) {
+    if factor.is_nan() {
+        outputs.fill(f32::NAN);
+    } else if !columns.is_empty() {
+        for (output, column) in outputs.iter_mut().zip(columns) {
+            // A large and a small factor may cancel. The value between them must neither
+            // overflow nor vanish; an f64 has the range.
+            *output = narrow(f64::from(*output) * f64::from(factor) * f64::from(*column));
         }
-    }
-
-    /// Applies it to the outputs of an activation row; `columns` are the
-    /// factors of the weight rows, if there are any.
-    pub(crate) fn apply(self, columns: &[f32], outputs: &mut [f32]) {
-        if self == Self::NotANumber {
-            return outputs.fill(f32::NAN);
-        }
-        let factor = self.factor();
-        if !columns.is_empty() {
-            for (output, column) in outputs.iter_mut().zip(columns) {
-                // A large and a small factor may cancel. The value between them must neither
-                // overflow nor vanish; an f64 has the range.
-                *output = narrow(f64::from(*output) * f64::from(factor) * f64::from(*column));
-            }
-        } else if self != Self::Nothing {
-            outputs.iter_mut().for_each(|output| *output *= factor);
-        }
+    } else if factor != 1.0 {
+        outputs.iter_mut().for_each(|output| *output *= factor);
     }
 }
 
@@ -134,18 +112,16 @@ pub(crate) fn round_scaled(row: &[f32], factor: f32, out: &mut [f16]) {
     }
 }
 
-/// Rounds one row to FP16 into `out`, of the same length. Returns the correction of its outputs.
-pub(crate) fn round_to_f16(row: &[f32], out: &mut [f16]) -> RowCorrection {
+/// Rounds one row to FP16 into `out`, of the same length. Returns the factor for its outputs: 1 or
+/// another power of two, or NaN if the row holds an infinity or a NaN.
+pub(crate) fn round_to_f16(row: &[f32], out: &mut [f16]) -> f32 {
     let Some(largest) = magnitude(row) else {
         out.fill(f16::ZERO);
-        return RowCorrection::NotANumber;
+        return f32::NAN;
     };
     let factor = factor_to_f16(largest);
     round_scaled(row, factor, out);
-    match factor == 1.0 {
-        true => RowCorrection::Nothing,
-        false => RowCorrection::Scale(1.0 / factor),
-    }
+    1.0 / factor
 }
 
 /// Returns the power of two that scales `largest` to near one: into [1, 2), or as near as a normal
@@ -183,65 +159,22 @@ mod tests {
     }
 
     #[test]
-    fn ordinary_rows_are_rounded_as_they_are() {
-        let row = [1.0, -0.1, 1e-5, 0.0];
-        let mut out = [f16::ZERO; 4];
-        assert_eq!(round_to_f16(&row, &mut out), RowCorrection::Nothing);
-        assert_eq!(out, row.map(f16::from_f32));
-        assert_eq!(
-            round_to_f16(&[0.0, -0.0], &mut out[..2]),
-            RowCorrection::Nothing
-        );
-    }
-
-    #[test]
-    fn rows_beyond_fp16_are_scaled_exactly() {
-        for row in [
-            [1e9_f32, -3.0e4],
-            [65519.0, 1.0],
-            [3.0e38, -3.0e38],
-            [1e-30, -5e-31],
-            [f32::from_bits(1), 0.0],
-        ] {
-            let mut out = [f16::ZERO; 2];
-            let correction = round_to_f16(&row, &mut out);
-            assert!(matches!(correction, RowCorrection::Scale(_)), "{row:?}");
-            let mut back = out.map(f16::to_f32);
-            correction.apply(&[], &mut back);
-            let largest = row[0].abs();
-            for (value, back) in row.iter().zip(back) {
-                // Half a unit of FP16's 11 bits, measured at the largest.
-                assert!((value - back).abs() <= largest / 2048.0, "{row:?}");
-            }
-        }
-    }
-
-    #[test]
-    fn rows_that_are_no_numbers_never_reach_the_npu() {
-        for bad in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
-            let mut out = [f16::ONE; 2];
-            let correction = round_to_f16(&[1.0, bad], &mut out);
-            assert_eq!(out, [f16::ZERO; 2]);
+    fn opposite_factors_cancel_without_overflow() {
+        let mut outputs = [3.0, -1.0];
+        let (huge, tiny) = (f32::from_bits(0x7e80_0000), f32::MIN_POSITIVE);
+        scale_outputs(huge, &[tiny, 1.0 / huge], &mut outputs);
+        assert_eq!(outputs, [3.0 * (huge * tiny), -1.0]);
+        for columns in [&[][..], &[1.0, 1.0]] {
             let mut outputs = [1.0, 2.0];
-            correction.apply(&[], &mut outputs);
+            scale_outputs(f32::NAN, columns, &mut outputs);
             assert!(outputs.iter().all(|output| output.is_nan()));
         }
     }
 
-    #[test]
-    fn opposite_factors_cancel_without_overflow() {
-        let mut outputs = [3.0, -1.0];
-        let (huge, tiny) = (f32::from_bits(0x7e80_0000), f32::MIN_POSITIVE);
-        RowCorrection::Scale(huge).apply(&[tiny, 1.0 / huge], &mut outputs);
-        assert_eq!(outputs, [3.0 * (huge * tiny), -1.0]);
-        RowCorrection::NotANumber.apply(&[1.0, 1.0], &mut outputs);
-        assert!(outputs.iter().all(|output| output.is_nan()));
-    }
-
     /// The definition of [`round_to_f16`], one element after the other.
-    fn rounded_one_by_one(row: &[f32]) -> (Vec<f16>, RowCorrection) {
+    fn rounded_one_by_one(row: &[f32]) -> (Vec<f16>, f32) {
         if row.iter().any(|value| !value.is_finite()) {
-            return (vec![f16::ZERO; row.len()], RowCorrection::NotANumber);
+            return (vec![f16::ZERO; row.len()], f32::NAN);
         }
         let largest = row
             .iter()
@@ -252,12 +185,8 @@ mod tests {
         } else {
             power_of_two_to_unit(largest)
         };
-        let correction = match plain {
-            true => RowCorrection::Nothing,
-            false => RowCorrection::Scale(1.0 / factor),
-        };
         let round = |value: &f32| f16::from_f32(value * factor);
-        (row.iter().map(round).collect(), correction)
+        (row.iter().map(round).collect(), 1.0 / factor)
     }
 
     proptest! {
@@ -275,21 +204,21 @@ mod tests {
             let row = bits.into_iter().map(element);
             let row: Vec<f32> = row.filter(|value| keeps_bad || value.is_finite()).collect();
             let mut out = vec![f16::ONE; row.len()];
-            let correction = round_to_f16(&row, &mut out);
-            let (expected, expected_correction) = rounded_one_by_one(&row);
+            let factor = round_to_f16(&row, &mut out);
+            let (expected, expected_factor) = rounded_one_by_one(&row);
             let bits = |halves: &[f16]| halves.iter().map(|half| half.to_bits()).collect::<Vec<_>>();
             prop_assert_eq!(bits(&out), bits(&expected));
-            prop_assert_eq!(correction, expected_correction);
+            prop_assert_eq!(factor.to_bits(), expected_factor.to_bits());
         }
 
         #[test]
         fn rounding_keeps_eleven_bits_at_any_size(bits in proptest::collection::vec(any::<u32>(), 1..40)) {
             let row: Vec<f32> = bits.into_iter().map(f32::from_bits).filter(|value| value.abs() < 3.0e38).collect();
             let mut out = vec![f16::ZERO; row.len()];
-            let correction = round_to_f16(&row, &mut out);
+            let factor = round_to_f16(&row, &mut out);
             let largest = row.iter().fold(0.0_f32, |largest, value| largest.max(value.abs()));
             let mut back: Vec<f32> = out.iter().map(|value| value.to_f32()).collect();
-            correction.apply(&[], &mut back);
+            scale_outputs(factor, &[], &mut back);
             for (value, back) in row.iter().zip(back) {
                 prop_assert!((f64::from(*value) - f64::from(back)).abs() <= f64::from(largest) / 2048.0 + f64::from(f32::MIN_POSITIVE));
             }

@@ -8,8 +8,7 @@ use std::sync::{Once, OnceLock};
 use crate::abi::{AbortCallback, Backend, Device, Feature, Reg, RegInterface, RegObject};
 use crate::backend;
 use crate::cpu::EXTRAS_NAME;
-use crate::log::LogLevel;
-use crate::names;
+use crate::log::{LogLevel, NAME};
 use crate::runtime::{Runtime, guard};
 
 /// Creates the registry object, which is never freed.
@@ -28,7 +27,7 @@ pub(crate) fn new(api_version: c_int) -> NonNull<Reg> {
 }
 
 unsafe extern "C" fn name(_reg: *mut Reg) -> *const c_char {
-    names::NAME.as_ptr()
+    NAME.as_ptr()
 }
 
 unsafe extern "C" fn device_count(_reg: *mut Reg) -> usize {
@@ -87,9 +86,9 @@ fn find(name: &CStr) -> *mut c_void {
 }
 
 unsafe extern "C" fn set_n_threads(backend: *mut Backend, count: c_int) {
-    guard("set_n_threads", (), |runtime| {
+    guard("set_n_threads", (), |_| {
         // SAFETY: ggml passes a live backend of ours.
-        if let Some(stream) = unsafe { backend::stream(runtime, backend) } {
+        if let Some(stream) = unsafe { backend::stream(backend) } {
             stream.set_threads(count);
         }
     });
@@ -100,9 +99,9 @@ unsafe extern "C" fn set_abort_callback(
     callback: Option<AbortCallback>,
     data: *mut c_void,
 ) {
-    guard("set_abort_callback", (), |runtime| {
+    guard("set_abort_callback", (), |_| {
         // SAFETY: ggml passes a live backend of ours.
-        if let Some(stream) = unsafe { backend::stream(runtime, backend) } {
+        if let Some(stream) = unsafe { backend::stream(backend) } {
             // SAFETY: the program sets the callback for this purpose.
             unsafe { stream.set_abort(callback, data) };
         }

@@ -4,7 +4,7 @@
 
 use std::ffi::{CStr, CString, c_char, c_int};
 use std::panic::{self, AssertUnwindSafe};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::Instant;
 
 use npu_matmul::{Engine, SoftwareNpu};
@@ -19,12 +19,11 @@ use crate::cpu_ops::CpuStream;
 use crate::evidence::Evidence;
 use crate::host::Host;
 use crate::host_tensor::TensorContext;
-use crate::log::LogLevel;
+use crate::log::{LogLevel, NAME};
 use crate::mul_mat::RowScratch;
-use crate::names;
 use crate::observer::EngineObserver;
 use crate::progress::Progress;
-use crate::shared::GgmlPtr;
+use crate::shared::{self, GgmlPtr};
 use crate::stats::Stats;
 use crate::stream::Stream;
 use crate::trace::Trace;
@@ -44,13 +43,13 @@ pub(crate) struct Runtime {
     pub(crate) evidence: Option<Evidence>,
     /// The memory that weights may take, and that they take.
     pub(crate) budget: Arc<Budget>,
-    pub(crate) progress: Progress,
+    pub(crate) progress: Mutex<Progress>,
     pub(crate) config: Config,
     pub(crate) rules: OffloadRules,
     pub(crate) name: &'static CStr,
     /// The device's description in `--list-devices`.
     pub(crate) description: CString,
-    pub(crate) stats: Stats,
+    pub(crate) stats: Mutex<Stats>,
     /// The software model behind the device, if it is one.
     pub(crate) model: Option<SoftwareNpu>,
     /// Observes the engine, if the user wants statistics or a trace.
@@ -84,12 +83,16 @@ pub(crate) fn get() -> Option<&'static Runtime> {
 impl Runtime {
     /// Writes one line to the program's log.
     pub(crate) fn log(&self, level: LogLevel, message: &str) {
-        self.host.logger().write(level, message);
+        self.host.logger.write(level, message);
+    }
+
+    pub(crate) fn stats(&self) -> MutexGuard<'_, Stats> {
+        shared::lock(&self.stats)
     }
 
     /// The trace, if the user wants one.
     pub(crate) fn trace(&self) -> Option<&Trace> {
-        self.observer.as_ref()?.trace()
+        self.observer.as_ref()?.trace.as_ref()
     }
 
     pub(crate) fn context(&self) -> TensorContext<'_> {
@@ -128,9 +131,7 @@ impl Runtime {
 
     /// The engine; `None` once the process ends.
     pub(crate) fn engine(&self) -> Option<Arc<Engine>> {
-        let engine = self.engine.lock();
-        // The lock only guards a pointer, which a panic cannot tear.
-        engine.unwrap_or_else(PoisonError::into_inner).clone()
+        shared::lock(&self.engine).clone()
     }
 
     /// Whether the NPU may compute this precision: it has not computed it wrong so far.
@@ -141,8 +142,7 @@ impl Runtime {
 
     /// Takes the engine at the end of the process.
     pub(crate) fn take_engine(&self) -> Option<Arc<Engine>> {
-        let engine = self.engine.lock();
-        engine.unwrap_or_else(PoisonError::into_inner).take()
+        shared::lock(&self.engine).take()
     }
 }
 
@@ -174,9 +174,7 @@ pub(crate) fn guard<T>(
 
 /// The name of this process's device, for ggml.
 pub(crate) fn own_name() -> *const c_char {
-    guard("get_name", names::NAME.as_ptr(), |runtime| {
-        runtime.name.as_ptr()
-    })
+    guard("get_name", NAME.as_ptr(), |runtime| runtime.name.as_ptr())
 }
 
 #[cfg(test)]

@@ -13,22 +13,20 @@ use rocket_uapi::Selector;
 use crate::budget::Budget;
 use crate::config::Config;
 use crate::cpu::CpuBackend;
-use crate::describe::StartLine;
 use crate::evidence::Evidence;
 use crate::host::Host;
 use crate::load_error::LoadError;
 use crate::log::{LogLevel, Logger};
 use crate::mul_mat::RowScratch;
 use crate::observer::EngineObserver;
-use crate::progress::Progress;
 use crate::runtime::{self, Runtime, contain};
-use crate::stats::{DeviceCounts, ModelledTime, NpuTime, Stats};
+use crate::stats::DeviceStats;
 use crate::symbols::SymbolScope;
 use crate::trace::{self, Trace, TraceFile};
 use crate::types::FormatTable;
 use crate::verify::Verification;
 use crate::weight_buffers::WeightBuffers;
-use crate::{buffer, device, engine, names, reg};
+use crate::{buffer, describe, device, engine, reg};
 
 /// Sets everything up at the first call. Returns `None`, after one line in the log, if this library
 /// cannot serve the program.
@@ -73,7 +71,7 @@ fn new() -> Option<Runtime> {
         .ok_or(LoadError::NoGgml)
         .and_then(|place| match SymbolScope::copies() {
             0 | 1 => open(&place, config, complaints, &device),
-            copies => Err(LoadError::SeveralGgml { copies }),
+            copies => Err(LoadError::SeveralGgml(copies)),
         });
     match runtime {
         Ok(runtime) => Some(runtime),
@@ -95,12 +93,10 @@ fn open(
     device: &Selector,
 ) -> Result<Runtime, LoadError> {
     let host = Host::new(place)?;
-    let incomplete = || LoadError::Incomplete {
-        version: host.version().to_owned(),
-    };
+    let incomplete = || LoadError::Incomplete(host.version.clone());
     let types = FormatTable::find(place).ok_or_else(incomplete)?;
     let cpu = CpuBackend::find(place, buffer::HOOKS).ok_or_else(incomplete)?;
-    let logger = host.logger();
+    let logger = host.logger;
     for complaint in complaints {
         logger.write(LogLevel::Warn, &complaint);
     }
@@ -115,8 +111,8 @@ fn open(
     if let Some(complaint) = &opened.complaint {
         logger.write(LogLevel::Warn, complaint);
     }
-    let name = names::name_of(opened.is_model);
-    let megahertz = opened.target.megahertz();
+    let info = opened.info;
+    let description = describe::description(&info, Path::new("/"));
     let machine = opened.target.options.profile.machine;
     let mut rules = OffloadRules::new(opened.target);
     rules.choice = config.precision;
@@ -125,22 +121,14 @@ fn open(
     let memory = || AvailableMemory::below(Path::new("/"));
     let budget = || memory().map_or(u64::MAX, |memory| memory.default_budget());
     let limit = config.memory.unwrap_or_else(budget);
-    let start = StartLine {
-        name: &name.to_string_lossy(),
-        description: &opened.description,
-        node: (!opened.is_model).then_some(&*opened.node),
-        precision: config.precision.word(),
-        limit,
-        megahertz,
-        is_calibrated: rules.is_calibrated,
-    };
+    let start = describe::start_line(&info, &description, &rules, limit);
     // A warning for the software model, because most programs show warnings without being asked.
-    let level = match opened.is_model {
-        true => LogLevel::Warn,
-        false => LogLevel::Info,
+    let level = if info.is_model {
+        LogLevel::Warn
+    } else {
+        LogLevel::Info
     };
-    let ggml = host.version();
-    logger.write(level, &format!("{start}; ggml {ggml}"));
+    logger.write(level, &format!("{start}; ggml {}", host.version));
     if host.has_backend(c"BLAS") {
         logger.write(
             LogLevel::Warn,
@@ -150,25 +138,25 @@ fn open(
     }
     let budget = Budget::new(opened.engine.memory_plan(limit), limit);
     let trace = output.and_then(|output| {
-        let path = output.path().to_owned();
-        let trace = Trace::begin(output, &opened.description, opened.is_model, logger);
+        let path = output.path.clone();
+        let trace = Trace::begin(output, &description, info.is_model, logger);
         trace
             .map_err(|error| logger.write(LogLevel::Warn, &trace::complaint(&path, &error)))
             .ok()
     });
     let observed = config.stats || trace.is_some();
-    let observer = observed.then(|| Arc::new(EngineObserver::new(opened.cores, machine, trace)));
+    let observer = observed.then(|| Arc::new(EngineObserver::new(info.cores, machine, trace)));
     let engine = match &observer {
         Some(observer) => opened.engine.observed_by(Arc::clone(observer) as Arc<_>),
         None => opened.engine,
     };
-    let reg = reg::new(host.layout().api_version());
+    let reg = reg::new(host.layout.api_version());
     Ok(Runtime {
         reg: reg.into(),
         device: device::new(reg).into(),
-        name,
-        description: CString::new(opened.description.replace('\0', " ")).unwrap_or_default(),
-        stats: Stats::default(),
+        name: describe::name_of(info.is_model),
+        description: CString::new(description.replace('\0', " ")).unwrap_or_default(),
+        stats: Mutex::default(),
         model: opened.model,
         observer,
         verify: Verification::new(config.verify),
@@ -180,7 +168,7 @@ fn open(
         weight_buffers: WeightBuffers::default(),
         evidence: config.serve.then(Evidence::default),
         budget,
-        progress: Progress::default(),
+        progress: Mutex::default(),
         rules,
         config,
     })
@@ -196,19 +184,22 @@ extern "C" fn at_exit() {
     contain(|| {
         let engine = runtime.take_engine();
         if runtime.config.stats {
-            let counts = engine
-                .as_deref()
-                .map_or_else(DeviceCounts::default, engine::counts);
-            let description = runtime.description.to_string_lossy();
-            let npu = NpuTime {
-                modelled: runtime.observer.as_ref().map(|observer| ModelledTime {
-                    ps: observer.modelled_ps(),
-                    clock_hz: observer.clock_hz(),
-                }),
+            let (counters, times) = match &engine {
+                Some(engine) => (engine.counters(), engine.times()),
+                None => Default::default(),
+            };
+            let device = DeviceStats {
+                counters,
+                times,
+                modelled: runtime
+                    .observer
+                    .as_ref()
+                    .map(|observer| observer.modelled()),
                 is_measured: runtime.model.is_none(),
             };
+            let description = runtime.description.to_string_lossy();
             let weights = runtime.budget.most();
-            let table = runtime.stats.table(&description, counts, weights, npu);
+            let table = runtime.stats().table(&description, &device, weights);
             let _ = std::io::stderr().write_all(table.as_bytes());
         }
         if let Some(trace) = runtime.trace() {

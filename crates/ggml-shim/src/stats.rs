@@ -2,32 +2,16 @@
 //! Counts offloaded and declined operations, for the table that `GGML_ROCKET_STATS=1` prints when
 //! the program ends.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use npu_matmul::Times;
+use npu_matmul::{Counters, Times};
+use npu_offload::ComputeType;
 
 use crate::budget::WeightTotals;
 use crate::describe::MEGAHERTZ;
 use crate::reason::DeclineReason;
-use npu_offload::ComputeType;
-
-/// Counts of the engine: work for the device, and bytes to and from it.
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct DeviceCounts {
-    pub(crate) submits: u64,
-    pub(crate) jobs: u64,
-    pub(crate) tasks: u64,
-    /// First tasks of their kind that the CPU computed again.
-    pub(crate) checked_tasks: u64,
-    /// Bytes written for the device.
-    pub(crate) bytes_to_device: u64,
-    /// Bytes read back.
-    pub(crate) bytes_from_device: u64,
-    /// Time of the CPU in each section of the work.
-    pub(crate) times: Times,
-}
 
 /// Modelled time of the NPU for all matmuls, one after the other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,9 +22,13 @@ pub(crate) struct ModelledTime {
     pub(crate) clock_hz: u64,
 }
 
-/// The NPU's time, modelled or measured.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct NpuTime {
+/// Counts and times of the device.
+#[derive(Debug, Default)]
+pub(crate) struct DeviceStats {
+    /// Counts of the engine.
+    pub(crate) counters: Counters,
+    /// Time of the CPU in each section of the engine's work.
+    pub(crate) times: Times,
     /// The modelled time, if it was computed.
     pub(crate) modelled: Option<ModelledTime>,
     /// Whether there is an NPU, whose time can be measured.
@@ -50,144 +38,93 @@ pub(crate) struct NpuTime {
 /// The counts of one process.
 #[derive(Debug, Default)]
 pub(crate) struct Stats {
-    computed: [AtomicU64; ComputeType::ALL.len()],
-    lists: AtomicU64,
-    macs: AtomicU64,
-    attentions: AtomicU64,
-    attention_pairs: AtomicU64,
-    attention_ns: AtomicU64,
-    failed: AtomicU64,
-    left_to_cpu: AtomicU64,
-    declined: DeclineCounts,
-}
-
-#[derive(Debug)]
-struct DeclineCounts([AtomicU64; DeclineReason::ALL.len()]);
-
-impl Default for DeclineCounts {
-    fn default() -> Self {
-        Self([const { AtomicU64::new(0) }; DeclineReason::ALL.len()])
-    }
+    /// Matmuls by the index of their [`ComputeType`].
+    pub(crate) computed: [u64; ComputeType::ALL.len()],
+    /// Lists of matmuls that were computed together.
+    pub(crate) lists: u64,
+    /// Multiply-adds of matmuls.
+    pub(crate) macs: u64,
+    /// Attention nodes.
+    pub(crate) attentions: u64,
+    /// Pairs of rows and keys of attention, in each head.
+    pub(crate) attention_pairs: u64,
+    pub(crate) attention_time: Duration,
+    /// Matmuls, or attention, that ended in an error.
+    pub(crate) failed: u64,
+    /// Nodes that the CPU computed because the NPU failed or computed their precision wrong.
+    pub(crate) left_to_cpu: u64,
+    /// Declined operations.
+    pub(crate) declined: BTreeMap<DeclineReason, u64>,
 }
 
 impl Stats {
-    /// Counts a list of matmuls that were computed together.
-    pub(crate) fn list(&self) {
-        self.lists.fetch_add(1, Ordering::Relaxed);
-    }
-
-    pub(crate) fn computed(&self, precision: ComputeType, macs: u64) {
-        // Counters only: no other data is published through them.
-        self.computed[precision as usize].fetch_add(1, Ordering::Relaxed);
-        self.macs.fetch_add(macs, Ordering::Relaxed);
-    }
-
-    /// Counts an attention node with `pairs` pairs of rows and keys, in each head.
-    pub(crate) fn attended(&self, pairs: u64) {
-        self.attentions.fetch_add(1, Ordering::Relaxed);
-        self.attention_pairs.fetch_add(pairs, Ordering::Relaxed);
-    }
-
-    /// Adds the time of a list of attention.
-    pub(crate) fn attention_time(&self, time: Duration) {
-        let ns = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
-        self.attention_ns.fetch_add(ns, Ordering::Relaxed);
-    }
-
-    /// Counts a matmul, or attention, that ended in an error.
-    pub(crate) fn failed(&self) {
-        self.failed.fetch_add(1, Ordering::Relaxed);
-    }
-
-    /// Counts nodes that the CPU computes because the NPU failed or computed their precision wrong.
-    pub(crate) fn left_to_cpu(&self, nodes: u64) {
-        self.left_to_cpu.fetch_add(nodes, Ordering::Relaxed);
-    }
-
-    /// Counts an operation that was declined.
-    pub(crate) fn declined(&self, reason: DeclineReason) {
-        self.declined.0[reason as usize].fetch_add(1, Ordering::Relaxed);
-    }
-
     /// Returns the table, one `name  count` per line.
-    pub(crate) fn table(
-        &self,
-        device: &str,
-        counts: DeviceCounts,
-        weights: WeightTotals,
-        npu: NpuTime,
-    ) -> String {
-        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        let mut rows: Vec<(String, u64)> = Vec::new();
+    pub(crate) fn table(&self, name: &str, device: &DeviceStats, weights: WeightTotals) -> String {
+        let DeviceStats {
+            counters, times, ..
+        } = device;
+        let mut rows = Rows::default();
         for precision in ComputeType::ALL {
-            rows.push((
-                format!("matmuls computed in {}", precision.name()),
-                read(&self.computed[precision as usize]),
-            ));
+            let name = format!("matmuls computed in {}", precision.name());
+            rows.count(&name, self.computed[precision as usize]);
         }
-        rows.push(("matmuls failed".to_owned(), read(&self.failed)));
-        let left = read(&self.left_to_cpu);
-        if left > 0 {
-            rows.push((
-                "nodes that the CPU computed after an NPU failure (see the log)".to_owned(),
-                left,
-            ));
+        rows.count("matmuls failed", self.failed);
+        if self.left_to_cpu > 0 {
+            let name = "nodes that the CPU computed after an NPU failure (see the log)";
+            rows.count(name, self.left_to_cpu);
         }
-        rows.push(("lists of matmuls".to_owned(), read(&self.lists)));
-        rows.push((
-            "multiply-adds (millions)".to_owned(),
-            read(&self.macs) / 1_000_000,
-        ));
-        let attentions = read(&self.attentions);
-        rows.push(("attention nodes computed".to_owned(), attentions));
-        rows.push((
-            "attention rows x keys (thousands)".to_owned(),
-            read(&self.attention_pairs) / 1_000,
-        ));
+        rows.count("lists of matmuls", self.lists);
+        rows.count("multiply-adds (millions)", self.macs / 1_000_000);
+        rows.count("attention nodes computed", self.attentions);
+        let pairs = self.attention_pairs / 1_000;
+        rows.count("attention rows x keys (thousands)", pairs);
         for (place, count) in [
             ("on the NPU", weights.npu),
             ("left to the CPU", weights.cpu),
         ] {
-            rows.push((format!("weight tensors {place}"), count.tensors));
-            rows.push((format!("KiB of weights {place}"), count.bytes / 1024));
+            rows.count(&format!("weight tensors {place}"), count.tensors);
+            rows.count(&format!("KiB of weights {place}"), count.bytes / 1024);
         }
-        rows.push(("submits".to_owned(), counts.submits));
-        rows.push(("jobs".to_owned(), counts.jobs));
-        rows.push(("tasks".to_owned(), counts.tasks));
+        rows.count("submits", counters.submits);
+        rows.count("jobs", counters.jobs);
+        rows.count("tasks", counters.tasks);
         // Only on an NPU that is not calibrated.
-        if counts.checked_tasks > 0 {
-            rows.push(("first tasks checked".to_owned(), counts.checked_tasks));
+        if counters.checked_tasks > 0 {
+            rows.count("first tasks checked", counters.checked_tasks);
         }
-        rows.push((
-            "KiB to the device".to_owned(),
-            counts.bytes_to_device / 1024,
-        ));
-        rows.push((
-            "KiB from the device".to_owned(),
-            counts.bytes_from_device / 1024,
-        ));
-        let rows = rows
-            .into_iter()
-            .map(|(name, count)| (name, count.to_string()));
-        let mut rows: Vec<_> = rows.chain(times(counts.times, npu)).collect();
-        if attentions > 0 {
-            let time = Duration::from_nanos(read(&self.attention_ns));
-            rows.push(("ms in attention (measured)".to_owned(), measured(time)));
+        rows.count("KiB to the device", counters.bytes_to_device / 1024);
+        rows.count("KiB from the device", counters.bytes_from_device / 1024);
+        // A thread's time is the wall-clock time while it worked; the times of several threads are
+        // added.
+        rows.ms("thread-ms packing weights (measured)", times.pack_weights);
+        rows.ms("thread-ms packing activations (measured)", times.pack);
+        rows.ms("thread-ms unpacking outputs (measured)", times.unpack);
+        // Only if first tasks were checked.
+        if !times.check.is_zero() {
+            rows.ms("thread-ms checking first tasks (measured)", times.check);
         }
-        for reason in DeclineReason::ALL {
-            let count = read(&self.declined.0[reason as usize]);
-            if count > 0 {
-                let name = format!("declined: {}", reason.words());
-                rows.push((name, count.to_string()));
-            }
+        // On the software model these would describe the model, not an NPU.
+        if device.is_measured {
+            rows.ms("thread-ms waiting for jobs (measured)", times.wait);
+            rows.ms("NPU ms, with jobs submitted (measured)", times.in_flight);
         }
-        let width = rows.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
-        let mut table = format!("ROCKET statistics: {device}\n");
-        for (name, count) in rows {
+        if let Some(modelled) = device.modelled {
+            let ms = format!("{:.3}", modelled.ps as f64 / PS_PER_MS);
+            rows.add("NPU ms, matmul by matmul (modelled)", ms);
+        }
+        if self.attentions > 0 {
+            rows.ms("ms in attention (measured)", self.attention_time);
+        }
+        for (reason, count) in &self.declined {
+            rows.count(&format!("declined: {reason}"), *count);
+        }
+        let width = rows.0.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
+        let mut table = format!("ROCKET statistics: {name}\n");
+        for (name, count) in rows.0 {
             // Writing into a String cannot fail.
             let _ = writeln!(table, "  {name:width$}  {count:>12}");
         }
-        if let Some(modelled) = npu.modelled {
+        if let Some(modelled) = device.modelled {
             let clock = modelled.clock_hz / MEGAHERTZ;
             let _ = writeln!(
                 table,
@@ -204,55 +141,22 @@ impl Stats {
 const MS: f64 = 1e3;
 const PS_PER_MS: f64 = 1e9;
 
-/// Formats milliseconds.
-fn measured(time: Duration) -> String {
-    format!("{:.3}", time.as_secs_f64() * MS)
-}
+/// Names and values of the table.
+#[derive(Default)]
+struct Rows(Vec<(String, String)>);
 
-/// Rows about times. A thread's time is the wall-clock time while it worked; the times of several
-/// threads are added.
-fn times(times: Times, npu: NpuTime) -> Vec<(String, String)> {
-    let mut rows = vec![
-        (
-            "thread-ms packing weights (measured)",
-            measured(times.pack_weights),
-        ),
-        (
-            "thread-ms packing activations (measured)",
-            measured(times.pack),
-        ),
-        (
-            "thread-ms unpacking outputs (measured)",
-            measured(times.unpack),
-        ),
-    ];
-    // Only if first tasks were checked.
-    if !times.check.is_zero() {
-        rows.push((
-            "thread-ms checking first tasks (measured)",
-            measured(times.check),
-        ));
+impl Rows {
+    fn add(&mut self, name: &str, value: String) {
+        self.0.push((name.to_owned(), value));
     }
-    // On the software model these would describe the model, not an NPU.
-    if npu.is_measured {
-        rows.push((
-            "thread-ms waiting for jobs (measured)",
-            measured(times.wait),
-        ));
-        rows.push((
-            "NPU ms, with jobs submitted (measured)",
-            measured(times.in_flight),
-        ));
+
+    fn count(&mut self, name: &str, count: u64) {
+        self.add(name, count.to_string());
     }
-    if let Some(modelled) = npu.modelled {
-        rows.push((
-            "NPU ms, matmul by matmul (modelled)",
-            format!("{:.3}", modelled.ps as f64 / PS_PER_MS),
-        ));
+
+    fn ms(&mut self, name: &str, time: Duration) {
+        self.add(name, format!("{:.3}", time.as_secs_f64() * MS));
     }
-    rows.into_iter()
-        .map(|(name, time)| (name.to_owned(), time))
-        .collect()
 }
 
 #[cfg(test)]
@@ -260,67 +164,77 @@ mod tests {
     use super::*;
     use crate::budget::TensorCount;
 
+    fn stats() -> Stats {
+        let mut stats = Stats {
+            macs: 7_000_000,
+            attentions: 2,
+            attention_pairs: 4_000_000,
+            attention_time: Duration::from_micros(2_500),
+            failed: 1,
+            left_to_cpu: 2,
+            declined: [(DeclineReason::SmallBatch, 1)].into(),
+            ..Stats::default()
+        };
+        stats.computed[ComputeType::Int8Hadamard as usize] = 2;
+        stats
+    }
+
+    /// The last word of the line that begins with `name`.
+    fn value<'a>(table: &'a str, name: &str) -> &'a str {
+        let line = table.lines().find(|line| line.trim().starts_with(name));
+        line.unwrap().split_whitespace().last().unwrap()
+    }
+
     #[test]
     fn the_table_shows_what_was_counted() {
-        let stats = Stats::default();
-        stats.computed(ComputeType::Int8Hadamard, 5_000_000);
-        stats.computed(ComputeType::Int8Hadamard, 2_000_000);
-        stats.declined(DeclineReason::SmallBatch);
-        stats.failed();
-        stats.attended(1_500_000);
-        stats.attended(2_500_000);
-        stats.attention_time(Duration::from_micros(2_500));
-        stats.left_to_cpu(2);
-        let table = stats.table(
-            "software model: for testing",
-            DeviceCounts {
+        let device = DeviceStats {
+            counters: Counters {
                 jobs: 9,
                 checked_tasks: 4,
-                times: Times {
-                    pack: Duration::from_micros(1_500),
-                    wait: Duration::from_secs(2),
-                    ..Times::default()
-                },
-                ..DeviceCounts::default()
+                ..Counters::default()
             },
-            WeightTotals {
-                npu: TensorCount {
-                    tensors: 3,
-                    bytes: 5 << 10,
-                },
-                cpu: TensorCount::default(),
+            times: Times {
+                pack: Duration::from_micros(1_500),
+                wait: Duration::from_secs(2),
+                ..Times::default()
             },
-            NpuTime {
-                modelled: Some(ModelledTime {
-                    ps: 2_250_000_000,
-                    clock_hz: 600_000_000,
-                }),
-                is_measured: false,
-            },
-        );
-        let count = |name: &str| {
-            let line = table.lines().find(|line| line.trim().starts_with(name));
-            line.unwrap().split_whitespace().last().unwrap().to_owned()
+            modelled: Some(ModelledTime {
+                ps: 2_250_000_000,
+                clock_hz: 600_000_000,
+            }),
+            is_measured: false,
         };
-        assert_eq!(count("matmuls computed in int8-hadamard"), "2");
-        assert_eq!(count("matmuls computed in fp16"), "0");
-        assert_eq!(count("matmuls failed"), "1");
-        assert_eq!(count("multiply-adds"), "7");
-        assert_eq!(count("weight tensors on the NPU"), "3");
-        assert_eq!(count("KiB of weights on the NPU"), "5");
-        assert_eq!(count("weight tensors left to the CPU"), "0");
-        assert_eq!(count("jobs"), "9");
-        assert_eq!(count("first tasks checked"), "4");
-        assert_eq!(count("nodes that the CPU computed"), "2");
-        assert_eq!(count("declined: fewer rows"), "1");
-        assert_eq!(count("attention nodes computed"), "2");
-        assert_eq!(count("attention rows x keys"), "4000");
-        assert_eq!(count("ms in attention (measured)"), "2.500");
+        let weights = WeightTotals {
+            npu: TensorCount {
+                tensors: 3,
+                bytes: 5 << 10,
+            },
+            cpu: TensorCount::default(),
+        };
+        let table = stats().table("software model: for testing", &device, weights);
+        for (name, expected) in [
+            ("matmuls computed in int8-hadamard", "2"),
+            ("matmuls computed in fp16", "0"),
+            ("matmuls failed", "1"),
+            ("multiply-adds", "7"),
+            ("weight tensors on the NPU", "3"),
+            ("KiB of weights on the NPU", "5"),
+            ("weight tensors left to the CPU", "0"),
+            ("jobs", "9"),
+            ("first tasks checked", "4"),
+            ("nodes that the CPU computed", "2"),
+            ("declined: fewer rows", "1"),
+            ("attention nodes computed", "2"),
+            ("attention rows x keys", "4000"),
+            ("ms in attention (measured)", "2.500"),
+            ("thread-ms packing activations (measured)", "1.500"),
+            ("thread-ms unpacking outputs (measured)", "0.000"),
+            ("NPU ms, matmul by matmul (modelled)", "2.250"),
+        ] {
+            assert_eq!(value(&table, name), expected, "{name}");
+        }
         assert!(!table.contains("declined: attention"));
         assert!(!table.contains("checking first tasks"));
-        assert_eq!(count("thread-ms packing activations (measured)"), "1.500");
-        assert_eq!(count("thread-ms unpacking outputs (measured)"), "0.000");
-        assert_eq!(count("NPU ms, matmul by matmul (modelled)"), "2.250");
         // The wait was for the software model.
         assert!(!table.contains("waiting"), "{table}");
         assert!(table.contains("at 600 MHz"), "{table}");
@@ -328,23 +242,19 @@ mod tests {
 
     #[test]
     fn the_time_of_a_real_npu_is_measured() {
-        let real = NpuTime {
-            modelled: None,
+        let device = DeviceStats {
+            times: Times {
+                wait: Duration::from_millis(3),
+                in_flight: Duration::from_millis(4),
+                check: Duration::from_millis(5),
+                ..Times::default()
+            },
             is_measured: true,
+            ..DeviceStats::default()
         };
-        let spent = Times {
-            wait: Duration::from_millis(3),
-            in_flight: Duration::from_millis(4),
-            check: Duration::from_millis(5),
-            ..Times::default()
-        };
-        let rows = times(spent, real);
-        let of = |word: &str| {
-            let row = rows.iter().find(|(name, _)| name.contains(word));
-            row.unwrap().1.clone()
-        };
-        assert_eq!(of("waiting"), "3.000");
-        assert_eq!(of("submitted"), "4.000");
-        assert_eq!(of("checking"), "5.000");
+        let table = stats().table("a board", &device, WeightTotals::default());
+        assert_eq!(value(&table, "thread-ms waiting"), "3.000");
+        assert_eq!(value(&table, "NPU ms, with jobs submitted"), "4.000");
+        assert_eq!(value(&table, "thread-ms checking"), "5.000");
     }
 }

@@ -165,13 +165,12 @@ pub(crate) fn decide(matmul: &MulMatQuery, rules: &OffloadRules) -> Result<Offlo
     let offload = computable(matmul, rules)?;
     let Shape { n, k, .. } = offload.shape;
     let tokens = offload.rows().min(matmul.viewed_rows.unwrap_or(usize::MAX));
-    if !rules.is_worth(
-        matmul.weights.format,
-        [n, k],
-        tokens,
-        offload.rows_together(),
-    ) {
-        return Err(worthless(&matmul.weights, [n, k], rules));
+    let format = matmul.weights.format;
+    if !rules.is_worth(format, [n, k], tokens, offload.rows_together()) {
+        return Err(match rules.decide(format, [n, k]).fewest_rows {
+            Some(_) => DeclineReason::SmallBatch,
+            None => DeclineReason::Slower,
+        });
     }
     if offload.precision.quantisation().is_some() && offload.outputs() < MIN_INT8_OUTPUTS {
         return Err(DeclineReason::FewOutputs);
@@ -199,14 +198,6 @@ fn decide_cached(matmul: &MulMatQuery, rules: &OffloadRules) -> Result<Offload, 
         return Ok(offload);
     }
     Err(DeclineReason::AttentionMatmuls)
-}
-
-/// Returns why matmuls with these weights of `n x k` do not gain: with so few rows, or with any.
-fn worthless(weights: &TensorDescriptor, size: [usize; 2], rules: &OffloadRules) -> DeclineReason {
-    match rules.decide(weights.format, size).fewest_rows {
-        Some(_) => DeclineReason::SmallBatch,
-        None => DeclineReason::Slower,
-    }
 }
 
 /// Whether a matmul can be computed at all, whatever its gain. `graph_compute` relies on it.

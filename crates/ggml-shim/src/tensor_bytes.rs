@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The data of a tensor, row by row.
+//! The data of a tensor or of one weight matrix, row by row, and the outputs of a node.
 
 use crate::abi::MAX_DIMS;
+use crate::types::Decoder;
 
 /// The bytes of a tensor, from its first element to the end of its last one, and their strides.
 #[derive(Debug, Clone, Copy)]
@@ -36,5 +37,70 @@ impl<'a> TensorBytes<'a> {
             offset = offset.checked_add(index.checked_mul(*stride)?)?;
         }
         Some(offset)
+    }
+}
+
+/// One weight matrix in ggml's memory.
+#[derive(Debug)]
+pub(crate) struct Matrix<'a> {
+    /// Decoder of the tensor's format.
+    pub(crate) decoder: Decoder,
+    /// Elements of a row.
+    pub(crate) k: usize,
+    pub(crate) rows: Vec<&'a [u8]>,
+    /// All rows, if they are contiguous.
+    pub(crate) dense: Option<&'a [u8]>,
+}
+
+impl<'a> Matrix<'a> {
+    /// Returns matrix `[b2, b3]` of a tensor with matrices of `n x k`; `None` if its bytes are
+    /// missing.
+    pub(crate) fn new(
+        decoder: Decoder,
+        rows: &TensorBytes<'a>,
+        [n, k]: [usize; 2],
+        [b2, b3]: [usize; 2],
+    ) -> Option<Self> {
+        Some(Self {
+            decoder,
+            k,
+            rows: (0..n)
+                .map(|index| rows.row([index, b2, b3]))
+                .collect::<Option<_>>()?,
+            dense: rows.run(n, [0, b2, b3]),
+        })
+    }
+}
+
+/// Where the outputs of a node are written.
+#[derive(Debug)]
+pub(crate) enum NodeOutput<'a> {
+    /// To the data of the node.
+    InPlace(&'a mut [f32]),
+    /// To separate memory, because others still need what the data of the node holds.
+    Aside(Vec<f32>),
+}
+
+impl NodeOutput<'_> {
+    pub(crate) fn values(&self) -> &[f32] {
+        match self {
+            Self::InPlace(values) => values,
+            Self::Aside(values) => values,
+        }
+    }
+
+    pub(crate) fn values_mut(&mut self) -> &mut [f32] {
+        match self {
+            Self::InPlace(values) => values,
+            Self::Aside(values) => values,
+        }
+    }
+
+    /// The outputs, if they are set aside.
+    pub(crate) fn aside(self) -> Option<Vec<f32>> {
+        match self {
+            Self::InPlace(_) => None,
+            Self::Aside(values) => Some(values),
+        }
     }
 }

@@ -12,10 +12,10 @@ mod output;
 use std::cell::Cell;
 use std::collections::HashSet;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::sync::{Mutex, MutexGuard};
+use std::time::Instant;
 
 use npu_matmul::{Activity, Done};
 use rknpu_regcmd::timing::ChromeEvent;
@@ -23,6 +23,7 @@ use serde_json::{Value, json};
 
 pub(crate) use self::output::TraceFile;
 use crate::log::{LogLevel, Logger};
+use crate::shared;
 
 /// Bytes of events that are collected before they are written.
 const BUFFER: usize = 64 << 10;
@@ -56,7 +57,6 @@ pub(crate) fn list_here() -> u64 {
 pub(crate) struct Trace {
     start: Instant,
     lists: AtomicU64,
-    path: PathBuf,
     logger: Logger,
     sink: Mutex<Option<Sink>>,
 }
@@ -68,7 +68,7 @@ struct Sink {
     process: u32,
     /// Offset in the file where the next events are written.
     at: u64,
-    /// Events to write, each with the comma before it.
+    /// Events to write, each with the bracket or comma before it.
     events: Vec<u8>,
     /// Tracks that have a name.
     named: HashSet<(u32, u64)>,
@@ -88,29 +88,27 @@ impl Trace {
         logger: Logger,
     ) -> io::Result<Self> {
         output.clear()?;
-        let path = output.path().to_owned();
         let mut sink = Sink {
             output,
             process: std::process::id(),
             at: 0,
-            events: b"[".to_vec(),
+            events: Vec::new(),
             named: HashSet::new(),
             ended: Vec::new(),
         };
-        let jobs = if is_model {
-            format!("jobs: {device} (measured: time of the software model, not of an NPU)")
+        let measured = if is_model {
+            "measured: time of the software model, not of an NPU"
         } else {
-            format!("jobs: {device} (measured, until this process saw their end)")
+            "measured, until this process saw their end"
         };
+        let jobs = format!("jobs: {device} ({measured})");
         let backend = "ROCKET in this process (measured)";
-        sink.events
-            .extend_from_slice(&line(&ChromeEvent::process_name(BACKEND, backend))[1..]);
-        sink.push(&line(&ChromeEvent::process_name(DEVICES, &jobs)))?;
+        sink.push(&ChromeEvent::process_name(BACKEND, backend))?;
+        sink.push(&ChromeEvent::process_name(DEVICES, &jobs))?;
         sink.write()?;
         Ok(Self {
             start: Instant::now(),
             lists: AtomicU64::new(0),
-            path,
             logger,
             sink: Mutex::new(Some(sink)),
         })
@@ -132,13 +130,13 @@ impl Trace {
         let track = (BACKEND, this_thread());
         let span = (self.ps(from), self.ps(to));
         let event = ChromeEvent::slice(name, track, span, args).in_category(category);
+        let thread = || {
+            let name = std::thread::current().name().map(str::to_owned);
+            name.unwrap_or_else(|| format!("thread {}", track.1))
+        };
         self.with(|sink| {
-            if sink.named.insert(track) {
-                let name = std::thread::current().name().map(str::to_owned);
-                let name = name.unwrap_or_else(|| format!("thread {}", track.1));
-                sink.push(&line(&ChromeEvent::thread_name(track, &name)))?;
-            }
-            sink.push(&line(&event))
+            sink.name(track, thread)?;
+            sink.push(&event)
         });
     }
 
@@ -165,10 +163,7 @@ impl Trace {
         let track = (DEVICES, device as u64 + 1);
         let args = with(json!({ "tasks": tasks }), done.token, done.device);
         self.with(|sink| {
-            if sink.named.insert(track) {
-                let name = format!("descriptor {device}");
-                sink.push(&line(&ChromeEvent::thread_name(track, &name)))?;
-            }
+            sink.name(track, || format!("descriptor {device}"))?;
             if sink.ended.len() <= device {
                 sink.ended.resize(device + 1, self.start);
             }
@@ -176,9 +171,7 @@ impl Trace {
             let to = done.ended.max(from);
             sink.ended[device] = to;
             let span = (self.ps(from), self.ps(to));
-            sink.push(&line(
-                &ChromeEvent::slice("job", track, span, args).in_category("job"),
-            ))
+            sink.push(&ChromeEvent::slice("job", track, span, args).in_category("job"))
         });
     }
 
@@ -199,7 +192,7 @@ impl Trace {
             return;
         }
         for event in events() {
-            self.with(|sink| sink.push(&line(&event)));
+            self.with(|sink| sink.push(&event));
         }
         self.flush();
         self.lock().take();
@@ -212,22 +205,23 @@ impl Trace {
             return;
         };
         if let Err(error) = body(sink) {
+            let line = complaint(&sink.output.path, &error);
             *guard = None;
             drop(guard);
-            self.logger
-                .write(LogLevel::Warn, &complaint(&self.path, &error));
+            self.logger.write(LogLevel::Warn, &line);
         }
     }
 
     fn lock(&self) -> MutexGuard<'_, Option<Sink>> {
         // Events are added whole, so that a panic leaves nothing torn.
-        self.sink.lock().unwrap_or_else(PoisonError::into_inner)
+        shared::lock(&self.sink)
     }
 
     /// Picoseconds since the start.
     fn ps(&self, at: Instant) -> u64 {
+        const PS_PER_NS: u128 = 1_000;
         let since = at.saturating_duration_since(self.start);
-        picoseconds(since)
+        u64::try_from(since.as_nanos() * PS_PER_NS).unwrap_or(u64::MAX)
     }
 }
 
@@ -241,9 +235,19 @@ pub(crate) fn complaint(path: &Path, error: &io::Error) -> String {
 }
 
 impl Sink {
+    /// Names `track`, unless it has a name.
+    fn name(&mut self, track: (u32, u64), name: impl FnOnce() -> String) -> io::Result<()> {
+        if self.named.insert(track) {
+            self.push(&ChromeEvent::thread_name(track, &name()))?;
+        }
+        Ok(())
+    }
+
     /// Adds an event, and writes if enough are collected.
-    fn push(&mut self, line: &[u8]) -> io::Result<()> {
-        self.events.extend_from_slice(line);
+    fn push(&mut self, event: &ChromeEvent) -> io::Result<()> {
+        let is_first = self.at == 0 && self.events.is_empty();
+        self.events.extend(if is_first { b"[\n" } else { b",\n" });
+        serde_json::to_writer(&mut self.events, event)?;
         if self.events.len() < BUFFER {
             return Ok(());
         }
@@ -275,16 +279,6 @@ impl Sink {
     }
 }
 
-/// Formats an event that follows another.
-fn line(event: &ChromeEvent) -> Vec<u8> {
-    let mut line = b",\n".to_vec();
-    // Neither a Vec nor an event can fail.
-    if serde_json::to_writer(&mut line, event).is_err() {
-        line.clear();
-    }
-    line
-}
-
 fn with(mut args: Value, list: u64, device: Option<usize>) -> Value {
     if list > 0 {
         args["list"] = list.into();
@@ -293,11 +287,6 @@ fn with(mut args: Value, list: u64, device: Option<usize>) -> Value {
         args["descriptor"] = device.into();
     }
     args
-}
-
-fn picoseconds(time: Duration) -> u64 {
-    const PS_PER_NS: u128 = 1_000;
-    u64::try_from(time.as_nanos() * PS_PER_NS).unwrap_or(u64::MAX)
 }
 
 fn this_thread() -> u64 {
@@ -315,9 +304,8 @@ pub(crate) struct TracedList {
 
 impl TracedList {
     pub(crate) fn new(number: u64) -> Self {
-        Self {
-            before: LIST.replace(number),
-        }
+        let before = LIST.replace(number);
+        Self { before }
     }
 }
 

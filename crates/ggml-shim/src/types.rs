@@ -42,16 +42,12 @@ type GetTraits = unsafe extern "C" fn(c_int) -> *const Traits;
 /// Decodes bytes of one format to f32.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Decoder {
-    format: NumberFormat,
+    pub(crate) format: NumberFormat,
     /// `None` for F32, which ggml does not decode.
     to_float: Option<ToFloat>,
 }
 
 impl Decoder {
-    pub(crate) fn format(&self) -> NumberFormat {
-        self.format
-    }
-
     /// Whether a row that begins at this address can be decoded: ggml's decoders read scales of two
     /// or four bytes in place.
     pub(crate) fn is_aligned(&self, bytes: &[u8]) -> bool {
@@ -121,29 +117,26 @@ impl FormatTable {
     /// # Safety
     /// As [`FormatTable::format`].
     unsafe fn entry(&self, id: u32) -> (NumberFormat, Option<ToFloat>) {
-        let other = |id| NumberFormat {
+        let other = NumberFormat {
             id,
             block_elements: 1,
             block_bytes: 1,
             class: FormatClass::Other,
         };
         let Ok(number) = c_int::try_from(id) else {
-            return (other(id), None);
+            return (other, None);
         };
         // SAFETY: the number lies within the table, by the caller's promise.
         let traits = unsafe { (self.0)(number) };
         // SAFETY: null, or an entry of the host's static table.
         let Some(traits) = (unsafe { traits.as_ref() }) else {
-            return (other(id), None);
+            return (other, None);
         };
-        let (Ok(block_elements), block_bytes) =
-            (usize::try_from(traits.block_elements), traits.block_bytes)
-        else {
-            return (other(id), None);
-        };
+        let block_elements = usize::try_from(traits.block_elements).unwrap_or(0);
+        let block_bytes = traits.block_bytes;
         if block_elements == 0 || block_bytes == 0 {
             // ggml has removed this number.
-            return (other(id), None);
+            return (other, None);
         }
         let class = match (id, traits.to_float) {
             (type_id::F32, _) => FormatClass::Float,
@@ -168,6 +161,7 @@ pub(crate) mod tests {
     use std::{ptr, slice};
 
     use half::{bf16, f16};
+    use zerocopy::IntoBytes;
 
     use super::*;
 
@@ -294,21 +288,23 @@ pub(crate) mod tests {
 
     #[test]
     fn each_format_decodes() {
-        let mut out = [0.0; 2];
-        decoder(type_id::F32).decode(&[0, 0, 128, 63, 0, 0, 0, 192], &mut out);
-        assert_eq!(out, [1.0, -2.0]);
-        let halves = [0x3c00_u16, 0xc000];
-        decoder(type_id::F16).decode(zerocopy::IntoBytes::as_bytes(&halves), &mut out);
-        assert_eq!(out, [1.0, -2.0]);
-        let brains = [0x3f80_u16, 0xc000];
-        decoder(BF16).decode(zerocopy::IntoBytes::as_bytes(&brains), &mut out);
-        assert_eq!(out, [1.0, -2.0]);
+        let (floats, halves, brains) =
+            ([1.0_f32, -2.0], [0x3c00_u16, 0xc000], [0x3f80_u16, 0xc000]);
+        for (id, bytes) in [
+            (type_id::F32, floats.as_bytes()),
+            (type_id::F16, halves.as_bytes()),
+            (BF16, brains.as_bytes()),
+        ] {
+            let mut out = [0.0; 2];
+            decoder(id).decode(bytes, &mut out);
+            assert_eq!(out, [1.0, -2.0], "type {id}");
+        }
     }
 
     #[test]
     fn misaligned_rows_are_seen() {
         let words = [0_u32; 4];
-        let bytes = zerocopy::IntoBytes::as_bytes(&words);
+        let bytes = words.as_bytes();
         for (id, aligned) in [
             (type_id::F32, [true, false, false]),
             (BF16, [true, false, true]),

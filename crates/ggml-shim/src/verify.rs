@@ -13,7 +13,8 @@ use npu_matmul::run_parallel;
 use rayon::prelude::*;
 use zerocopy::IntoBytes;
 
-use crate::matrix::Matrix;
+use crate::memory;
+use crate::tensor_bytes::Matrix;
 use crate::types::Decoder;
 
 /// Decides which matmuls are verified.
@@ -63,9 +64,7 @@ impl OriginalWeights {
         let row_bytes = matrix.rows.first()?.len();
         let bytes = row_bytes.checked_mul(matrix.rows.len())?;
         let len = bytes.div_ceil(size_of::<u64>());
-        let mut words: Vec<u64> = Vec::new();
-        words.try_reserve_exact(len).ok()?;
-        words.resize(len, 0);
+        let mut words: Vec<u64> = memory::zeroed(len).ok()?;
         for (to, from) in words
             .as_mut_bytes()
             .chunks_exact_mut(row_bytes.max(1))
@@ -181,31 +180,27 @@ mod tests {
         let activations = [1.0, 0.0, -1.0, 0.5, 0.5, 0.5];
         let exact = [-2.0, -2.0, 3.0, 7.5];
         let mut errors = OutputErrors::default();
-        errors.add(|row, out| weights.row(row, out), 3, &activations, &exact);
-        assert_eq!(errors.nmse(), 0.0);
+        let mut add = |out: [f32; 4]| {
+            errors.add(|row, out| weights.row(row, out), 3, &activations, &out);
+            errors.nmse()
+        };
+        assert_eq!(add(exact), 0.0);
         let mut off = exact;
         off[3] += 0.5;
-        errors.add(|row, out| weights.row(row, out), 3, &activations, &off);
         let energy: f64 = exact.iter().map(|x| f64::from(x * x)).sum();
-        assert_eq!(errors.nmse(), 0.25 / (2.0 * energy));
-        let mut nan = OutputErrors::default();
-        nan.add(
-            |row, out| weights.row(row, out),
-            3,
-            &activations,
-            &[f32::NAN; 4],
-        );
-        assert!(nan.nmse().is_nan());
+        assert_eq!(add(off), 0.25 / (2.0 * energy));
+        assert!(add([f32::NAN; 4]).is_nan());
     }
 
     #[test]
     fn what_is_no_number_on_the_cpu_has_no_error() {
         let weights = original(&[1.0, 1.0], 2);
         let mut errors = OutputErrors::default();
+        let activations = [f32::INFINITY, 1.0];
         errors.add(
             |row, out| weights.row(row, out),
             2,
-            &[f32::INFINITY, 1.0],
+            &activations,
             &[f32::NAN],
         );
         assert_eq!(errors, OutputErrors::default());

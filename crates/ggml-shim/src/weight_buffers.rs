@@ -14,7 +14,7 @@
 use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, RwLock};
 
 use npu_offload::{OffloadRules, WeightRole};
 
@@ -30,7 +30,7 @@ use crate::patterns::Patterns;
 use crate::pieces::TensorPieces;
 use crate::reason::DeclineReason;
 use crate::resident::{MatrixKey, ResidentMatrices};
-use crate::shared::GgmlPtr;
+use crate::shared::{GgmlPtr, lock, read, write};
 use crate::supports;
 use crate::tensor::overlap;
 
@@ -47,7 +47,7 @@ impl WeightContext<'_> {
     /// Logs which weights may be on the NPU, if anything changed.
     pub(crate) fn report(&self) {
         if let Some(line) = self.budget.report(self.rules.is_calibrated) {
-            self.host.logger().write(LogLevel::Info, &line);
+            self.host.logger.write(LogLevel::Info, &line);
         }
     }
 }
@@ -91,10 +91,11 @@ impl Candidate {
 #[derive(Debug)]
 pub(crate) struct WeightBuffer {
     buffer: GgmlPtr<Buffer>,
-    order: WeightOrder,
+    pub(crate) order: WeightOrder,
     /// Counts buffers in the order in which they were made.
     number: usize,
-    originals: BufferCallbacks,
+    /// The callbacks that the host gave it.
+    pub(crate) originals: BufferCallbacks,
     /// Weights packed from it.
     pub(crate) residents: Arc<ResidentMatrices<PackedMatrix>>,
     candidates: Mutex<Vec<Candidate>>,
@@ -107,29 +108,10 @@ pub(crate) struct WeightBuffer {
     /// Addresses that graphs write.
     written: RwLock<Vec<Range<usize>>>,
     /// Parts of tensors that are not complete yet.
-    pieces: Mutex<TensorPieces>,
+    pub(crate) pieces: Mutex<TensorPieces>,
 }
 
 impl WeightBuffer {
-    pub(crate) fn order(&self) -> WeightOrder {
-        self.order
-    }
-
-    pub(crate) fn originals(&self) -> &BufferCallbacks {
-        &self.originals
-    }
-
-    /// Parts of tensors that are not complete yet.
-    pub(crate) fn pieces(&self) -> MutexGuard<'_, TensorPieces> {
-        self.pieces.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn candidates(&self) -> MutexGuard<'_, Vec<Candidate>> {
-        self.candidates
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Whether a tensor waits for [`WeightBuffers::settle`].
     pub(crate) fn is_waiting(&self) -> bool {
         self.waiting.load(Ordering::Acquire) > 0
@@ -143,25 +125,21 @@ impl WeightBuffer {
         address: usize,
     ) -> Option<Arc<WeightDecision>> {
         let key = decision_key(weights, address)?;
-        let decisions = self.decisions.read();
-        let decisions = decisions.unwrap_or_else(PoisonError::into_inner);
-        let tensor = decisions.get(&key)?;
-        Some(Arc::clone(&tensor.decision))
+        let decisions = read(&self.decisions);
+        Some(Arc::clone(&decisions.get(&key)?.decision))
     }
 
     /// Leaves the tensors in `range`, which a graph writes, to the CPU. Returns whether that is
     /// new. The time of the write is unknown, so nothing packed from the range is used from now on.
     pub(crate) fn leave_written(&self, range: &Range<usize>) -> bool {
-        let mut written = self.written.write().unwrap_or_else(PoisonError::into_inner);
+        let mut written = write(&self.written);
         if written.contains(range) {
             return false;
         }
         written.push(range.clone());
         // A thread that decides meanwhile either sees the range, or its decision is seen here.
         drop(written);
-        let decisions = self.decisions.read();
-        let decisions = decisions.unwrap_or_else(PoisonError::into_inner);
-        for tensor in decisions.values() {
+        for tensor in read(&self.decisions).values() {
             if overlap(&tensor.extent, range) {
                 tensor.decision.revoke(LeftOnCpu::Written);
             }
@@ -171,7 +149,7 @@ impl WeightBuffer {
     }
 
     fn is_written(&self, extent: &Range<usize>) -> bool {
-        let written = self.written.read().unwrap_or_else(PoisonError::into_inner);
+        let written = read(&self.written);
         written.iter().any(|range| overlap(extent, range))
     }
 
@@ -181,7 +159,7 @@ impl WeightBuffer {
         let Some(usage) = tensor.buffer_usage() else {
             return;
         };
-        let is_stored = tensor.op() == context.host.ops().none && tensor.viewed().is_none();
+        let is_stored = tensor.op() == context.host.ops.none && tensor.viewed().is_none();
         let is_matrix = tensor.ne()[1] > 1 && tensor.address() != 0;
         if usage == usage::COMPUTE || !is_stored || !is_matrix {
             return;
@@ -194,7 +172,7 @@ impl WeightBuffer {
             let _ = self.decide(context, &candidate);
         } else {
             self.waiting.fetch_add(1, Ordering::Relaxed);
-            self.candidates().push(candidate);
+            lock(&self.candidates).push(candidate);
         }
     }
 
@@ -214,8 +192,7 @@ impl WeightBuffer {
         } = candidate;
         let key = decision_key(weights, *address).ok_or(DeclineReason::Shape)?;
         let (precision, [k, n, ..]) = supports::storable(weights, context.rules)?;
-        let decisions = self.decisions.write();
-        let mut decisions = decisions.unwrap_or_else(PoisonError::into_inner);
+        let mut decisions = write(&self.decisions);
         if let Some(tensor) = decisions.get(&key) {
             return Ok(Arc::clone(&tensor.decision));
         }
@@ -242,9 +219,7 @@ impl WeightBuffer {
         }
         Ok(decision)
     }
-}
 
-impl WeightBuffer {
     /// Whether the tensor is only the output matrix: the CPU does not look up rows in tensors that
     /// it rearranges.
     fn is_output(&self, name: &str) -> bool {
@@ -274,11 +249,37 @@ struct Entries {
     made: usize,
 }
 
+impl Entries {
+    /// Adds a buffer in which `candidates` lie.
+    fn add(
+        &mut self,
+        buffer: GgmlPtr<Buffer>,
+        order: WeightOrder,
+        originals: BufferCallbacks,
+        candidates: Vec<Candidate>,
+    ) {
+        self.made += 1;
+        let entry = WeightBuffer {
+            buffer,
+            order,
+            number: self.made,
+            originals,
+            residents: Arc::default(),
+            waiting: AtomicUsize::new(candidates.len()),
+            candidates: Mutex::new(candidates),
+            has_output: AtomicBool::new(false),
+            decisions: RwLock::default(),
+            written: RwLock::default(),
+            pieces: Mutex::default(),
+        };
+        self.by_address.insert(buffer.get().addr(), Arc::new(entry));
+    }
+}
+
 impl WeightBuffers {
     /// Returns the entry of `buffer`; `None` if it was not watched when it was made.
     pub(crate) fn get(&self, buffer: *const Buffer) -> Option<Arc<WeightBuffer>> {
-        let entries = self.entries.read().unwrap_or_else(PoisonError::into_inner);
-        entries.by_address.get(&buffer.addr()).cloned()
+        read(&self.entries).by_address.get(&buffer.addr()).cloned()
     }
 
     /// Returns the decision about `tensor`, which `weights` describes, and makes one if there is
@@ -323,32 +324,18 @@ impl WeightBuffers {
         order: WeightOrder,
         hooks: BufferCallbacks,
     ) {
-        let mut entries = self.entries.write().unwrap_or_else(PoisonError::into_inner);
-        entries.made += 1;
+        let mut entries = write(&self.entries);
         let Some(address) = GgmlPtr::new(buffer) else {
             return;
         };
-        let entry = WeightBuffer {
-            buffer: address,
-            order,
-            number: entries.made,
-            // SAFETY: live, and nobody calls its callbacks, by the caller's promise.
-            originals: unsafe { host.layout().hook(buffer, hooks) },
-            residents: Arc::default(),
-            candidates: Mutex::default(),
-            waiting: AtomicUsize::new(0),
-            has_output: AtomicBool::new(false),
-            decisions: RwLock::default(),
-            written: RwLock::default(),
-            pieces: Mutex::default(),
-        };
-        entries.by_address.insert(buffer.addr(), Arc::new(entry));
+        // SAFETY: live, and nobody calls its callbacks, by the caller's promise.
+        let originals = unsafe { host.layout.hook(buffer, hooks) };
+        entries.add(address, order, originals, Vec::new());
     }
 
     /// Forgets a buffer that is about to be freed.
     pub(crate) fn remove(&self, buffer: *const Buffer) -> Option<Arc<WeightBuffer>> {
-        let mut entries = self.entries.write().unwrap_or_else(PoisonError::into_inner);
-        entries.by_address.remove(&buffer.addr())
+        write(&self.entries).by_address.remove(&buffer.addr())
     }
 
     /// Decides about all waiting weights, in the order in which they were placed, but the output
@@ -356,7 +343,7 @@ impl WeightBuffers {
     pub(crate) fn settle(&self, context: &WeightContext<'_>) {
         let has_weights = |buffer| {
             // SAFETY: it is in the table, whose lock is held: whoever frees it waits.
-            let usage = unsafe { context.host.buffer_usage(buffer) };
+            let usage = unsafe { (context.host.buffer_get_usage)(buffer) };
             usage == usage::WEIGHTS
         };
         // A thread that needs a decision which another thread is making waits for it.
@@ -373,7 +360,7 @@ impl WeightBuffers {
         &self,
         has_weights: impl Fn(*mut Buffer) -> bool,
     ) -> Vec<(Arc<WeightBuffer>, Candidate)> {
-        let entries = self.entries.read().unwrap_or_else(PoisonError::into_inner);
+        let entries = read(&self.entries);
         let mut buffers: Vec<_> = entries.by_address.values().cloned().collect();
         buffers.retain(|entry| {
             entry.order == WeightOrder::Rearranged || has_weights(entry.buffer.get())
@@ -383,7 +370,7 @@ impl WeightBuffers {
         let mut due: Vec<_> = buffers
             .iter()
             .flat_map(|entry| {
-                let candidates = std::mem::take(&mut *entry.candidates());
+                let candidates = std::mem::take(&mut *lock(&entry.candidates));
                 candidates.into_iter().map(|one| (Arc::clone(entry), one))
             })
             .collect();

@@ -1,12 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Compares attention on the software model with ggml's definition in binary64.
 
-use half::bf16;
 use proptest::prelude::*;
-use zerocopy::IntoBytes;
 
 use super::*;
-use crate::mul_mat::tests::{OPENED, ORDERS, SCRATCH, lay_out};
+use crate::mul_mat::tests::{OPENED, ORDERS, SCRATCH, TensorData, dense, lay_out};
 use crate::types::tests::{BF16, Q8_0, decoder};
 
 /// Largest normalised mean square error.
@@ -75,32 +73,18 @@ fn sink(head: usize) -> f32 {
     2.0 * number(5, [head, 0, 0, 0])
 }
 
-/// The bytes of a tensor, aligned, and its strides.
-struct Data {
-    words: Vec<u64>,
-    nb: [usize; 4],
-}
-
-impl Data {
-    fn of<T: IntoBytes + zerocopy::Immutable>((data, nb): (Vec<T>, [usize; 4])) -> Self {
-        let bytes = data.as_slice().as_bytes();
-        let mut words = vec![0; bytes.len().div_ceil(8)];
-        words.as_mut_bytes()[..bytes.len()].copy_from_slice(bytes);
-        Self { words, nb }
-    }
-
-    fn rows(&self, row_bytes: usize) -> TensorBytes<'_> {
-        TensorBytes {
-            bytes: self.words.as_bytes(),
-            row_bytes,
-            nb: self.nb,
-        }
-    }
-}
-
 /// Rounds to FP16.
 fn rounded(value: f32) -> f32 {
     f16::from_f32(value).into()
+}
+
+/// The operands of a case.
+struct CaseData {
+    queries: TensorData,
+    keys: TensorData,
+    values: TensorData,
+    mask: TensorData,
+    sinks: TensorData,
 }
 
 impl Case {
@@ -177,7 +161,7 @@ impl Case {
     }
 
     /// Keys or values.
-    fn cached(&self, len: usize, value: impl Fn([usize; 4]) -> f32) -> Data {
+    fn cached(&self, len: usize, value: impl Fn([usize; 4]) -> f32) -> TensorData {
         let AttentionShape {
             keys,
             kv_heads,
@@ -185,38 +169,16 @@ impl Case {
             ..
         } = self.shape;
         let (order, gap) = self.layout;
-        let ne = [len, keys, kv_heads, kv_streams];
-        match self.cache {
-            type_id::F32 => Data::of(lay_out(ne, order, gap, f32::NAN, value)),
-            type_id::F16 => Data::of(lay_out(ne, order, gap, f16::NAN, |at| {
-                f16::from_f32(value(at))
-            })),
-            BF16 => {
-                let bits = |at| bf16::from_f32(value(at)).to_bits();
-                Data::of(lay_out(ne, order, gap, 0xffff_u16, bits))
-            }
-            Q8_0 => {
-                // The scale is 1/64.
-                let block = |[block, key, head, stream]: [usize; 4]| {
-                    let mut bytes = [0; 34];
-                    bytes[..2].copy_from_slice(&f16::from_f32(1.0 / 64.0).to_le_bytes());
-                    for (at, byte) in bytes[2..].iter_mut().enumerate() {
-                        let element = 64.0 * value([32 * block + at, key, head, stream]);
-                        #[allow(clippy::cast_possible_truncation)]
-                        let element = element as i8;
-                        *byte = element.cast_unsigned();
-                    }
-                    bytes
-                };
-                let ne = [len / 32, keys, kv_heads, kv_streams];
-                Data::of(lay_out(ne, order, gap, [0xff; 34], block))
-            }
-            other => panic!("type {other}"),
-        }
+        lay_out(
+            self.cache,
+            [len, keys, kv_heads, kv_streams],
+            order,
+            gap,
+            value,
+        )
     }
 
-    /// Computes the case. Returns the outputs and the errors that verifying found.
-    fn run(&self) -> Result<(Vec<f32>, OutputErrors), MulMatError> {
+    fn data(&self) -> CaseData {
         let AttentionShape {
             rows,
             keys,
@@ -227,45 +189,51 @@ impl Case {
             ..
         } = self.shape;
         let (order, gap) = self.layout;
-        let queries = lay_out([d, rows, heads, streams], order, gap, f32::NAN, query);
-        let queries = Data::of(queries);
-        let cache = self.cached(d, |at| self.key(at));
-        let values = self.cached(dv, |at| self.value(at));
-        let values = if self.is_part { &cache } else { &values };
-        let ne = [keys, rows, mask_heads, mask_streams];
-        let masked = |at| f16::from_f32(mask(at));
-        let masked = Data::of(lay_out(ne, order, gap, f16::NAN, masked));
-        let sinks: Vec<f32> = (0..heads).map(sink).collect();
-        let sinks = Data::of((sinks, [4, 4 * heads, 4 * heads, 4 * heads]));
-        let decoder = decoder(self.cache);
-        let row_bytes_of = |len: usize| decoder.format().row_bytes(len).unwrap();
-        let mut out = vec![f32::NAN; self.shape.outputs()];
-        let mut node = Attention {
+        let masks = [keys, rows, mask_heads, mask_streams];
+        CaseData {
+            queries: lay_out(type_id::F32, [d, rows, heads, streams], order, gap, query),
+            keys: self.cached(d, |at| self.key(at)),
+            values: self.cached(dv, |at| self.value(at)),
+            mask: lay_out(type_id::F16, masks, order, gap, mask),
+            sinks: dense(type_id::F32, [heads, 1, 1, 1], |[head, ..]| sink(head)),
+        }
+    }
+
+    fn node<'a>(&self, data: &'a CaseData, out: &'a mut [f32]) -> Attention<'a> {
+        let cached = |rows| CachedRows {
+            decoder: decoder(self.cache),
+            rows,
+        };
+        let mut values = data.values.rows();
+        if self.is_part {
+            (values.bytes, values.nb) = (data.keys.rows().bytes, data.keys.rows().nb);
+        }
+        Attention {
             shape: self.shape,
             params: self.params,
-            queries: queries.rows(4 * d),
-            keys: CachedRows {
-                decoder,
-                rows: cache.rows(row_bytes_of(d)),
-            },
-            values: CachedRows {
-                decoder,
-                rows: values.rows(row_bytes_of(dv)),
-            },
-            mask: self.is_masked.then(|| masked.rows(2 * keys)),
-            sinks: self.has_sinks.then(|| sinks.rows(4 * heads)),
-            out: NodeOutput::InPlace(&mut out),
+            queries: data.queries.rows(),
+            keys: cached(data.keys.rows()),
+            values: cached(values),
+            mask: self.is_masked.then(|| data.mask.rows()),
+            sinks: self.has_sinks.then(|| data.sinks.rows()),
+            out: NodeOutput::InPlace(out),
             errors: Some(OutputErrors::default()),
-        };
-        let nodes = std::slice::from_mut(&mut node);
-        compute(&OPENED.engine, &SCRATCH, nodes).map_err(|ListError { error, .. }| error)?;
-        let errors = node.errors.unwrap();
-        Ok((out, errors))
+        }
+    }
+
+    /// Computes the case. Returns the outputs and the errors that verifying found.
+    fn run(&self) -> (Vec<f32>, OutputErrors) {
+        let data = self.data();
+        let mut out = vec![f32::NAN; self.shape.outputs()];
+        let mut nodes = [self.node(&data, &mut out)];
+        compute(&OPENED.engine, &SCRATCH, &mut nodes).unwrap();
+        let errors = nodes[0].errors.unwrap();
+        (out, errors)
     }
 
     /// Computes the case and compares it with the definition.
     fn check(&self) {
-        let (out, errors) = self.run().unwrap();
+        let (out, errors) = self.run();
         let exact = self.reference();
         assert_eq!(out.len(), exact.len());
         let pairs = || out.iter().map(|out| f64::from(*out)).zip(&exact);
@@ -313,7 +281,7 @@ proptest! {
 
 #[test]
 fn rows_without_a_key_are_zero() {
-    let (out, _) = PLAIN.run().unwrap();
+    let (out, _) = PLAIN.run();
     let row = PLAIN.shape.heads * PLAIN.shape.head[1];
     assert!(out[3 * row..4 * row].iter().all(|output| *output == 0.0));
     assert!(out[2 * row..3 * row].iter().all(|output| *output != 0.0));
@@ -363,54 +331,22 @@ fn keys_and_values_beyond_fp16_are_scaled() {
 
 #[test]
 fn several_nodes_are_computed_at_once_and_an_error_names_its_own() {
-    let data = vec![0.0_f32; 64];
-    let (halves, values) = (vec![f16::ONE; 64], vec![f16::ONE; 64]);
-    let shape = AttentionShape {
-        rows: 2,
-        keys: 2,
-        heads: 1,
-        kv_heads: 1,
-        streams: 1,
-        kv_streams: 1,
-        head: [8, 8],
-        mask: [1, 1],
+    let data = PLAIN.data();
+    let (alone, _) = PLAIN.run();
+    let bytes = data.values.rows().bytes;
+    let compute_with = |bytes| {
+        let [mut first, mut second] = [(); 2].map(|()| vec![f32::NAN; alone.len()]);
+        let mut nodes = [
+            PLAIN.node(&data, &mut first),
+            PLAIN.node(&data, &mut second),
+        ];
+        nodes[1].values.rows.bytes = bytes;
+        compute(&OPENED.engine, &SCRATCH, &mut nodes)?;
+        Ok::<_, ListError>([first, second])
     };
-    fn rows(bytes: &[u8], size: usize) -> TensorBytes<'_> {
-        TensorBytes {
-            bytes,
-            row_bytes: 8 * size,
-            nb: [size, 8 * size, 16 * size, 16 * size],
-        }
-    }
-    let compute_with = |values: [&[f16]; 2]| {
-        let mut outs = [[f32::NAN; 16]; 2];
-        let mut nodes = Vec::new();
-        for (values, out) in values.into_iter().zip(&mut outs) {
-            nodes.push(Attention {
-                shape,
-                params: PLAIN.params,
-                queries: rows(data.as_bytes(), 4),
-                keys: CachedRows {
-                    decoder: decoder(type_id::F16),
-                    rows: rows(halves.as_slice().as_bytes(), 2),
-                },
-                values: CachedRows {
-                    decoder: decoder(type_id::F16),
-                    rows: rows(values.as_bytes(), 2),
-                },
-                mask: None,
-                sinks: None,
-                out: NodeOutput::InPlace(out),
-                errors: None,
-            });
-        }
-        let computed = compute(&OPENED.engine, &SCRATCH, &mut nodes);
-        drop(nodes);
-        computed.map(|()| outs)
-    };
-    let outs = compute_with([&values, &values]).unwrap();
-    assert!(outs.as_flattened().iter().all(|output| *output == 1.0));
-    let error = compute_with([&values, &values[..15]]).unwrap_err();
+    let [first, second] = compute_with(bytes).unwrap();
+    assert!(first == alone && second == alone);
+    let error = compute_with(&bytes[..bytes.len() - 2]).unwrap_err();
     assert_eq!(error.call, 1);
     assert!(
         matches!(error.error, MulMatError::Data("values")),

@@ -10,7 +10,6 @@ use serde_json::{Value, json};
 
 use crate::abi::status;
 use crate::attention::{self, Attention};
-use crate::failure;
 use crate::log::LogLevel;
 use crate::mul_mat::{self, MulMat, RowScratch};
 use crate::mul_mat_error::ListError;
@@ -71,7 +70,7 @@ pub(super) trait EngineCall: Sized + Send {
     fn args(&self) -> Value;
 
     /// Counts calls that were computed together in `time`.
-    fn count(calls: &[Self], time: Duration, stats: &Stats);
+    fn count(calls: &[Self], time: Duration, stats: &mut Stats);
 }
 
 /// Calls with the names of their nodes.
@@ -122,7 +121,7 @@ impl<T: EngineCall> NamedCalls<T> {
             });
             match computed {
                 // After each retry less is left that may be wrong.
-                Err(ListError { call, error }) if failure::may_run_again(&error) => {
+                Err(ListError { call, error }) if error.may_run_again() => {
                     let line = format!("computing {} again: {error}", names[call]);
                     runtime.log(LogLevel::Warn, &line);
                     for errors in calls.iter_mut().filter_map(|call| call.errors().as_mut()) {
@@ -142,19 +141,20 @@ impl<T: EngineCall> NamedCalls<T> {
             }
         }
         computed.map_err(|ListError { call, error }| {
-            let distrusted = failure::is_distrusted(&error);
-            let error = failure::explain(error, runtime.model.as_ref());
+            let distrusted = error.is_distrusted();
+            let error = error.explained(runtime.model.as_ref());
             let (name, what) = (&names[call], calls[call].describe());
             GraphFailure::Node {
-                status: match failure::is_out_of_memory(&error) {
-                    true => status::ALLOC_FAILED,
-                    false => status::FAILED,
+                status: if error.is_out_of_memory() {
+                    status::ALLOC_FAILED
+                } else {
+                    status::FAILED
                 },
                 line: format!("computing {name} ({what}) failed: {error}"),
                 distrusted,
             }
         })?;
-        T::count(&calls, ended - began, &runtime.stats);
+        T::count(&calls, ended - began, &mut runtime.stats());
         for (name, call) in names.iter().zip(&mut calls) {
             if let Some(errors) = *call.errors() {
                 let (nmse, what) = (errors.nmse(), call.describe());
@@ -199,11 +199,11 @@ impl EngineCall for MulMat<'_> {
         })
     }
 
-    fn count(calls: &[Self], _time: Duration, stats: &Stats) {
-        stats.list();
+    fn count(calls: &[Self], _time: Duration, stats: &mut Stats) {
+        stats.lists += 1;
         for Self { offload, .. } in calls {
-            let macs = offload.outputs() as u64 * offload.shape.k as u64;
-            stats.computed(offload.precision, macs);
+            stats.computed[offload.precision as usize] += 1;
+            stats.macs += offload.outputs() as u64 * offload.shape.k as u64;
         }
     }
 }
@@ -247,11 +247,12 @@ impl EngineCall for Attention<'_> {
         })
     }
 
-    fn count(calls: &[Self], time: Duration, stats: &Stats) {
-        stats.attention_time(time);
+    fn count(calls: &[Self], time: Duration, stats: &mut Stats) {
+        stats.attention_time += time;
+        stats.attentions += calls.len() as u64;
         for Self { shape, .. } in calls {
             let rows = shape.rows as u64 * shape.streams as u64;
-            stats.attended(rows * shape.keys as u64);
+            stats.attention_pairs += rows * shape.keys as u64;
         }
     }
 }

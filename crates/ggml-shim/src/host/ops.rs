@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The numbers of ggml's operations, found by their names.
 
-use std::ffi::{c_char, c_int};
+use std::ffi::{CStr, c_char, c_int};
 
-use crate::load_error::LoadError;
-use crate::text::text;
-use crate::version::GgmlVersion;
+use crate::load_error::{GgmlVersion, LoadError};
 
 /// `GGML_OP_COUNT` of ggml 0.9.1, the smallest of all supported versions:
 /// `ggml_op_name` reads a table of at least this length.
@@ -48,13 +46,9 @@ impl OpIds {
             })
             .collect();
         let number = |name: &'static str| {
-            let found = names.iter().position(|known| known == name);
-            found
-                .and_then(|index| u32::try_from(index).ok())
-                .ok_or_else(|| LoadError::NoSuchOp {
-                    version: version.clone(),
-                    name,
-                })
+            let found = (0..).zip(&names).find(|(_, known)| *known == name);
+            let (number, _) = found.ok_or_else(|| LoadError::NoSuchOp(version.clone(), name))?;
+            Ok(number)
         };
         Ok(Self {
             none: number("NONE")?,
@@ -72,6 +66,19 @@ impl OpIds {
             ],
         })
     }
+}
+
+/// Copies a string; null counts as an empty one.
+///
+/// # Safety
+/// `pointer` is null or a NUL-terminated string that nobody changes meanwhile.
+pub(super) unsafe fn text(pointer: *const c_char) -> String {
+    if pointer.is_null() {
+        return String::new();
+    }
+    // SAFETY: not null, hence a string by the caller's promise.
+    let string = unsafe { CStr::from_ptr(pointer) };
+    string.to_string_lossy().into_owned()
 }
 
 #[cfg(test)]
@@ -97,14 +104,14 @@ mod tests {
                 _ => c"OTHER".as_ptr(),
             }
         }
-        let ops = OpIds::find(shuffled, &GgmlVersion::from("x")).unwrap();
+        let ops = OpIds::find(shuffled, &GgmlVersion("x".into())).unwrap();
         assert_eq!((ops.mul_mat, ops.mul_mat_id, ops.flash_attn), (7, 6, 16));
         assert_eq!(ops.views, [11, 9, 10, 8]);
 
         extern "C" fn none(_: c_int) -> *const c_char {
             std::ptr::null()
         }
-        let error = OpIds::find(none, &GgmlVersion::from("9.9")).unwrap_err();
+        let error = OpIds::find(none, &GgmlVersion("9.9".into())).unwrap_err();
         let error = error.to_string();
         assert!(error.contains("9.9") && error.contains("NONE"), "{error}");
     }

@@ -52,7 +52,7 @@ pub(crate) fn fake_host() -> Host {
             elementwise: [2, 7],
             views: [35, 36, 37, 38],
         },
-        version: GgmlVersion::from("fake"),
+        version: GgmlVersion("fake".to_owned()),
         marks_computed_nodes: true,
         logger: Logger::new(None),
         buffer_get_type: buffer_type,

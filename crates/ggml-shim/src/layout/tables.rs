@@ -12,12 +12,10 @@ use std::ffi::{c_char, c_int, c_void};
 use std::mem::{self, offset_of, size_of};
 use std::ptr::{self, NonNull};
 
-use super::callbacks::{
-    AllocBuffer, BackendCallbacks, BufferCallbacks, Clear, CopyTensor, FreeBuffer, InitTensor,
-    MemsetTensor, SetTensor,
-};
 use super::slot;
-use crate::abi::{Backend, Buffer, BufferFromHostPtr, BufferType, Device, DeviceObject, Graph};
+use crate::abi::{
+    Absent, Backend, Buffer, BufferFromHostPtr, BufferType, Device, DeviceObject, Graph, Tensor,
+};
 use crate::stream::Stream;
 
 /// Number of slots of an addition, in versions that have it; 0 in the others.
@@ -26,8 +24,41 @@ pub(super) mod slots {
     pub(crate) const TWO_D: usize = 2;
 }
 
-/// A callback that this library neither provides nor calls, so that its arguments do not matter.
-type Absent = Option<unsafe extern "C" fn()>;
+/// `alloc_buffer` of `struct ggml_backend_buffer_type_i`.
+pub(crate) type AllocBuffer = unsafe extern "C" fn(*mut BufferType, usize) -> *mut Buffer;
+/// `free_buffer` of `struct ggml_backend_buffer_i`.
+pub(crate) type FreeBuffer = unsafe extern "C" fn(*mut Buffer);
+/// `init_tensor` of that struct.
+pub(crate) type InitTensor = unsafe extern "C" fn(*mut Buffer, *mut Tensor) -> c_int;
+/// `memset_tensor` of that struct.
+pub(crate) type MemsetTensor = unsafe extern "C" fn(*mut Buffer, *mut Tensor, u8, usize, usize);
+/// `set_tensor` of that struct.
+pub(crate) type SetTensor =
+    unsafe extern "C" fn(*mut Buffer, *mut Tensor, *const c_void, usize, usize);
+/// `cpy_tensor` of that struct.
+pub(crate) type CopyTensor = unsafe extern "C" fn(*mut Buffer, *const Tensor, *mut Tensor) -> bool;
+/// `clear` of that struct.
+pub(crate) type Clear = unsafe extern "C" fn(*mut Buffer, u8);
+
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct BackendCallbacks {
+    /// Identifies our backends.
+    pub(crate) guid: &'static [u8; 16],
+    pub(crate) name: unsafe extern "C" fn(*mut Backend) -> *const c_char,
+    pub(crate) free: unsafe extern "C" fn(*mut Backend),
+    pub(crate) graph_compute: unsafe extern "C" fn(*mut Backend, *mut Graph) -> c_int,
+}
+
+/// The callbacks with which ggml fills, changes or frees a buffer. Any may be missing.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct BufferCallbacks {
+    pub(crate) free_buffer: Option<FreeBuffer>,
+    pub(crate) init_tensor: Option<InitTensor>,
+    pub(crate) memset_tensor: Option<MemsetTensor>,
+    pub(crate) set_tensor: Option<SetTensor>,
+    pub(crate) cpy_tensor: Option<CopyTensor>,
+    pub(crate) clear: Option<Clear>,
+}
 
 /// The beginning of `struct ggml_backend_buffer_type`, which all versions share.
 #[repr(C)]
@@ -63,6 +94,7 @@ pub(super) struct BufferObject<const TWO_D: usize> {
 
 /// `struct ggml_backend_i`.
 #[repr(C)]
+#[derive(Clone, Copy)]
 pub(super) struct BackendInterface<const TWO_D: usize> {
     pub(super) get_name: unsafe extern "C" fn(*mut Backend) -> *const c_char,
     pub(super) free: unsafe extern "C" fn(*mut Backend),
@@ -83,6 +115,7 @@ pub(super) struct BackendInterface<const TWO_D: usize> {
 
 /// `struct ggml_backend`.
 #[repr(C)]
+#[derive(Clone, Copy)]
 pub(super) struct BackendObject<const TWO_D: usize> {
     pub(super) guid: *const [u8; 16],
     pub(super) iface: BackendInterface<TWO_D>,
@@ -175,65 +208,72 @@ pub(crate) unsafe fn hook_host_ptr(
     Some(unsafe { mem::transmute::<NonNull<c_void>, BufferFromHostPtr>(own) })
 }
 
-/// A backend of ours: ggml's object, and behind it our stream.
+/// A backend of ours: ggml's object, and behind it our stream, at the same place in each layout.
 #[repr(C)]
-struct OwnBackend<const TWO_D: usize> {
-    object: BackendObject<TWO_D>,
+struct OwnBackend {
+    object: AnyBackend,
     stream: Stream,
 }
 
-/// See [`super::TableLayout::new_backend`].
-pub(super) fn new_backend<const TWO_D: usize>(
-    device: *mut Device,
-    callbacks: &BackendCallbacks,
-) -> *mut Backend {
-    let object = BackendObject {
-        guid: callbacks.guid,
-        iface: BackendInterface {
-            get_name: callbacks.name,
-            free: callbacks.free,
-            set_tensor_async: None,
-            get_tensor_async: None,
-            two_d_async: [None; TWO_D],
-            cpy_tensor_async: None,
-            synchronize: None,
-            graph_plan_create: None,
-            graph_plan_free: None,
-            graph_plan_update: None,
-            graph_plan_compute: None,
-            graph_compute: callbacks.graph_compute,
-            event_record: None,
-            event_wait: None,
-            graph_optimize: None,
-        },
-        device,
-        context: ptr::null_mut(),
-    };
-    let stream = Stream::default();
-    Box::into_raw(Box::new(OwnBackend::<TWO_D> { object, stream })).cast()
+/// A `struct ggml_backend` of either layout. Only ggml reads it.
+#[repr(C)]
+pub(super) union AnyBackend {
+    /// Before 0.10.
+    pub(super) old: BackendObject<0>,
+    pub(super) new: BackendObject<{ slots::TWO_D }>,
 }
 
-/// See [`super::TableLayout::stream`].
+impl<const TWO_D: usize> BackendObject<TWO_D> {
+    pub(super) fn new(device: *mut Device, callbacks: &BackendCallbacks) -> Self {
+        Self {
+            guid: callbacks.guid,
+            iface: BackendInterface {
+                get_name: callbacks.name,
+                free: callbacks.free,
+                set_tensor_async: None,
+                get_tensor_async: None,
+                two_d_async: [None; TWO_D],
+                cpy_tensor_async: None,
+                synchronize: None,
+                graph_plan_create: None,
+                graph_plan_free: None,
+                graph_plan_update: None,
+                graph_plan_compute: None,
+                graph_compute: callbacks.graph_compute,
+                event_record: None,
+                event_wait: None,
+                graph_optimize: None,
+            },
+            device,
+            context: ptr::null_mut(),
+        }
+    }
+}
+
+/// Creates a backend of ours, with a new stream.
+pub(super) fn new_backend(object: AnyBackend) -> *mut Backend {
+    let stream = Stream::default();
+    Box::into_raw(Box::new(OwnBackend { object, stream })).cast()
+}
+
+/// Returns the program's settings of a backend.
 ///
 /// # Safety
-/// `backend` comes from [`new_backend`] with the same `TWO_D`, and is not freed
-/// during `'a`.
-pub(super) unsafe fn stream<'a, const TWO_D: usize>(backend: *mut Backend) -> &'a Stream {
-    let own = backend.cast::<OwnBackend<TWO_D>>();
+/// `backend` comes from [`super::TableLayout::new_backend`], and is not freed during `'a`.
+pub(crate) unsafe fn stream<'a>(backend: *mut Backend) -> &'a Stream {
     // SAFETY: by the caller's promise a live object of that type, which only `free_backend` takes
     // back. The host changes at most its own part; this part has only shared users.
-    unsafe { &(*own).stream }
+    unsafe { &(*backend.cast::<OwnBackend>()).stream }
 }
 
-/// See [`super::TableLayout::free_backend`].
+/// Frees a backend.
 ///
 /// # Safety
-/// `backend` comes from [`new_backend`] with the same `TWO_D` and is not used
-/// again.
-pub(super) unsafe fn free_backend<const TWO_D: usize>(backend: *mut Backend) {
+/// `backend` comes from [`super::TableLayout::new_backend`] and is not used again.
+pub(crate) unsafe fn free_backend(backend: *mut Backend) {
     // SAFETY: made by `Box::into_raw` of such an object in `new_backend`, and
     // by the caller's promise freed only here and only once.
-    drop(unsafe { Box::from_raw(backend.cast::<OwnBackend<TWO_D>>()) });
+    drop(unsafe { Box::from_raw(backend.cast::<OwnBackend>()) });
 }
 
 /// See [`super::TableLayout::hook`].
@@ -261,29 +301,11 @@ pub(super) unsafe fn hook<const TWO_D: usize>(
     }
 }
 
-/// A buffer of no bytes.
+/// A buffer of no bytes, without callbacks.
 #[cfg(test)]
-pub(super) fn fake_buffer<const TWO_D: usize>(
-    callbacks: BufferCallbacks,
-) -> Box<dyn std::any::Any> {
-    Box::new(BufferObject::<TWO_D> {
-        iface: BufferInterface {
-            free_buffer: callbacks.free_buffer,
-            get_base: None,
-            init_tensor: callbacks.init_tensor,
-            memset_tensor: callbacks.memset_tensor,
-            set_tensor: callbacks.set_tensor,
-            get_tensor: None,
-            two_d: [None; TWO_D],
-            cpy_tensor: callbacks.cpy_tensor,
-            clear: callbacks.clear,
-            reset: None,
-        },
-        buffer_type: ptr::null_mut(),
-        context: ptr::null_mut(),
-        size: 0,
-        usage: 0,
-    })
+pub(super) fn fake_buffer<const TWO_D: usize>() -> Box<dyn std::any::Any> {
+    // SAFETY: its callbacks may be missing, its pointers null, its numbers 0.
+    Box::new(unsafe { mem::zeroed::<BufferObject<TWO_D>>() })
 }
 
 /// A buffer type with only the beginning of the struct.

@@ -8,15 +8,13 @@ use std::sync::Arc;
 
 use npu_matmul::{Engine, Output};
 
-use super::operands::{KeptWeights, MulMat, StoredWeights};
+use super::operands::MulMat;
 use super::rows::{PreparedRows, RowScratch};
 use crate::abi::MAX_DIMS;
-use crate::matrix::Matrix;
 use crate::mul_mat_error::{ListError, MulMatError};
-use crate::node_output::NodeOutput;
 use crate::pack::{self, PackedMatrix};
 use crate::supports::Shape;
-use crate::tensor_bytes::TensorBytes;
+use crate::tensor_bytes::{Matrix, NodeOutput, TensorBytes};
 
 /// Limits of the memory that a batch holds beside the weights that are kept: no budget counts it. A
 /// single part may exceed them.
@@ -292,20 +290,14 @@ impl<'e, 'a> Batch<'e, 'a> {
             // The original is not kept, as it can be read again in place.
             pack::load_matrix(self.engine, matmul.offload.precision, &matrix, false)
         };
-        let StoredWeights { operand, address } = matmul.stored;
-        let packed = match (&matmul.kept, operand.key(address, part.matrix)) {
-            (
-                Some(KeptWeights {
-                    residents,
-                    decision,
-                }),
-                Some(key),
-            ) => residents.get_or_load(key, || {
+        let key = matmul.operand.key(matmul.address, part.matrix);
+        let packed = match matmul.kept.as_ref().zip(key) {
+            Some((kept, key)) => kept.residents.get_or_load(key, || {
                 let mut packed = load()?;
-                packed.counted = decision.as_ref().map(|decision| decision.count_packed());
+                packed.counted = Some(kept.decision.count_packed());
                 Ok::<_, MulMatError>(packed)
             })?,
-            _ => Arc::new(load()?),
+            None => Arc::new(load()?),
         };
         self.loaded
             .insert((part.matmul, part.matrix), Arc::clone(&packed));

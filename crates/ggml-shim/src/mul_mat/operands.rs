@@ -8,20 +8,12 @@ use zerocopy::FromBytes;
 
 use crate::budget::WeightDecision;
 use crate::descriptor::TensorDescriptor;
-use crate::node_output::NodeOutput;
 use crate::pack::PackedMatrix;
 use crate::resident::ResidentMatrices;
 use crate::supports::{Offload, Shape};
-use crate::tensor_bytes::TensorBytes;
+use crate::tensor_bytes::{NodeOutput, TensorBytes};
 use crate::types::Decoder;
 use crate::verify::OutputErrors;
-
-/// A weight tensor and its address.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct StoredWeights {
-    pub(crate) operand: TensorDescriptor,
-    pub(crate) address: usize,
-}
 
 /// Where packed weights stay for later matmuls.
 #[derive(Debug, Clone)]
@@ -29,7 +21,7 @@ pub(crate) struct KeptWeights {
     /// The table of their buffer.
     pub(crate) residents: Arc<ResidentMatrices<PackedMatrix>>,
     /// The decision about them, to count matrices that become resident.
-    pub(crate) decision: Option<Arc<WeightDecision>>,
+    pub(crate) decision: Arc<WeightDecision>,
 }
 
 /// A matmul and its data.
@@ -39,8 +31,10 @@ pub(crate) struct MulMat<'a> {
     pub(crate) decoder: Decoder,
     /// src0; without bytes if only its packed form exists.
     pub(crate) weights: TensorBytes<'a>,
-    /// Description and address of src0, for the table of packed weights.
-    pub(crate) stored: StoredWeights,
+    /// Description of src0, for the table of packed weights.
+    pub(crate) operand: TensorDescriptor,
+    /// Its address.
+    pub(crate) address: usize,
     /// That table; without it weights are packed for this matmul only.
     pub(crate) kept: Option<KeptWeights>,
     /// src1.

@@ -9,43 +9,15 @@ use npu_offload::ComputeType;
 use rayon::prelude::*;
 
 use crate::mul_mat_error::MulMatError;
-use crate::quants::{self, RowCorrection};
+use crate::quants;
 
 /// Memory for rows of later matmuls.
 #[derive(Debug, Default)]
 pub(crate) struct RowScratch {
     /// For rows in FP16.
-    pub(super) halves: Scratch<f16>,
-    /// For rows that are not contiguous, and for their outputs.
-    pub(super) floats: Scratch<f32>,
-}
-
-impl RowScratch {
-    /// Takes memory for outputs that are set aside.
-    ///
-    /// # Errors
-    /// There is no memory.
-    pub(crate) fn aside(&self, outputs: usize) -> Result<Vec<f32>, MulMatError> {
-        Ok(self.floats.take(outputs)?)
-    }
-
-    /// Keeps such memory for later calls.
-    pub(crate) fn put_aside(&self, outputs: Vec<f32>) {
-        self.floats.put(outputs);
-    }
-
-    /// Takes memory for numbers in FP16.
-    ///
-    /// # Errors
-    /// There is no memory.
-    pub(crate) fn take_halves(&self, len: usize) -> Result<Vec<f16>, MulMatError> {
-        Ok(self.halves.take(len)?)
-    }
-
-    /// Keeps such memory for later calls.
-    pub(crate) fn put_halves(&self, halves: Vec<f16>) {
-        self.halves.put(halves);
-    }
+    pub(crate) halves: Scratch<f16>,
+    /// For rows that are not contiguous, and for outputs that are set aside.
+    pub(crate) floats: Scratch<f32>,
 }
 
 /// Activations in the form that the engine multiplies.
@@ -57,13 +29,13 @@ enum EngineRows<'a> {
     Floats(Cow<'a, [f32]>),
 }
 
-/// Prepared activations, and the corrections of their outputs.
+/// Prepared activations, and the factors of their outputs.
 #[derive(Debug)]
 pub(super) struct PreparedRows<'a> {
     rows: EngineRows<'a>,
     /// One for each row; empty for rows that the engine quantises, since that itself makes the
     /// outputs of bad rows NaN.
-    corrections: Vec<RowCorrection>,
+    factors: Vec<f32>,
 }
 
 impl<'a> PreparedRows<'a> {
@@ -81,11 +53,11 @@ impl<'a> PreparedRows<'a> {
         if precision.quantisation().is_some() {
             return Ok(Self {
                 rows: EngineRows::Floats(activations),
-                corrections: Vec::new(),
+                factors: Vec::new(),
             });
         }
         let mut rounded = scratch.halves.take(activations.len())?;
-        let corrections = activations
+        let factors = activations
             .par_chunks_exact(k)
             .zip(rounded.par_chunks_exact_mut(k))
             .map_init(
@@ -98,7 +70,7 @@ impl<'a> PreparedRows<'a> {
         }
         Ok(Self {
             rows: EngineRows::Halves(rounded),
-            corrections,
+            factors,
         })
     }
 
@@ -113,8 +85,8 @@ impl<'a> PreparedRows<'a> {
     /// Corrects outputs, in rows of `n`, to those of the rows before they were prepared. `columns`
     /// are the factors of the weights' rows, if there are any.
     pub(super) fn correct(&self, columns: &[f32], n: usize, out: &mut [f32]) {
-        for (correction, outputs) in self.corrections.iter().zip(out.chunks_exact_mut(n)) {
-            correction.apply(columns, outputs);
+        for (factor, outputs) in self.factors.iter().zip(out.chunks_exact_mut(n)) {
+            quants::scale_outputs(*factor, columns, outputs);
         }
     }
 

@@ -7,21 +7,21 @@ mod formats;
 use std::ops::Range;
 use std::sync::{Arc, LazyLock};
 
-use half::f16;
-use npu_offload::ComputeType;
+use half::{bf16, f16};
+use npu_offload::{ComputeType, NumberFormat};
 use proptest::prelude::*;
 use rocket_uapi::Selector;
 use zerocopy::IntoBytes;
 
 use super::*;
 use crate::abi::type_id;
+use crate::budget::tests::accepted;
 use crate::descriptor::TensorDescriptor;
 use crate::engine::{self, OpenedEngine};
 use crate::mul_mat_error::MulMatError;
-use crate::node_output::NodeOutput;
 use crate::supports::Offload;
-use crate::tensor_bytes::TensorBytes;
-use crate::types::tests::{Q8_0, decoder, format};
+use crate::tensor_bytes::{NodeOutput, TensorBytes};
+use crate::types::tests::{BF16, Q8_0, decoder, format};
 use crate::verify::OutputErrors;
 
 pub(crate) static OPENED: LazyLock<OpenedEngine> =
@@ -42,18 +42,7 @@ fn run_one(matmul: MulMat<'_>) -> Result<Option<OutputErrors>, MulMatError> {
 fn kept() -> KeptWeights {
     KeptWeights {
         residents: Arc::default(),
-        decision: None,
-    }
-}
-
-fn stored(id: u32, ne: [usize; 4], nb: [usize; 4], bytes: &[u8]) -> StoredWeights {
-    StoredWeights {
-        operand: TensorDescriptor {
-            format: format(id),
-            ne: ne.map(|size| i64::try_from(size).unwrap()),
-            nb,
-        },
-        address: bytes.as_ptr().addr(),
+        decision: accepted(),
     }
 }
 
@@ -88,33 +77,119 @@ fn activation([k, m, i2, i3]: [usize; 4]) -> f32 {
     f32::from(i16::try_from((k * 2 + m * 3 + i2 * 5 + i3) % 7).unwrap()) - 3.0
 }
 
-/// Lays out a tensor in memory whose dimensions 1 to 3 are stored in `order`,
-/// with `gap` unused elements behind each row.
-pub(crate) fn lay_out<T: Copy + IntoBytes + zerocopy::Immutable>(
+/// A tensor in memory.
+pub(crate) struct TensorData {
+    id: u32,
+    ne: [usize; 4],
+    nb: [usize; 4],
+    /// Its bytes, aligned like ggml's, and perhaps a few more.
+    words: Vec<u64>,
+}
+
+impl TensorData {
+    pub(crate) fn rows(&self) -> TensorBytes<'_> {
+        TensorBytes {
+            bytes: self.words.as_bytes(),
+            row_bytes: format(self.id).row_bytes(self.ne[0]).unwrap(),
+            nb: self.nb,
+        }
+    }
+}
+
+/// Lays out a tensor of type `id` whose dimensions 1 to 3 are stored in `order`, with `gap` unused
+/// blocks behind each row. All bits of unused blocks are 1, which is NaN in each float format.
+pub(crate) fn lay_out(
+    id: u32,
     ne: [usize; 4],
     order: [usize; 3],
     gap: usize,
-    filler: T,
-    value: impl Fn([usize; 4]) -> T,
-) -> (Vec<T>, [usize; 4]) {
-    let mut stride = [1, 0, 0, 0];
-    let mut next = ne[0] + gap;
+    value: impl Fn([usize; 4]) -> f32,
+) -> TensorData {
+    let NumberFormat {
+        block_elements,
+        block_bytes,
+        ..
+    } = format(id);
+    let blocks = ne[0] / block_elements;
+    let mut nb = [block_bytes; 4];
+    let mut next = (blocks + gap) * block_bytes;
     for dimension in order {
-        stride[dimension] = next;
+        nb[dimension] = next;
         next *= ne[dimension];
     }
-    let mut data = vec![filler; next];
+    let mut words = vec![u64::MAX; next.div_ceil(8)];
     for i3 in 0..ne[3] {
         for i2 in 0..ne[2] {
             for i1 in 0..ne[1] {
-                for i0 in 0..ne[0] {
-                    let at = i0 + i1 * stride[1] + i2 * stride[2] + i3 * stride[3];
-                    data[at] = value([i0, i1, i2, i3]);
+                for i0 in 0..blocks {
+                    let at = i0 * nb[0] + i1 * nb[1] + i2 * nb[2] + i3 * nb[3];
+                    let element = |index| value([i0 * block_elements + index, i1, i2, i3]);
+                    encode(id, element, &mut words.as_mut_bytes()[at..][..block_bytes]);
                 }
             }
         }
     }
-    (data, stride.map(|stride| stride * size_of::<T>()))
+    TensorData { id, ne, nb, words }
+}
+
+/// Lays out a tensor without gaps, in the order of its dimensions.
+pub(crate) fn dense(id: u32, ne: [usize; 4], value: impl Fn([usize; 4]) -> f32) -> TensorData {
+    lay_out(id, ne, ORDERS[0], 0, value)
+}
+
+/// Writes one block.
+fn encode(id: u32, element: impl Fn(usize) -> f32, to: &mut [u8]) {
+    match id {
+        type_id::F32 => to.copy_from_slice(&element(0).to_le_bytes()),
+        type_id::F16 => to.copy_from_slice(&f16::from_f32(element(0)).to_le_bytes()),
+        BF16 => to.copy_from_slice(&bf16::from_f32(element(0)).to_le_bytes()),
+        type_id::I32 => to.copy_from_slice(&(element(0) as i32).to_le_bytes()),
+        Q8_0 => {
+            let scale = 1.0 / 64.0;
+            let (head, elements) = to.split_at_mut(2);
+            head.copy_from_slice(&f16::from_f32(scale).to_le_bytes());
+            for (index, to) in elements.iter_mut().enumerate() {
+                *to = ((element(index) / scale) as i8).cast_unsigned();
+            }
+        }
+        other => panic!("type {other}"),
+    }
+}
+
+/// The matmul of two tensors. It is not verified, and keeps no weights.
+fn matmul<'a>(
+    precision: ComputeType,
+    weights: &'a TensorData,
+    activations: &'a TensorData,
+    out: &'a mut [f32],
+) -> MulMat<'a> {
+    let ([k, n, b2, b3], [_, m, a2, a3]) = (weights.ne, activations.ne);
+    MulMat {
+        offload: Offload {
+            precision,
+            shape: Shape {
+                m,
+                n,
+                k,
+                matrices: [b2, b3],
+                repeats: [a2 / b2, a3 / b3],
+            },
+            experts: None,
+        },
+        decoder: decoder(weights.id),
+        weights: weights.rows(),
+        operand: TensorDescriptor {
+            format: format(weights.id),
+            ne: weights.ne.map(|size| i64::try_from(size).unwrap()),
+            nb: weights.nb,
+        },
+        address: weights.words.as_ptr().addr(),
+        ids: None,
+        activations: activations.rows(),
+        out: NodeOutput::InPlace(out),
+        kept: None,
+        errors: None,
+    }
 }
 
 pub(crate) const ORDERS: [[usize; 3]; 4] = [[1, 2, 3], [2, 1, 3], [1, 3, 2], [3, 2, 1]];
@@ -127,35 +202,12 @@ fn run_f16(shape: Shape, order: [usize; 3], gap: usize) -> Vec<f32> {
         matrices: [b2, b3],
         repeats: [r2, r3],
     } = shape;
-    let (weights, weights_nb) = lay_out([k, n, b2, b3], order, gap, f16::NAN, |index| {
-        f16::from_f32(weight(index))
-    });
-    let (activations, activations_nb) =
-        lay_out([k, m, b2 * r2, b3 * r3], order, gap, f32::NAN, activation);
+    let weights = lay_out(type_id::F16, [k, n, b2, b3], order, gap, weight);
+    let rows = [k, m, b2 * r2, b3 * r3];
+    let activations = lay_out(type_id::F32, rows, order, gap, activation);
     let mut out = vec![f32::NAN; m * n * b2 * b3 * r2 * r3];
-    let matmul = MulMat {
-        offload: Offload {
-            precision: ComputeType::Fp16,
-            shape,
-            experts: None,
-        },
-        decoder: decoder(type_id::F16),
-        weights: TensorBytes {
-            bytes: weights.as_bytes(),
-            row_bytes: 2 * k,
-            nb: weights_nb,
-        },
-        stored: stored(type_id::F16, [k, n, b2, b3], weights_nb, weights.as_bytes()),
-        ids: None,
-        activations: TensorBytes {
-            bytes: activations.as_bytes(),
-            row_bytes: 4 * k,
-            nb: activations_nb,
-        },
-        out: NodeOutput::InPlace(&mut out),
-        kept: None,
-        errors: Some(OutputErrors::default()),
-    };
+    let mut matmul = matmul(ComputeType::Fp16, &weights, &activations, &mut out);
+    matmul.errors = Some(OutputErrors::default());
     let errors = run_one(matmul).unwrap().unwrap();
     // All numbers here are small integers: nothing is rounded.
     let energy: f64 = out.iter().map(|x| f64::from(x * x)).sum();
@@ -186,46 +238,25 @@ const SQUARE: Shape = Shape {
     repeats: [1, 1],
 };
 
-/// Q8_0 blocks of `weight`, with scale one half.
-fn q8_0_weights() -> Vec<u8> {
-    let mut bytes = Vec::new();
-    for n in 0..SQUARE.n {
-        bytes.extend(f16::from_f32(0.5).to_le_bytes());
-        #[allow(clippy::cast_possible_truncation)]
-        bytes.extend((0..SQUARE.k).flat_map(|k| (weight([k, n, 0, 0]) as i8).to_le_bytes()));
-    }
-    bytes
+const INT8: ComputeType = ComputeType::Int8Hadamard;
+
+/// A quarter of [`weight`], which Q8_0 represents exactly.
+fn small_weight(index: [usize; 4]) -> f32 {
+    weight(index) / 4.0
 }
 
-fn q8_0<'a>(weights: &'a [u8], activations: &'a [f32], out: &'a mut [f32]) -> MulMat<'a> {
-    MulMat {
-        offload: Offload {
-            precision: ComputeType::Int8Hadamard,
-            shape: SQUARE,
-            experts: None,
-        },
-        decoder: decoder(Q8_0),
-        weights: TensorBytes {
-            bytes: weights,
-            row_bytes: 34,
-            nb: [34, 34, 102, 102],
-        },
-        stored: stored(Q8_0, [32, 3, 1, 1], [34, 34, 102, 102], weights),
-        ids: None,
-        activations: TensorBytes {
-            bytes: activations.as_bytes(),
-            row_bytes: 128,
-            nb: [4, 128, 256, 256],
-        },
-        out: NodeOutput::InPlace(out),
-        kept: None,
-        errors: None,
-    }
+fn q8_0_weights() -> TensorData {
+    dense(Q8_0, [SQUARE.k, SQUARE.n, 1, 1], small_weight)
 }
 
-/// Largest error of an output of [`q8_0`]: a step of the quantised weights and activations, times
-/// the depth and the largest activation or weight.
-const Q8_0_BOUND: f32 = 32.0 * (6.0 / 127.0 * 3.0 + 3.0 / 127.0 * 6.0);
+fn activations(value: impl Fn([usize; 4]) -> f32) -> TensorData {
+    let ne = [SQUARE.k, SQUARE.m, 1, 1];
+    dense(type_id::F32, ne, value)
+}
+
+/// Largest error of an output of these tensors in INT8: a step of the quantised weights and
+/// activations, times the depth and the largest activation or weight.
+const Q8_0_BOUND: f32 = 32.0 * (3.0 / 127.0 * 3.0 + 3.0 / 127.0 * 3.0);
 
 fn assert_close(out: &[f32], expected: &[f32]) {
     assert_eq!(out.len(), expected.len());
@@ -234,33 +265,30 @@ fn assert_close(out: &[f32], expected: &[f32]) {
     }
 }
 
-fn halved_weight(index: [usize; 4]) -> f32 {
-    weight(index) / 2.0
-}
-
 /// The backend does not notice what a program writes by itself: weights are packed once, and
 /// verifying reads them again.
 #[test]
 fn weights_are_packed_once_and_changes_are_seen_by_the_check() {
     let kept = kept();
     let mut weights = q8_0_weights();
-    let (activations, _) = lay_out([32, 2, 1, 1], [1, 2, 3], 0, 0.0, activation);
-    let compute = |weights: &[u8]| {
+    let activations = activations(activation);
+    let compute = |weights: &TensorData| {
         let mut out = vec![0.0; 6];
-        let mut matmul = q8_0(weights, &activations, &mut out);
+        let mut matmul = matmul(INT8, weights, &activations, &mut out);
         matmul.errors = Some(OutputErrors::default());
         matmul.kept = Some(kept.clone());
         let errors = run_one(matmul).unwrap();
         (out, errors.unwrap().nmse())
     };
     let (packed, error) = compute(&weights);
-    assert_close(&packed, &reference(SQUARE, halved_weight, activation));
+    assert_close(&packed, &reference(SQUARE, small_weight, activation));
     assert!(error < 1e-2, "{error}");
-    weights[2..34].fill(100);
+    // The scale and the elements of a block.
+    weights.words.as_mut_bytes()[..34].fill(100);
     let (out, error) = compute(&weights);
     assert_eq!(out, packed);
     assert!(error > 0.1, "{error}");
-    let addresses = weights.as_ptr_range();
+    let addresses = weights.rows().bytes.as_ptr_range();
     kept.residents
         .forget(addresses.start.addr()..addresses.end.addr());
     let (out, error) = compute(&weights);
@@ -273,10 +301,10 @@ fn weights_are_packed_once_and_changes_are_seen_by_the_check() {
 fn packed_weights_need_no_bytes_and_without_either_there_is_an_error() {
     let kept = kept();
     let weights = q8_0_weights();
-    let activations = [1.0; 64];
+    let activations = activations(|_| 1.0);
     let mut outs = [[0.0; 6]; 2];
     for (out, has_bytes) in outs.iter_mut().zip([true, false]) {
-        let mut matmul = q8_0(&weights, &activations, out);
+        let mut matmul = matmul(INT8, &weights, &activations, out);
         matmul.kept = Some(kept.clone());
         if !has_bytes {
             matmul.weights.bytes = &[];
@@ -285,7 +313,7 @@ fn packed_weights_need_no_bytes_and_without_either_there_is_an_error() {
     }
     assert_eq!(outs[0], outs[1]);
     kept.residents.forget(0..usize::MAX);
-    let mut matmul = q8_0(&weights, &activations, &mut outs[0]);
+    let mut matmul = matmul(INT8, &weights, &activations, &mut outs[0]);
     matmul.kept = Some(kept.clone());
     matmul.weights.bytes = &[];
     let error = run_one(matmul).unwrap_err();
@@ -298,60 +326,31 @@ fn packed_weights_need_no_bytes_and_without_either_there_is_an_error() {
 fn matmuls_of_a_list_share_their_activations() {
     const K: usize = 2048;
     const M: usize = 64;
-    let numbers = |count: usize, seed: usize| -> Vec<f32> {
-        let number = |index: usize| f32::from(i16::try_from(index * 37 % 61).unwrap()) / 30.5 - 1.0;
-        (0..count)
-            .map(|index| number((index + 7 * seed) % 1000))
-            .collect()
+    let numbers = |rows: usize, seed: usize| {
+        dense(type_id::F32, [K, rows, 1, 1], |[k, row, ..]| {
+            let number = (row * K + k + 7 * seed) % 1000 * 37 % 61;
+            f32::from(i16::try_from(number).unwrap()) / 30.5 - 1.0
+        })
     };
-    let activations = numbers(M * K, 0);
-    let weights: Vec<Vec<f32>> = (1..4).map(|seed| numbers(32 * K, seed)).collect();
-    for precision in [ComputeType::Fp16, ComputeType::Int8Hadamard] {
-        let mut tables: Vec<_> = weights.iter().map(|_| kept()).collect();
-        let mut multiply = |at: Range<usize>, outs: &mut [Vec<f32>]| {
+    let activations = numbers(M, 0);
+    let weights = [1, 2, 3].map(|seed| numbers(32, seed));
+    for precision in [ComputeType::Fp16, INT8] {
+        let tables = [1, 2, 3].map(|_| kept());
+        let multiply = |at: Range<usize>, outs: &mut [Vec<f32>]| {
             let before = OPENED.engine.counters();
-            let matmuls = weights[at.clone()].iter().zip(&mut tables[at]).zip(outs);
-            let matmuls = matmuls.map(|((weights, kept), out)| {
-                let nb = [4, 4 * K, 4 * K * 32, 4 * K * 32];
-                let shape = Shape {
-                    m: M,
-                    n: 32,
-                    k: K,
-                    matrices: [1, 1],
-                    repeats: [1, 1],
-                };
-                let nb_of_rows = [4, 4 * K, 4 * K * M, 4 * K * M];
-                MulMat {
-                    offload: Offload {
-                        precision,
-                        shape,
-                        experts: None,
-                    },
-                    decoder: decoder(type_id::F32),
-                    weights: TensorBytes {
-                        bytes: weights.as_bytes(),
-                        row_bytes: 4 * K,
-                        nb,
-                    },
-                    stored: stored(type_id::F32, [K, 32, 1, 1], nb, weights.as_bytes()),
-                    ids: None,
-                    activations: TensorBytes {
-                        bytes: activations.as_bytes(),
-                        row_bytes: 4 * K,
-                        nb: nb_of_rows,
-                    },
-                    out: NodeOutput::InPlace(out),
-                    kept: Some(kept.clone()),
-                    errors: None,
-                }
-            });
-            run(&mut matmuls.collect::<Vec<_>>()).unwrap();
+            let mut matmuls = Vec::new();
+            for (at, out) in at.zip(outs) {
+                let mut matmul = matmul(precision, &weights[at], &activations, out);
+                matmul.kept = Some(tables[at].clone());
+                matmuls.push(matmul);
+            }
+            run(&mut matmuls).unwrap();
             let after = OPENED.engine.counters();
             after.bytes_to_device - before.bytes_to_device
         };
         let mut alone = vec![vec![0.0; M * 32]; 3];
         // The first call packs the weights and makes the programs.
-        let mut all = |together: bool, outs: &mut [Vec<f32>]| match together {
+        let all = |together: bool, outs: &mut [Vec<f32>]| match together {
             true => multiply(0..3, outs),
             false => (0..3)
                 .map(|at| multiply(at..at + 1, &mut outs[at..at + 1]))
@@ -375,14 +374,14 @@ fn matmuls_of_a_list_share_their_activations() {
 fn a_bad_activation_row_gives_nan_and_leaves_the_others() {
     let weights = q8_0_weights();
     for bad in [f32::INFINITY, f32::NAN] {
-        let (mut activations, _) = lay_out([32, 2, 1, 1], [1, 2, 3], 0, 0.0, activation);
-        activations[40] = bad;
-        for precision in [ComputeType::Fp16, ComputeType::Int8Hadamard] {
+        let activations = activations(|at| match at {
+            [8, 1, ..] => bad,
+            _ => activation(at),
+        });
+        for precision in [ComputeType::Fp16, INT8] {
             let mut out = [0.0; 6];
-            let mut matmul = q8_0(&weights, &activations, &mut out);
-            matmul.offload.precision = precision;
-            run_one(matmul).unwrap();
-            let expected = reference(SQUARE, halved_weight, activation);
+            run_one(matmul(precision, &weights, &activations, &mut out)).unwrap();
+            let expected = reference(SQUARE, small_weight, activation);
             assert_close(&out[..3], &expected[..3]);
             assert!(out[3..].iter().all(|value| value.is_nan()), "{precision:?}");
         }
@@ -392,13 +391,13 @@ fn a_bad_activation_row_gives_nan_and_leaves_the_others() {
 #[test]
 fn damaged_weights_are_an_error_that_names_their_matmul() {
     let (good, mut bad) = (q8_0_weights(), q8_0_weights());
-    bad[34..36].copy_from_slice(&f16::NAN.to_le_bytes());
-    let activations = [1.0; 64];
+    bad.words.as_mut_bytes()[34..36].copy_from_slice(&f16::NAN.to_le_bytes());
+    let activations = activations(|_| 1.0);
     let mut outs = [[0.0; 6]; 2];
     let [first, second] = &mut outs;
     let error = run(&mut [
-        q8_0(&good, &activations, first),
-        q8_0(&bad, &activations, second),
+        matmul(INT8, &good, &activations, first),
+        matmul(INT8, &bad, &activations, second),
     ]);
     let error = error.unwrap_err();
     assert_eq!(error.call, 1);
@@ -409,15 +408,15 @@ fn damaged_weights_are_an_error_that_names_their_matmul() {
 #[test]
 fn a_short_tensor_is_an_error_not_a_read_behind_it() {
     let weights = q8_0_weights();
-    let activations = [1.0; 64];
-    for (weights, activations) in [
-        (&weights[..101], &activations[..]),
-        (&weights[..], &activations[..63]),
-    ] {
+    let activations = activations(|_| 1.0);
+    for (weight_bytes, activation_bytes) in [(101, 256), (102, 252)] {
         let mut out = [0.0; 6];
-        let error = run_one(q8_0(weights, activations, &mut out)).unwrap_err();
+        let mut matmul = matmul(INT8, &weights, &activations, &mut out);
+        matmul.weights.bytes = &matmul.weights.bytes[..weight_bytes];
+        matmul.activations.bytes = &matmul.activations.bytes[..activation_bytes];
+        let error = run_one(matmul).unwrap_err();
         assert!(matches!(error, MulMatError::Data(_)), "{error}");
     }
     let mut short = [0.0; 5];
-    assert!(run_one(q8_0(&weights, &activations, &mut short)).is_err());
+    assert!(run_one(matmul(INT8, &weights, &activations, &mut short)).is_err());
 }

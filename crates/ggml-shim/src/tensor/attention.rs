@@ -5,16 +5,15 @@ use super::memory::Footprint;
 use crate::abi::flash_attn;
 use crate::attention::{Attention, CachedRows};
 use crate::host_tensor::HostTensor;
-use crate::node_output::NodeOutput;
 use crate::supports::{AttentionParams, AttentionQuery, AttentionShape};
-use crate::tensor_bytes::TensorBytes;
+use crate::tensor_bytes::{NodeOutput, TensorBytes};
 
 /// Returns the query for the attention `node`; `None` if queries, keys or values are missing.
 pub(super) fn query(node: HostTensor<'_>) -> Option<AttentionQuery> {
     let operands: Vec<_> = node.operands().collect();
     let [queries, keys, values, mask, sinks] =
         *operands.first_chunk::<{ flash_attn::OPERANDS }>()?;
-    let param = |index: usize| f32::from_bits(node.op_params()[index].cast_unsigned());
+    let param = |index: usize| f32::from_bits(node.fields().op_params[index].cast_unsigned());
     Some(AttentionQuery {
         queries: queries?.descriptor(),
         keys: keys?.descriptor(),

@@ -13,8 +13,9 @@ const PROCESS: &str = "%p";
 /// way, and so have its children that only forked.
 #[derive(Debug)]
 pub(crate) struct TraceFile {
-    file: File,
-    path: PathBuf,
+    pub(super) file: File,
+    /// Name of the file, with the number of the process.
+    pub(crate) path: PathBuf,
     /// Whether it is neither a device nor a pipe.
     is_file: bool,
 }
@@ -57,11 +58,6 @@ impl TraceFile {
         if self.is_file { self.cut(0) } else { Ok(()) }
     }
 
-    /// Name of the file, with the number of the process.
-    pub(crate) fn path(&self) -> &Path {
-        &self.path
-    }
-
     pub(crate) fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
         self.file.write_all_at(bytes, offset)
     }
@@ -83,18 +79,5 @@ fn lock(file: &File) -> io::Result<()> {
         )),
         // Without locks in the file system the trace is written all the same.
         Ok(()) | Err(TryLockError::Error(_)) => Ok(()),
-    }
-}
-
-#[cfg(test)]
-impl From<(File, &Path)> for TraceFile {
-    fn from((file, path): (File, &Path)) -> Self {
-        let path = path.to_owned();
-        let is_file = true;
-        Self {
-            file,
-            path,
-            is_file,
-        }
     }
 }

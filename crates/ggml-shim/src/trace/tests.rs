@@ -2,32 +2,32 @@
 //! Tests that read traces back as JSON.
 
 use std::fs::{self, File};
+use std::path::PathBuf;
 
 use super::*;
 
-/// A file that is removed when this is dropped.
-struct Scratch(PathBuf);
+/// A file of a trace, in a directory that is removed when this is dropped.
+struct Scratch {
+    path: PathBuf,
+    _directory: tempfile::TempDir,
+}
 
 impl Scratch {
-    fn new(name: &str) -> Self {
-        let name = format!("rocket-trace-{}-{name}.json", std::process::id());
-        Self(std::env::temp_dir().join(name))
+    fn new() -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        Self {
+            path: directory.path().join("trace.json"),
+            _directory: directory,
+        }
+    }
+
+    fn begin(&self) -> Trace {
+        create(&self.path).unwrap()
     }
 
     fn events(&self) -> Vec<Value> {
-        let text = fs::read(&self.0).unwrap();
-        serde_json::from_slice(&text).unwrap()
+        serde_json::from_slice(&fs::read(&self.path).unwrap()).unwrap()
     }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        let _ = fs::remove_file(&self.0);
-    }
-}
-
-fn begin(scratch: &Scratch) -> Trace {
-    create(&scratch.0).unwrap()
 }
 
 fn create(path: &Path) -> io::Result<Trace> {
@@ -40,8 +40,8 @@ fn of<'a>(events: &'a [Value], category: &str) -> Vec<&'a Value> {
 
 #[test]
 fn a_trace_is_json_at_any_time() {
-    let scratch = Scratch::new("whole");
-    let trace = begin(&scratch);
+    let scratch = Scratch::new();
+    let trace = scratch.begin();
     assert_eq!(scratch.events().len(), 2);
     let now = Instant::now();
     for number in 1..=3 {
@@ -66,8 +66,8 @@ fn a_trace_is_json_at_any_time() {
 
 #[test]
 fn events_are_written_before_they_fill_memory() {
-    let scratch = Scratch::new("bounded");
-    let trace = begin(&scratch);
+    let scratch = Scratch::new();
+    let trace = scratch.begin();
     let now = Instant::now();
     for _ in 0..4_000 {
         trace.slice("pack", "pack", (now, now), json!({}));
@@ -81,8 +81,8 @@ fn events_are_written_before_they_fill_memory() {
 
 #[test]
 fn threads_have_a_track_each_and_lose_nothing() {
-    let scratch = Scratch::new("threads");
-    let trace = begin(&scratch);
+    let scratch = Scratch::new();
+    let trace = scratch.begin();
     std::thread::scope(|scope| {
         for _ in 0..4 {
             scope.spawn(|| {
@@ -115,10 +115,10 @@ fn what_cannot_be_written_is_said_once_and_nothing_breaks() {
     if full.exists() {
         assert!(create(full).is_err());
     }
-    let scratch = Scratch::new("broken");
-    let trace = begin(&scratch);
+    let scratch = Scratch::new();
+    let trace = scratch.begin();
     if let Some(sink) = &mut *trace.lock() {
-        sink.output = TraceFile::from((File::open(&scratch.0).unwrap(), &*scratch.0));
+        sink.output.file = File::open(&scratch.path).unwrap();
     }
     let now = Instant::now();
     for _ in 0..2 {
@@ -132,14 +132,14 @@ fn what_cannot_be_written_is_said_once_and_nothing_breaks() {
 
 #[test]
 fn a_file_has_one_writer_at_a_time() {
-    let scratch = Scratch::new("busy");
-    let first = begin(&scratch);
+    let scratch = Scratch::new();
+    let first = scratch.begin();
     let now = Instant::now();
     first.slice("matmul", "p", (now, now), json!({}));
     first.flush();
-    let error = create(&scratch.0).unwrap_err();
+    let error = create(&scratch.path).unwrap_err();
     assert_eq!(error.kind(), io::ErrorKind::ResourceBusy);
-    let line = complaint(&scratch.0, &error);
+    let line = complaint(&scratch.path, &error);
     assert!(
         line.contains("another process") && line.contains("%p"),
         "{line}"
@@ -147,17 +147,17 @@ fn a_file_has_one_writer_at_a_time() {
     assert_eq!(of(&scratch.events(), "matmul").len(), 1);
     // The next trace replaces it.
     first.finish(Vec::new);
-    let _second = begin(&scratch);
+    let _second = scratch.begin();
     assert_eq!(of(&scratch.events(), "matmul").len(), 0);
 }
 
 #[test]
 fn the_number_of_the_process_can_be_in_the_name() {
-    let directory = std::env::temp_dir();
-    let trace = create(&directory.join("rocket-trace-of-%p.json")).unwrap();
-    let name = format!("rocket-trace-of-{}.json", std::process::id());
-    let scratch = Scratch(directory.join(name));
-    assert_eq!(trace.path, scratch.0);
+    let mut scratch = Scratch::new();
+    let trace = create(&scratch.path.with_file_name("of-%p.json")).unwrap();
+    let name = format!("of-{}.json", std::process::id());
+    scratch.path.set_file_name(name);
+    assert_eq!(trace.lock().as_ref().unwrap().output.path, scratch.path);
     assert_eq!(scratch.events().len(), 2);
 }
 

@@ -19,54 +19,19 @@ fn run_by_expert(
 ) -> Result<(Vec<f32>, Vec<f32>), MulMatError> {
     let ExpertChoice { used, given } = experts;
     let m = numbers.len() / used;
-    let (weights, weights_nb) = lay_out([k, n, count, 1], [1, 2, 3], 1, f16::NAN, |index| {
-        f16::from_f32(weight(index))
-    });
-    let (activations, activations_nb) =
-        lay_out([k, given, m, 1], [2, 1, 3], 0, f32::NAN, activation);
+    let weights = lay_out(type_id::F16, [k, n, count, 1], ORDERS[0], 1, weight);
+    let rows = [k, given, m, 1];
+    let activations = lay_out(type_id::F32, rows, [2, 1, 3], 0, activation);
     // Like llama.cpp's top-k: a view of longer rows.
-    let (ids, ids_nb) = lay_out([used, m, 1, 1], [1, 2, 3], 2, -1, |[slot, token, ..]| {
-        numbers[token * used + slot]
-    });
+    let number = |[slot, token, ..]: [usize; 4]| numbers[token * used + slot] as f32;
+    let ids = lay_out(type_id::I32, [used, m, 1, 1], ORDERS[0], 2, number);
     let mut out = vec![f32::NAN; m * used * n];
-    let matmul = MulMat {
-        offload: Offload {
-            precision: ComputeType::Fp16,
-            shape: Shape {
-                m,
-                n,
-                k,
-                matrices: [count, 1],
-                repeats: [1, 1],
-            },
-            experts: Some(experts),
-        },
-        decoder: decoder(type_id::F16),
-        weights: TensorBytes {
-            bytes: weights.as_bytes(),
-            row_bytes: 2 * k,
-            nb: weights_nb,
-        },
-        stored: stored(
-            type_id::F16,
-            [k, n, count, 1],
-            weights_nb,
-            weights.as_bytes(),
-        ),
-        activations: TensorBytes {
-            bytes: activations.as_bytes(),
-            row_bytes: 4 * k,
-            nb: activations_nb,
-        },
-        ids: Some(TensorBytes {
-            bytes: ids.as_bytes(),
-            row_bytes: 4 * used,
-            nb: ids_nb,
-        }),
-        out: NodeOutput::InPlace(&mut out),
-        kept: None,
-        errors: Some(OutputErrors::default()),
-    };
+    let mut matmul = matmul(ComputeType::Fp16, &weights, &activations, &mut out);
+    matmul.offload.shape.m = m;
+    matmul.offload.shape.repeats = [1, 1];
+    matmul.offload.experts = Some(experts);
+    matmul.ids = Some(ids.rows());
+    matmul.errors = Some(OutputErrors::default());
     let mut matmuls = [matmul];
     let computed = compute_within(&OPENED.engine, &SCRATCH, &mut matmuls, most);
     computed.map_err(|ListError { error, .. }| error)?;
