@@ -2,32 +2,20 @@
 //! Tests that read traces back as JSON.
 
 use std::fs::{self, File};
-use std::path::PathBuf;
 
 use super::*;
 
-/// A file of a trace, in a directory that is removed when this is dropped.
-struct Scratch {
-    path: PathBuf,
-    _directory: tempfile::TempDir,
+/// A file that is removed when this is dropped.
+fn scratch() -> tempfile::TempPath {
+    tempfile::NamedTempFile::new().unwrap().into_temp_path()
 }
 
-impl Scratch {
-    fn new() -> Self {
-        let directory = tempfile::tempdir().unwrap();
-        Self {
-            path: directory.path().join("trace.json"),
-            _directory: directory,
-        }
-    }
+fn begin(path: &Path) -> Trace {
+    create(path).unwrap()
+}
 
-    fn begin(&self) -> Trace {
-        create(&self.path).unwrap()
-    }
-
-    fn events(&self) -> Vec<Value> {
-        serde_json::from_slice(&fs::read(&self.path).unwrap()).unwrap()
-    }
+fn events(path: &Path) -> Vec<Value> {
+    serde_json::from_slice(&fs::read(path).unwrap()).unwrap()
 }
 
 fn create(path: &Path) -> io::Result<Trace> {
@@ -40,17 +28,17 @@ fn of<'a>(events: &'a [Value], category: &str) -> Vec<&'a Value> {
 
 #[test]
 fn a_trace_is_json_at_any_time() {
-    let scratch = Scratch::new();
-    let trace = scratch.begin();
-    assert_eq!(scratch.events().len(), 2);
+    let path = scratch();
+    let trace = begin(&path);
+    assert_eq!(events(&path).len(), 2);
     let now = Instant::now();
     for number in 1..=3 {
         let args = json!({ "number": number });
         trace.slice("matmul", "a \"name\"\n", (now, Instant::now()), args);
         trace.flush();
         // As after a crash.
-        let events = scratch.events();
-        let matmuls = of(&events, "matmul");
+        let seen = events(&path);
+        let matmuls = of(&seen, "matmul");
         assert_eq!(matmuls.len(), number);
         assert_eq!(matmuls[number - 1]["name"], "a \"name\"\n");
         assert_eq!(matmuls[number - 1]["args"]["number"], number);
@@ -59,30 +47,30 @@ fn a_trace_is_json_at_any_time() {
     assert!(!trace.is_open());
     trace.slice("matmul", "too late", (now, now), json!({}));
     trace.flush();
-    let events = scratch.events();
-    assert_eq!(of(&events, "matmul").len(), 3);
-    assert_eq!(events.last().unwrap()["args"]["name"], "last");
+    let seen = events(&path);
+    assert_eq!(of(&seen, "matmul").len(), 3);
+    assert_eq!(seen.last().unwrap()["args"]["name"], "last");
 }
 
 #[test]
 fn events_are_written_before_they_fill_memory() {
-    let scratch = Scratch::new();
-    let trace = scratch.begin();
+    let path = scratch();
+    let trace = begin(&path);
     let now = Instant::now();
     for _ in 0..4_000 {
         trace.slice("pack", "pack", (now, now), json!({}));
         assert!(trace.lock().as_ref().unwrap().events.len() < BUFFER);
     }
-    let written = of(&scratch.events(), "pack").len();
+    let written = of(&events(&path), "pack").len();
     assert!(written > 0 && written < 4_000);
     trace.flush();
-    assert_eq!(of(&scratch.events(), "pack").len(), 4_000);
+    assert_eq!(of(&events(&path), "pack").len(), 4_000);
 }
 
 #[test]
 fn threads_have_a_track_each_and_lose_nothing() {
-    let scratch = Scratch::new();
-    let trace = scratch.begin();
+    let path = scratch();
+    let trace = begin(&path);
     std::thread::scope(|scope| {
         for _ in 0..4 {
             scope.spawn(|| {
@@ -94,12 +82,12 @@ fn threads_have_a_track_each_and_lose_nothing() {
             });
         }
     });
-    let events = scratch.events();
-    let matmuls = of(&events, "matmul");
+    let seen = events(&path);
+    let matmuls = of(&seen, "matmul");
     assert_eq!(matmuls.len(), 200);
     let tracks: HashSet<_> = matmuls.iter().map(|e| e["tid"].as_u64()).collect();
     assert_eq!(tracks.len(), 4);
-    let names = events.iter().filter(|e| e["name"] == "thread_name");
+    let names = seen.iter().filter(|e| e["name"] == "thread_name");
     assert_eq!(names.count(), 4);
 }
 
@@ -115,10 +103,10 @@ fn what_cannot_be_written_is_said_once_and_nothing_breaks() {
     if full.exists() {
         assert!(create(full).is_err());
     }
-    let scratch = Scratch::new();
-    let trace = scratch.begin();
+    let path = scratch();
+    let trace = begin(&path);
     if let Some(sink) = &mut *trace.lock() {
-        sink.output.file = File::open(&scratch.path).unwrap();
+        sink.output.file = File::open(&path).unwrap();
     }
     let now = Instant::now();
     for _ in 0..2 {
@@ -127,38 +115,38 @@ fn what_cannot_be_written_is_said_once_and_nothing_breaks() {
     }
     assert!(!trace.is_open());
     trace.finish(|| unreachable!("nobody would read them"));
-    assert_eq!(scratch.events().len(), 2);
+    assert_eq!(events(&path).len(), 2);
 }
 
 #[test]
 fn a_file_has_one_writer_at_a_time() {
-    let scratch = Scratch::new();
-    let first = scratch.begin();
+    let path = scratch();
+    let first = begin(&path);
     let now = Instant::now();
     first.slice("matmul", "p", (now, now), json!({}));
     first.flush();
-    let error = create(&scratch.path).unwrap_err();
+    let error = create(&path).unwrap_err();
     assert_eq!(error.kind(), io::ErrorKind::ResourceBusy);
-    let line = complaint(&scratch.path, &error);
+    let line = complaint(&path, &error);
     assert!(
         line.contains("another process") && line.contains("%p"),
         "{line}"
     );
-    assert_eq!(of(&scratch.events(), "matmul").len(), 1);
+    assert_eq!(of(&events(&path), "matmul").len(), 1);
     // The next trace replaces it.
     first.finish(Vec::new);
-    let _second = scratch.begin();
-    assert_eq!(of(&scratch.events(), "matmul").len(), 0);
+    let _second = begin(&path);
+    assert_eq!(of(&events(&path), "matmul").len(), 0);
 }
 
 #[test]
 fn the_number_of_the_process_can_be_in_the_name() {
-    let mut scratch = Scratch::new();
-    let trace = create(&scratch.path.with_file_name("of-%p.json")).unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    let trace = begin(&directory.path().join("of-%p.json"));
     let name = format!("of-{}.json", std::process::id());
-    scratch.path.set_file_name(name);
-    assert_eq!(trace.lock().as_ref().unwrap().output.path, scratch.path);
-    assert_eq!(scratch.events().len(), 2);
+    let path = directory.path().join(name);
+    assert_eq!(trace.lock().as_ref().unwrap().output.path, path);
+    assert_eq!(events(&path).len(), 2);
 }
 
 #[test]
