@@ -275,25 +275,31 @@ mod tests {
 
     #[test]
     fn good_values_are_taken() {
-        let (config, complaints) = parse(&[
-            ("NPU_THREADS", " 4,pin "),
-            ("GGML_ROCKET_MIN_M", "1"),
-            ("GGML_ROCKET_PRECISION", "f16"),
-            ("GGML_ROCKET_MEM", "2G"),
-            ("GGML_ROCKET_TENSORS", "!output*"),
-            ("GGML_ROCKET_STATS", "1"),
-            ("GGML_ROCKET_SERVE", "1"),
-            ("GGML_ROCKET_TRACE", "a trace.json"),
-        ]);
-        let threads = config.threads.map(|threads| threads.to_string());
-        assert_eq!(threads.as_deref(), Some("4,pin"));
-        assert_eq!(config.min_m, Some(1));
-        assert_eq!(config.precision, PrecisionChoice::Always(ComputeType::Fp16));
-        assert_eq!(config.memory, Some(2 << 30));
-        assert!(!config.tensors.include("output.weight"));
-        assert!(config.stats && config.serve);
-        assert_eq!(config.trace, Some("a trace.json".into()));
-        assert!(complaints.is_empty());
+        type IsTaken = fn(&Config) -> bool;
+        let fp16 = |config: &Config| config.precision == PrecisionChoice::Always(ComputeType::Fp16);
+        let pinned = |config: &Config| config.threads.is_some_and(|it| it.to_string() == "4,pin");
+        let table: [(&str, &str, IsTaken); 12] = [
+            (MIN_M, "1", |c| c.min_m == Some(1)),
+            (ATTENTION, "0", |c| c.attention == AttentionChoice::Never),
+            (ATTENTION, "32", |c| {
+                c.attention == AttentionChoice::From(32)
+            }),
+            (ATTENTION, "auto", |c| c.attention == AttentionChoice::Auto),
+            (PRECISION, "f16", fp16),
+            (MEM, "2G", |c| c.memory == Some(2 << 30)),
+            (TENSORS, "!output*", |c| !c.tensors.include("output.weight")),
+            (STATS, "1", |c| c.stats),
+            (SERVE, "1", |c| c.serve),
+            (TRACE, "a file.json", |c| {
+                c.trace == Some("a file.json".into())
+            }),
+            (VERIFY, "3", |c| c.verify == NonZeroU64::new(3)),
+            (THREADS_VARIABLE, " 4,pin ", pinned),
+        ];
+        for (name, value, is_taken) in table {
+            let (config, complaints) = parse(&[(name, value)]);
+            assert!(is_taken(&config) && complaints.is_empty(), "{name}={value}");
+        }
     }
 
     #[test]
@@ -311,18 +317,6 @@ mod tests {
             let set = [(DEVICE, ours), (rocket_uapi::DEVICE_VARIABLE, general)];
             let (config, complaints) = parse(&set);
             assert_eq!((config.device, complaints.len()), (device, 0), "{set:?}");
-        }
-    }
-
-    #[test]
-    fn attention_is_off_with_zero() {
-        for (value, expected) in [
-            ("0", AttentionChoice::Never),
-            ("32", AttentionChoice::From(32)),
-            ("auto", AttentionChoice::Auto),
-        ] {
-            let (config, complaints) = parse(&[("GGML_ROCKET_ATTENTION", value)]);
-            assert_eq!((config.attention, complaints.len()), (expected, 0));
         }
     }
 
