@@ -16,34 +16,23 @@ use crate::shared;
 const PS_PER_SECOND: u64 = 1_000_000_000_000;
 pub(crate) const MIB: u64 = 1 << 20;
 
-/// Why weights that could be on the NPU are not.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+/// Why weights that could be on the NPU are not, in the words of the report.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, thiserror::Error)]
 pub(crate) enum LeftOnCpu {
-    /// `GGML_ROCKET_TENSORS` excludes them.
+    #[error("excluded by GGML_ROCKET_TENSORS")]
     Excluded,
-    /// They would take more than `GGML_ROCKET_MEM`.
+    #[error("beyond GGML_ROCKET_MEM")]
     Memory,
-    /// The NPU's address space is too small.
+    #[error("beyond the NPU's address space")]
     Addresses,
     /// The process would have too many mappings.
+    #[error("beyond vm.max_map_count")]
     Mappings,
     /// They could not be packed.
+    #[error("not packed, see above")]
     Failed,
-    /// A graph writes them.
+    #[error("written by a graph")]
     Written,
-}
-
-impl fmt::Display for LeftOnCpu {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Excluded => "excluded by GGML_ROCKET_TENSORS",
-            Self::Memory => "beyond GGML_ROCKET_MEM",
-            Self::Addresses => "beyond the NPU's address space",
-            Self::Mappings => "beyond vm.max_map_count",
-            Self::Failed => "not packed, see above",
-            Self::Written => "written by a graph",
-        })
-    }
 }
 
 /// Number and size of tensors.

@@ -23,8 +23,6 @@ pub(crate) fn hooks() -> BufferCallbacks {
         init_tensor: Some(init_tensor),
         memset_tensor: Some(memset_tensor),
         set_tensor: Some(set_tensor),
-        // Without it ggml copies with `set_tensor`.
-        cpy_tensor: None,
         clear: Some(clear),
     }
 }

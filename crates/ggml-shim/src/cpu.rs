@@ -13,7 +13,7 @@ use std::ptr::{self, NonNull};
 use std::sync::OnceLock;
 
 use crate::abi::{BufferFromHostPtr, BufferType, Device, Reg};
-use crate::cpu_ops::{CpuOps, CpuSetters, CpuStream, SetAbort, SetThreads};
+use crate::cpu_ops::{CpuOps, CpuStream, SetAbort, SetThreads};
 use crate::host_tensor::HostTensor;
 use crate::layout::{self, AllocBuffer};
 use crate::shared::GgmlPtr;
@@ -117,18 +117,15 @@ impl CpuBackend {
         let (ops, device) = self.ops.zip(self.device())?;
         let threads = self.own_function(device, c"ggml_backend_set_n_threads");
         let abort = self.own_function(device, c"ggml_backend_set_abort_callback");
-        let setters = CpuSetters {
-            // SAFETY: the function behind this name has that type; a function pointer has the size
-            // of a data pointer on every Linux target.
-            threads: threads.map(|function| unsafe {
-                std::mem::transmute::<NonNull<c_void>, SetThreads>(function)
-            }),
-            // SAFETY: as above.
-            abort: abort.map(|function| unsafe {
-                std::mem::transmute::<NonNull<c_void>, SetAbort>(function)
-            }),
-        };
-        ops.stream(device, setters)
+        // SAFETY: the function behind this name has that type; a function pointer has the size
+        // of a data pointer on every Linux target.
+        let threads = threads.map(|function| unsafe {
+            std::mem::transmute::<NonNull<c_void>, SetThreads>(function)
+        });
+        // SAFETY: as above.
+        let abort = abort
+            .map(|function| unsafe { std::mem::transmute::<NonNull<c_void>, SetAbort>(function) });
+        ops.stream(device, threads, abort)
     }
 
     /// Whether `device`, any device of the host, supports `op`, as ggml asks.
@@ -207,17 +204,12 @@ impl CpuBackend {
         if first.is_null() {
             return Vec::new();
         }
-        let mut found = Vec::new();
-        for index in 0..MOST_EXTRAS {
-            // SAFETY: the array ends with a null, behind which nothing is
-            // read.
-            let buffer_type = unsafe { first.wrapping_add(index).read() };
-            if buffer_type.is_null() {
-                break;
-            }
-            found.extend(BufferMaker::replace(buffer_type, self.hooks.alloc));
-        }
-        found
+        // SAFETY: the array ends with a null, behind which nothing is read.
+        let types = (0..MOST_EXTRAS).map(|index| unsafe { first.wrapping_add(index).read() });
+        types
+            .take_while(|buffer_type| !buffer_type.is_null())
+            .filter_map(|buffer_type| BufferMaker::replace(buffer_type, self.hooks.alloc))
+            .collect()
     }
 }
 

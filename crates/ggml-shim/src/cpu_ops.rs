@@ -29,13 +29,6 @@ pub(crate) type SetThreads = unsafe extern "C" fn(*mut Backend, c_int);
 /// `ggml_backend_set_abort_callback_t` of ggml-backend.h.
 pub(crate) type SetAbort = unsafe extern "C" fn(*mut Backend, Option<AbortCallback>, *mut c_void);
 
-/// Setters of one stream, which the CPU backend offers by name.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct CpuSetters {
-    pub(crate) threads: Option<SetThreads>,
-    pub(crate) abort: Option<SetAbort>,
-}
-
 /// `struct ggml_context`, opaque here.
 type Context = c_void;
 
@@ -91,13 +84,19 @@ impl CpuOps {
 
     /// Creates a backend of the CPU's `device` for one stream, with its setters; `None` if there is
     /// no memory for it.
-    pub(crate) fn stream(self, device: GgmlPtr<Device>, setters: CpuSetters) -> Option<CpuStream> {
+    pub(crate) fn stream(
+        self,
+        device: GgmlPtr<Device>,
+        set_threads: Option<SetThreads>,
+        set_abort: Option<SetAbort>,
+    ) -> Option<CpuStream> {
         // SAFETY: a device lives for ever; null parameters are its defaults.
         let backend = NonNull::new(unsafe { (self.dev_init)(device.get(), ptr::null()) })?;
         let mut stream = CpuStream {
             ops: self,
             backend,
-            setters,
+            set_threads,
+            set_abort,
             context: ptr::null_mut(),
             graph: ptr::null_mut(),
         };
@@ -124,7 +123,8 @@ impl CpuOps {
 pub(crate) struct CpuStream {
     ops: CpuOps,
     backend: NonNull<Backend>,
-    setters: CpuSetters,
+    set_threads: Option<SetThreads>,
+    set_abort: Option<SetAbort>,
     context: *mut Context,
     graph: *mut Graph,
 }
@@ -135,7 +135,7 @@ unsafe impl Send for CpuStream {}
 
 impl CpuStream {
     fn set_threads(&self, threads: Option<c_int>) {
-        if let (Some(set_threads), Some(threads)) = (self.setters.threads, threads) {
+        if let (Some(set_threads), Some(threads)) = (self.set_threads, threads) {
             // SAFETY: our live backend of the CPU, to which the function belongs.
             unsafe { set_threads(self.backend.as_ptr(), threads) };
         }
@@ -147,7 +147,7 @@ impl CpuStream {
     /// `callback` may be called with `data`, from any thread, while graphs are computed, until
     /// another is set.
     pub(crate) unsafe fn set_abort(&self, callback: Option<AbortCallback>, data: *mut c_void) {
-        if let Some(set_abort) = self.setters.abort {
+        if let Some(set_abort) = self.set_abort {
             // SAFETY: our live backend of the CPU, to which the function belongs; the rest by the
             // caller's promise.
             unsafe { set_abort(self.backend.as_ptr(), callback, data) };

@@ -130,13 +130,10 @@ unsafe fn compute_nodes(
         };
         let footprint = Footprint::of(node);
         let footprint = footprint.ok_or_else(|| cannot(&name, "an operand has no data"))?;
-        if list.footprints.len() >= LISTED {
-            // SAFETY: the nodes of the list are allocated, by the caller's promise.
-            unsafe { run(runtime, stream, std::mem::take(&mut list)) }?;
-        }
         let needs = |earlier: &Footprint| footprint.needs(earlier);
-        if !matches!(work, Work::OnCpu) && list.footprints.iter().any(needs) {
-            // SAFETY: as above.
+        let must_follow = !matches!(work, Work::OnCpu) && list.footprints.iter().any(needs);
+        if must_follow || list.footprints.len() >= LISTED {
+            // SAFETY: the nodes of the list are allocated, by the caller's promise.
             unsafe { run(runtime, stream, std::mem::take(&mut list)) }?;
         }
         // ggml gives the memory of a result to another node after the last reader is computed.

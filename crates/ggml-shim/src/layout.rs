@@ -119,7 +119,7 @@ impl TableLayout {
         })
     }
 
-    /// Replaces callbacks of `buffer`; returns the originals.
+    /// Replaces callbacks of `buffer`, and removes those that copy; returns the originals.
     ///
     /// # Safety
     /// `buffer` is a live buffer of a host with this layout, and nobody else

@@ -8,6 +8,7 @@ use std::sync::{Once, OnceLock};
 use crate::abi::{AbortCallback, Backend, Device, Feature, Reg, RegInterface, RegObject};
 use crate::backend;
 use crate::cpu::EXTRAS_NAME;
+use crate::cpu_ops::{SetAbort, SetThreads};
 use crate::log::{LogLevel, NAME};
 use crate::runtime::{Runtime, guard};
 
@@ -73,9 +74,8 @@ fn warn_of_layers() {
 /// Returns the address of our function with this name; null if there is none.
 fn find(name: &CStr) -> *mut c_void {
     // The types are those that ggml's programs cast the addresses to.
-    let set_n_threads: unsafe extern "C" fn(*mut Backend, c_int) = set_n_threads;
-    let set_abort_callback: unsafe extern "C" fn(*mut Backend, Option<AbortCallback>, *mut c_void) =
-        set_abort_callback;
+    let set_n_threads: SetThreads = set_n_threads;
+    let set_abort_callback: SetAbort = set_abort_callback;
     let get_features: unsafe extern "C" fn(*mut Reg) -> *const Feature = features;
     match name.to_bytes() {
         b"ggml_backend_set_n_threads" => set_n_threads as *mut c_void,

@@ -139,11 +139,6 @@ impl Runtime {
         let dtype = precision.format().dtype();
         self.engine().is_none_or(|engine| engine.is_usable(dtype))
     }
-
-    /// Takes the engine at the end of the process.
-    pub(crate) fn take_engine(&self) -> Option<Arc<Engine>> {
-        shared::lock(&self.engine).take()
-    }
 }
 
 /// Runs `body` and stops a panic: unwinding must not reach C. Returns `None` after a panic.

@@ -2,7 +2,7 @@
 //! Creates the [`Runtime`] when ggml loads this library, and ends it with the process.
 
 use std::ffi::CString;
-use std::io::Write as _;
+use std::io::{self, Write as _};
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
@@ -26,7 +26,7 @@ use crate::trace::{self, Trace, TraceFile};
 use crate::types::FormatTable;
 use crate::verify::Verification;
 use crate::weight_buffers::WeightBuffers;
-use crate::{buffer, describe, device, engine, reg};
+use crate::{buffer, describe, device, engine, reg, shared};
 
 /// Sets everything up at the first call. Returns `None`, after one line in the log, if this library
 /// cannot serve the program.
@@ -101,11 +101,12 @@ fn open(
         logger.write(LogLevel::Warn, &complaint);
     }
     // Before the device, which must not record anything that nobody can read.
+    let warn = |path: &Path, error: io::Error| {
+        logger.write(LogLevel::Warn, &trace::complaint(path, &error));
+    };
     let output = config.trace.as_ref().and_then(|path| {
         let output = TraceFile::open(path);
-        output
-            .map_err(|error| logger.write(LogLevel::Warn, &trace::complaint(path, &error)))
-            .ok()
+        output.map_err(|error| warn(path, error)).ok()
     });
     let opened = engine::open(device, output.is_some(), config.threads)?;
     if let Some(complaint) = &opened.complaint {
@@ -140,9 +141,7 @@ fn open(
     let trace = output.and_then(|output| {
         let path = output.path.clone();
         let trace = Trace::begin(output, &description, info.is_model, logger);
-        trace
-            .map_err(|error| logger.write(LogLevel::Warn, &trace::complaint(&path, &error)))
-            .ok()
+        trace.map_err(|error| warn(&path, error)).ok()
     });
     let observed = config.stats || trace.is_some();
     let observer = observed.then(|| Arc::new(EngineObserver::new(info.cores, machine, trace)));
@@ -182,7 +181,7 @@ extern "C" fn at_exit() {
         return;
     };
     contain(|| {
-        let engine = runtime.take_engine();
+        let engine = shared::lock(&runtime.engine).take();
         if runtime.config.stats {
             let (counters, times) = match &engine {
                 Some(engine) => (engine.counters(), engine.times()),
@@ -214,14 +213,4 @@ extern "C" fn at_exit() {
         }
         drop(engine);
     });
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn without_a_host_there_is_no_runtime() {
-        assert!(load().is_none());
-    }
 }

@@ -35,8 +35,6 @@ pub(crate) type MemsetTensor = unsafe extern "C" fn(*mut Buffer, *mut Tensor, u8
 /// `set_tensor` of that struct.
 pub(crate) type SetTensor =
     unsafe extern "C" fn(*mut Buffer, *mut Tensor, *const c_void, usize, usize);
-/// `cpy_tensor` of that struct.
-pub(crate) type CopyTensor = unsafe extern "C" fn(*mut Buffer, *const Tensor, *mut Tensor) -> bool;
 /// `clear` of that struct.
 pub(crate) type Clear = unsafe extern "C" fn(*mut Buffer, u8);
 
@@ -56,7 +54,6 @@ pub(crate) struct BufferCallbacks {
     pub(crate) init_tensor: Option<InitTensor>,
     pub(crate) memset_tensor: Option<MemsetTensor>,
     pub(crate) set_tensor: Option<SetTensor>,
-    pub(crate) cpy_tensor: Option<CopyTensor>,
     pub(crate) clear: Option<Clear>,
 }
 
@@ -77,7 +74,7 @@ pub(super) struct BufferInterface<const TWO_D: usize> {
     pub(super) set_tensor: Option<SetTensor>,
     pub(super) get_tensor: Absent,
     pub(super) two_d: [Absent; TWO_D],
-    pub(super) cpy_tensor: Option<CopyTensor>,
+    pub(super) cpy_tensor: Absent,
     pub(super) clear: Option<Clear>,
     pub(super) reset: Absent,
 }
@@ -291,12 +288,12 @@ pub(super) unsafe fn hook<const TWO_D: usize>(
     let iface = unsafe { &mut (*buffer.cast::<BufferObject<TWO_D>>()).iface };
     // Without these ggml copies with `set_tensor` and `get_tensor`, row by row.
     iface.two_d = [None; TWO_D];
+    iface.cpy_tensor = None;
     BufferCallbacks {
         free_buffer: mem::replace(&mut iface.free_buffer, hooks.free_buffer),
         init_tensor: mem::replace(&mut iface.init_tensor, hooks.init_tensor),
         memset_tensor: mem::replace(&mut iface.memset_tensor, hooks.memset_tensor),
         set_tensor: mem::replace(&mut iface.set_tensor, hooks.set_tensor),
-        cpy_tensor: mem::replace(&mut iface.cpy_tensor, hooks.cpy_tensor),
         clear: mem::replace(&mut iface.clear, hooks.clear),
     }
 }
