@@ -146,22 +146,10 @@ impl<'a> Operands<'a> {
         engine: &Engine,
         scratch: &RowScratch,
     ) -> Result<Self, MulMatError> {
-        let AttentionShape {
-            keys,
-            kv_heads,
-            kv_streams,
-            heads,
-            head: [d, dv],
-            ..
-        } = node.shape;
+        let (shape, [d, dv]) = (&node.shape, node.shape.head);
         let cached = |rows: &CachedRows<'a>, len, what| {
-            HalfRows::of(
-                rows,
-                [len, keys, kv_heads, kv_streams],
-                engine,
-                scratch,
-                what,
-            )
+            let sizes = [len, shape.keys, shape.kv_heads, shape.kv_streams];
+            HalfRows::of(rows, sizes, engine, scratch, what)
         };
         let floats = |rows: &TensorBytes<'a>, what| {
             <[f32]>::ref_from_bytes(rows.bytes).map_err(|_| MulMatError::Data(what))
@@ -175,7 +163,7 @@ impl<'a> Operands<'a> {
         });
         let sinks = node.sinks.as_ref().map(|sinks| {
             let sinks = floats(sinks, "sinks")?;
-            sinks.get(..heads).ok_or(MulMatError::Data("sinks"))
+            sinks.get(..shape.heads).ok_or(MulMatError::Data("sinks"))
         });
         Ok(Self {
             shape: node.shape,
@@ -189,7 +177,7 @@ impl<'a> Operands<'a> {
             },
             mask: mask.transpose()?,
             sinks: sinks.transpose()?,
-            slopes: node.params.slopes(heads),
+            slopes: node.params.slopes(shape.heads),
         })
     }
 
@@ -209,26 +197,20 @@ impl<'a> Operands<'a> {
         stream: usize,
         out: &'c mut [f32],
     ) -> Result<AttentionCall<'c>, MulMatError> {
-        let AttentionShape {
-            rows,
-            keys,
-            heads,
-            kv_heads,
-            streams,
-            kv_streams,
-            head: [d, dv],
-            mask: [mask_heads, mask_streams],
-        } = self.shape;
-        let kv_stream = stream / (streams / kv_streams);
+        let (shape, [d, dv]) = (&self.shape, self.shape.head);
+        let [mask_heads, mask_streams] = shape.mask;
+        let kv_stream = stream / (shape.streams / shape.kv_streams);
         let values = self.values.as_ref().unwrap_or(&self.keys);
         let mask = self.mask.as_ref().map(|mask| {
-            let of_stream = mask.stream(stream % mask_streams, [mask_heads, rows, keys]);
+            let sizes = [mask_heads, shape.rows, shape.keys];
+            let of_stream = mask.stream(stream % mask_streams, sizes);
             of_stream.ok_or(MulMatError::Data("mask"))
         });
         let missing = |what| move || MulMatError::Data(what);
-        let queries = self.queries.stream(stream, [heads, rows, d]);
-        let key_vectors = self.keys.vectors.stream(kv_stream, [kv_heads, keys, d]);
-        let value_vectors = values.vectors.stream(kv_stream, [kv_heads, keys, dv]);
+        let kv_sizes = |len| [shape.kv_heads, shape.keys, len];
+        let queries = self.queries.stream(stream, [shape.heads, shape.rows, d]);
+        let key_vectors = self.keys.vectors.stream(kv_stream, kv_sizes(d));
+        let value_vectors = values.vectors.stream(kv_stream, kv_sizes(dv));
         Ok(AttentionCall {
             q: queries.ok_or_else(missing("queries"))?,
             k: key_vectors.ok_or_else(missing("keys"))?,
@@ -290,10 +272,7 @@ impl<'a> HalfRows<'a> {
         scratch: &RowScratch,
         what: &'static str,
     ) -> Result<Self, MulMatError> {
-        let CachedRows {
-            decoder,
-            rows: from,
-        } = cached;
+        let (decoder, from) = (&cached.decoder, &cached.rows);
         if decoder.format.id == type_id::F16 {
             let data = quants::as_f16(from.bytes).ok_or(MulMatError::Data(what))?;
             return Ok(Self {

@@ -347,15 +347,10 @@ pub(crate) mod tests {
         let third = budget.decide(true, vec![plan()], 0);
         assert!(first.is_accepted() && second.is_accepted() && !third.is_accepted());
         let line = budget.report(false).unwrap();
-        assert!(
-            line.starts_with("weights for the NPU: 2 tensors ("),
-            "{line}"
-        );
-        let left = "left to the CPU: 1 tensor (";
-        assert!(
-            line.contains(left) && line.ends_with("beyond GGML_ROCKET_MEM"),
-            "{line}"
-        );
+        let is_chosen = line.starts_with("weights for the NPU: 2 tensors (");
+        let is_left = line.contains("left to the CPU: 1 tensor (");
+        let is_why = line.ends_with("beyond GGML_ROCKET_MEM");
+        assert!(is_chosen && is_left && is_why, "{line}");
         assert_eq!(budget.report(false), None);
         drop(first);
         assert!(budget.decide(true, vec![plan()], 0).is_accepted());
@@ -378,12 +373,8 @@ pub(crate) mod tests {
         let budget = budget(1);
         let excluded = budget.decide(false, vec![plan()], 0);
         assert!(!excluded.is_accepted());
-        assert!(
-            budget
-                .report(false)
-                .unwrap()
-                .contains("GGML_ROCKET_TENSORS")
-        );
+        let line = budget.report(false).unwrap();
+        assert!(line.contains("GGML_ROCKET_TENSORS"), "{line}");
         assert_eq!(tensors(&budget), (0, 1));
     }
 
@@ -405,10 +396,8 @@ pub(crate) mod tests {
         let budget = budget(4);
         let _both = [1, 2].map(|_| budget.decide(true, vec![plan()], PS_PER_SECOND));
         let line = budget.report(true).unwrap();
-        assert!(
-            line.contains("; a prompt of 512 tokens at up to 256 tokens/s"),
-            "{line}"
-        );
+        let speed = "; a prompt of 512 tokens at up to 256 tokens/s";
+        assert!(line.contains(speed), "{line}");
         let _another = budget.decide(true, vec![plan()], PS_PER_SECOND);
         assert!(!budget.report(false).unwrap().contains("prompt"));
     }

@@ -254,17 +254,11 @@ fn aside(
 /// Its nodes and their operands are allocated, and nobody else accesses their data, except to read
 /// operands.
 unsafe fn run(runtime: &Runtime, stream: &Stream, list: NodeList<'_>) -> Result<(), GraphFailure> {
-    let NodeList {
-        nodes,
-        matmuls,
-        attention,
-        steps,
-        ..
-    } = list;
+    let (nodes, steps) = (list.nodes, list.steps);
     let is_for_cpu = |node: &HostTensor<'_>| runtime.cpu.computes(*node);
-    let calls = matmuls.len() + attention.len();
-    let computed = matmuls.compute(runtime, stream);
-    let computed = computed.and_then(|done| Ok((done, attention.compute(runtime, stream)?)));
+    let calls = list.matmuls.len() + list.attention.len();
+    let computed = list.matmuls.compute(runtime, stream);
+    let computed = computed.and_then(|done| Ok((done, list.attention.compute(runtime, stream)?)));
     let (matmuls, attention) = match computed {
         Err(GraphFailure::Node {
             line, distrusted, ..

@@ -39,10 +39,8 @@ mod tests {
     fn memory_that_is_not_there_is_an_error() {
         let most = usize::MAX / 8;
         assert_eq!(zeroed::<f32>(most), Err(OutOfMemory::Bytes(most * 4)));
-        assert_eq!(
-            zeroed::<f32>(usize::MAX),
-            Err(OutOfMemory::Bytes(usize::MAX))
-        );
+        let error = OutOfMemory::Bytes(usize::MAX);
+        assert_eq!(zeroed::<f32>(usize::MAX), Err(error));
         assert_eq!(zeroed::<u8>(3), Ok(vec![0; 3]));
     }
 }

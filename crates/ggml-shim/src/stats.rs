@@ -60,9 +60,7 @@ pub(crate) struct Stats {
 impl Stats {
     /// Returns the table, one `name  count` per line.
     pub(crate) fn table(&self, name: &str, device: &DeviceStats, weights: WeightTotals) -> String {
-        let DeviceStats {
-            counters, times, ..
-        } = device;
+        let (counters, times) = (&device.counters, &device.times);
         let mut rows = Rows::default();
         for precision in ComputeType::ALL {
             let name = format!("matmuls computed in {}", precision.name());

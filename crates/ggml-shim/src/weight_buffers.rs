@@ -185,18 +185,14 @@ impl WeightBuffer {
         context: &WeightContext<'_>,
         candidate: &Candidate,
     ) -> Result<Arc<WeightDecision>, DeclineReason> {
-        let Candidate {
-            name,
-            address,
-            weights,
-        } = candidate;
-        let key = decision_key(weights, *address).ok_or(DeclineReason::Shape)?;
+        let (name, weights, address) = (&candidate.name, &candidate.weights, candidate.address);
+        let key = decision_key(weights, address).ok_or(DeclineReason::Shape)?;
         let (precision, [k, n, ..]) = supports::storable(weights, context.rules)?;
         let mut decisions = write(&self.decisions);
         if let Some(tensor) = decisions.get(&key) {
             return Ok(Arc::clone(&tensor.decision));
         }
-        let extent = weights.extent(*address).ok_or(DeclineReason::Shape)?;
+        let extent = weights.extent(address).ok_or(DeclineReason::Shape)?;
         let plan = context.rules.target.weight_plan(precision, [n, k]);
         let plan = plan.ok_or(DeclineReason::NoPlan)?;
         let wanted = context.patterns.include(name);

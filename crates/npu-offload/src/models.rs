@@ -166,12 +166,9 @@ impl ModelShape {
             ),
             layer(LayerPart::Other, [self.hidden, self.feed_forward], 1),
             WeightMatrix {
-                format,
-                size: [self.vocabulary, self.hidden],
                 count: 1,
-                part: LayerPart::Other,
                 is_output: true,
-                is_placed: true,
+                ..layer(LayerPart::Other, [self.vocabulary, self.hidden], 1)
             },
         ]
     }

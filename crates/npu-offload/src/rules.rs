@@ -421,12 +421,8 @@ pub(crate) mod tests {
         assert!(!rules.is_worth_packing(f16, [2048, 256], 1, 4));
         // Rounded sizes of caches share an answer, so each of them must have a plan.
         let longest = [256, 1 << 20];
-        assert!(
-            rules
-                .target
-                .weight_plan(ComputeType::Fp16, longest)
-                .is_some()
-        );
+        let plan = rules.target.weight_plan(ComputeType::Fp16, longest);
+        assert!(plan.is_some());
         rules.min_rows = Some(1);
         assert!(!rules.is_worth_packing(f16, [2048, 64], 1, 4));
         assert!(rules.is_worth_packing(f16, [2048, 64], FEWEST_ROWS, 4));

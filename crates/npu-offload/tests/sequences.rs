@@ -56,11 +56,8 @@ fn by_default_each_matrix_runs_on_the_faster_side() {
                     let fewest = rules.decide(format, size).fewest_rows;
                     for rows in FEWEST_ROWS..=MOST {
                         let is_npu = rules.is_worth(format, size, rows, rows);
-                        assert_eq!(
-                            is_npu,
-                            fewest.is_some_and(|fewest| rows >= fewest),
-                            "{what}"
-                        );
+                        let is_enough = fewest.is_some_and(|fewest| rows >= fewest);
+                        assert_eq!(is_npu, is_enough, "{what}");
                     }
                 }
             }

@@ -162,40 +162,24 @@ impl Case {
 
     /// Keys or values.
     fn cached(&self, len: usize, value: impl Fn([usize; 4]) -> f32) -> TensorData {
-        let AttentionShape {
-            keys,
-            kv_heads,
-            kv_streams,
-            ..
-        } = self.shape;
-        let (order, gap) = self.layout;
-        lay_out(
-            self.cache,
-            [len, keys, kv_heads, kv_streams],
-            order,
-            gap,
-            value,
-        )
+        let (shape, (order, gap)) = (&self.shape, self.layout);
+        let ne = [len, shape.keys, shape.kv_heads, shape.kv_streams];
+        lay_out(self.cache, ne, order, gap, value)
     }
 
     fn data(&self) -> CaseData {
-        let AttentionShape {
-            rows,
-            keys,
-            heads,
-            streams,
-            head: [d, dv],
-            mask: [mask_heads, mask_streams],
-            ..
-        } = self.shape;
-        let (order, gap) = self.layout;
-        let masks = [keys, rows, mask_heads, mask_streams];
+        let (shape, (order, gap)) = (&self.shape, self.layout);
+        let ([d, dv], [mask_heads, mask_streams]) = (shape.head, shape.mask);
+        let queries = [d, shape.rows, shape.heads, shape.streams];
+        let masks = [shape.keys, shape.rows, mask_heads, mask_streams];
         CaseData {
-            queries: lay_out(type_id::F32, [d, rows, heads, streams], order, gap, query),
+            queries: lay_out(type_id::F32, queries, order, gap, query),
             keys: self.cached(d, |at| self.key(at)),
             values: self.cached(dv, |at| self.value(at)),
             mask: lay_out(type_id::F16, masks, order, gap, mask),
-            sinks: dense(type_id::F32, [heads, 1, 1, 1], |[head, ..]| sink(head)),
+            sinks: dense(type_id::F32, [shape.heads, 1, 1, 1], |[head, ..]| {
+                sink(head)
+            }),
         }
     }
 

@@ -16,7 +16,7 @@ use crate::mul_mat_error::ListError;
 use crate::runtime::Runtime;
 use crate::stats::Stats;
 use crate::stream::Stream;
-use crate::supports::{AttentionShape, Offload, Shape};
+use crate::supports::Shape;
 use crate::trace::{Trace, TracedList};
 use crate::verify::OutputErrors;
 
@@ -178,24 +178,17 @@ impl EngineCall for MulMat<'_> {
     }
 
     fn describe(&self) -> String {
-        let Offload {
-            shape: Shape { n, k, .. },
-            precision,
-            ..
-        } = self.offload;
-        let (rows, precision) = (self.offload.rows(), precision.name());
+        let (rows, precision) = (self.offload.rows(), self.offload.precision.name());
+        let Shape { n, k, .. } = self.offload.shape;
         format!("{rows} x {k} times {k} x {n}, {precision}")
     }
 
     fn args(&self) -> Value {
-        let Offload {
-            shape, precision, ..
-        } = self.offload;
         json!({
             "rows": self.offload.rows(),
-            "k": shape.k,
-            "n": shape.n,
-            "precision": precision.name(),
+            "k": self.offload.shape.k,
+            "n": self.offload.shape.n,
+            "precision": self.offload.precision.name(),
         })
     }
 
@@ -220,30 +213,21 @@ impl EngineCall for Attention<'_> {
     }
 
     fn describe(&self) -> String {
-        let AttentionShape {
-            rows, keys, heads, ..
-        } = self.shape;
+        let shape = &self.shape;
+        let (rows, heads, keys) = (shape.rows, shape.heads, shape.keys);
         format!("{rows} rows of {heads} heads, {keys} keys")
     }
 
     fn args(&self) -> Value {
-        let AttentionShape {
-            rows,
-            keys,
-            heads,
-            kv_heads,
-            streams,
-            head: [d, dv],
-            ..
-        } = self.shape;
+        let shape = &self.shape;
         json!({
-            "rows": rows,
-            "keys": keys,
-            "heads": heads,
-            "kv heads": kv_heads,
-            "streams": streams,
-            "head": d,
-            "value": dv,
+            "rows": shape.rows,
+            "keys": shape.keys,
+            "heads": shape.heads,
+            "kv heads": shape.kv_heads,
+            "streams": shape.streams,
+            "head": shape.head[0],
+            "value": shape.head[1],
         })
     }
 

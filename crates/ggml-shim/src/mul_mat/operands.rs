@@ -10,7 +10,7 @@ use crate::budget::WeightDecision;
 use crate::descriptor::TensorDescriptor;
 use crate::pack::PackedMatrix;
 use crate::resident::ResidentMatrices;
-use crate::supports::{Offload, Shape};
+use crate::supports::Offload;
 use crate::tensor_bytes::{NodeOutput, TensorBytes};
 use crate::types::Decoder;
 use crate::verify::OutputErrors;
@@ -71,14 +71,13 @@ impl<'a> MulMat<'a> {
 
     /// Row and matrix of the activations.
     fn activation_index(&self, row: usize) -> [usize; 3] {
-        let Shape {
-            m,
-            matrices,
-            repeats,
-            ..
-        } = self.offload.shape;
-        let matrix = row / m;
-        let of_dimension_2 = matrices[0] * repeats[0];
-        [row % m, matrix % of_dimension_2, matrix / of_dimension_2]
+        let shape = &self.offload.shape;
+        let matrix = row / shape.m;
+        let of_dimension_2 = shape.matrices[0] * shape.repeats[0];
+        [
+            row % shape.m,
+            matrix % of_dimension_2,
+            matrix / of_dimension_2,
+        ]
     }
 }

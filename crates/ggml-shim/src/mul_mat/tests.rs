@@ -8,7 +8,7 @@ use std::ops::Range;
 use std::sync::{Arc, LazyLock};
 
 use half::{bf16, f16};
-use npu_offload::{ComputeType, NumberFormat};
+use npu_offload::ComputeType;
 use proptest::prelude::*;
 use rocket_uapi::Selector;
 use zerocopy::IntoBytes;
@@ -105,12 +105,8 @@ pub(crate) fn lay_out(
     gap: usize,
     value: impl Fn([usize; 4]) -> f32,
 ) -> TensorData {
-    let NumberFormat {
-        block_elements,
-        block_bytes,
-        ..
-    } = format(id);
-    let blocks = ne[0] / block_elements;
+    let format = format(id);
+    let (blocks, block_bytes) = (ne[0] / format.block_elements, format.block_bytes);
     let mut nb = [block_bytes; 4];
     let mut next = (blocks + gap) * block_bytes;
     for dimension in order {
@@ -123,7 +119,7 @@ pub(crate) fn lay_out(
             for i1 in 0..ne[1] {
                 for i0 in 0..blocks {
                     let at = i0 * nb[0] + i1 * nb[1] + i2 * nb[2] + i3 * nb[3];
-                    let element = |index| value([i0 * block_elements + index, i1, i2, i3]);
+                    let element = |index| value([i0 * format.block_elements + index, i1, i2, i3]);
                     encode(id, element, &mut words.as_mut_bytes()[at..][..block_bytes]);
                 }
             }
@@ -195,13 +191,8 @@ fn matmul<'a>(
 pub(crate) const ORDERS: [[usize; 3]; 4] = [[1, 2, 3], [2, 1, 3], [1, 3, 2], [3, 2, 1]];
 
 fn run_f16(shape: Shape, order: [usize; 3], gap: usize) -> Vec<f32> {
-    let Shape {
-        m,
-        n,
-        k,
-        matrices: [b2, b3],
-        repeats: [r2, r3],
-    } = shape;
+    let Shape { m, n, k, .. } = shape;
+    let ([b2, b3], [r2, r3]) = (shape.matrices, shape.repeats);
     let weights = lay_out(type_id::F16, [k, n, b2, b3], order, gap, weight);
     let rows = [k, m, b2 * r2, b3 * r3];
     let activations = lay_out(type_id::F32, rows, order, gap, activation);

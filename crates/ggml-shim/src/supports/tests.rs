@@ -51,6 +51,13 @@ const MIN_M: usize = 32;
 
 #[test]
 fn each_kind_of_weights_is_offloaded_in_its_precision() {
+    let shape = Shape {
+        m: 64,
+        n: 96,
+        k: 128,
+        matrices: [1, 1],
+        repeats: [1, 1],
+    };
     for (weights, precision) in [
         (type_id::F32, ComputeType::Fp16),
         (type_id::F16, ComputeType::Fp16),
@@ -59,16 +66,7 @@ fn each_kind_of_weights_is_offloaded_in_its_precision() {
     ] {
         let offload = decide(&matmul(weights, 64, 96, 128), &policy(MIN_M)).unwrap();
         assert_eq!(offload.precision, precision);
-        assert_eq!(
-            offload.shape,
-            Shape {
-                m: 64,
-                n: 96,
-                k: 128,
-                matrices: [1, 1],
-                repeats: [1, 1]
-            }
-        );
+        assert_eq!(offload.shape, shape);
     }
 }
 

@@ -56,10 +56,8 @@ fn the_outputs_weights_come_last_and_tables_that_are_looked_up_never() {
     let buffers = WeightBuffers::default();
     buffers.add(WeightOrder::Plain, &["token_embd.weight", "b"]);
     buffers.add(WeightOrder::Rearranged, &["output.weight", "c", "d"]);
-    assert_eq!(
-        buffers.due_names(|_| true),
-        ["b", "c", "d", "output.weight"]
-    );
+    let names = buffers.due_names(|_| true);
+    assert_eq!(names, ["b", "c", "d", "output.weight"]);
     assert!(buffers.due_names(|_| true).is_empty());
 }
 
@@ -109,8 +107,6 @@ fn what_a_graph_writes_is_left_to_the_cpu_and_its_neighbours_are_not() {
     assert!(a.is_accepted() && c.is_accepted());
     // That holds for later decisions too.
     let extent = |index: usize| buffer.addr() + index * BYTES..buffer.addr() + (index + 1) * BYTES;
-    assert_eq!(
-        [0, 1, 2].map(|index| entry.is_written(&extent(index))),
-        [false, true, false]
-    );
+    let are_written = [0, 1, 2].map(|index| entry.is_written(&extent(index)));
+    assert_eq!(are_written, [false, true, false]);
 }
