@@ -59,7 +59,13 @@ pub(crate) fn begin(
         SocketFlags::CLOEXEC,
         None,
     )?;
-    request_call(connection, request, arg, theirs.as_fd(), file)?;
+    let head = request.as_bytes();
+    let descriptors = [theirs.as_fd(), file.unwrap_or(theirs.as_fd())];
+    let descriptors = &descriptors[..1 + usize::from(file.is_some())];
+    match wire::send(connection, head, arg, descriptors) {
+        Err(Errno::FAULT) => wire::send(connection, head, ClientMemory::NONE, descriptors)?,
+        other => other?,
+    }
     Ok(channel)
 }
 
@@ -77,22 +83,6 @@ fn why_no_result(connection: BorrowedFd<'_>) -> Errno {
         // The server is alive, but had no descriptor for the channel.
         Err(Errno::AGAIN) => Errno::NFILE,
         Err(_) => Errno::NODEV,
-    }
-}
-
-fn request_call(
-    connection: BorrowedFd<'_>,
-    request: &Request,
-    arg: ClientMemory,
-    channel: BorrowedFd<'_>,
-    file: Option<BorrowedFd<'_>>,
-) -> Result<(), Errno> {
-    let head = request.as_bytes();
-    let descriptors = [channel, file.unwrap_or(channel)];
-    let descriptors = &descriptors[..1 + usize::from(file.is_some())];
-    match wire::send(connection, head, arg, descriptors) {
-        Err(Errno::FAULT) => wire::send(connection, head, ClientMemory::NONE, descriptors),
-        other => other,
     }
 }
 

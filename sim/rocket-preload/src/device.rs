@@ -6,12 +6,14 @@ use std::os::fd::{AsFd, BorrowedFd, IntoRawFd, OwnedFd};
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
+use libc::c_int;
 use npu_wire::{Address, C_ENVIRONMENT, Request, RequestKind};
 use rustix::io::Errno;
 use rustix::net::SocketFlags;
 
 use crate::call::{CallOutcome, call};
 use crate::complain::complain;
+use crate::guard::look;
 use crate::named::Named;
 use crate::start;
 use crate::wire::Room;
@@ -77,7 +79,7 @@ impl Control {
 }
 
 /// Opens such a connection, if there is a server.
-pub(crate) fn control() -> Result<Control, Errno> {
+fn control() -> Result<Control, Errno> {
     let (address, _) = address()?;
     Control::connect(&address, SocketFlags::CLOEXEC)
 }
@@ -129,6 +131,20 @@ pub(crate) fn open_sw_sync() -> Result<OwnedFd, Errno> {
     let outcome = ask(&control()?, RequestKind::SwSync, Room::NONE)?;
     outcome.result?;
     outcome.file.ok_or(Errno::PROTO)
+}
+
+/// Makes a call about a file that may be the device's. Does not change `errno`.
+///
+/// # Errors
+/// Those of the call. Without a server no such file exists.
+pub(crate) fn ask_about(fd: c_int, request: &Request, named: &Named) -> Result<CallOutcome, Errno> {
+    look(Err(Errno::IO), || {
+        let connection = control()?;
+        // SAFETY: a moment ago it was open. If another thread closes it now, the kernel
+        // returns an error.
+        let file = unsafe { BorrowedFd::borrow_raw(fd) };
+        call(connection.as_fd(), request, named, Room::NONE, Some(file))
+    })
 }
 
 fn ask(connection: &impl AsFd, ask: RequestKind, out: Room<'_>) -> Result<CallOutcome, Errno> {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! ioctl of the device, and of its dma-bufs, sync_files and timelines.
 
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::BorrowedFd;
 
 use libc::{c_int, c_ulong, c_void};
 use npu_wire::{Request, RequestKind};
@@ -11,10 +11,9 @@ use rustix::io::Errno;
 use crate::call::{CallOutcome, call};
 use crate::device;
 use crate::guard::{finish, look};
-use crate::named::Named;
+use crate::named::{Kind, Named};
 use crate::next::hook;
 use crate::target::is_device;
-use crate::wire::Room;
 
 /// The letters of the requests of dma-bufs, sync_files and timelines.
 const SHARED: [u32; 3] = [
@@ -88,7 +87,7 @@ unsafe fn of_device(fd: c_int, number: u32, arg: *mut c_void) -> Result<c_int, E
     let connection = unsafe { BorrowedFd::borrow_raw(fd) };
     let arg = arg.expose_provenance() as u64;
     // SAFETY: the caller promises it.
-    let named = unsafe { Named::by_device(number, arg) };
+    let named = unsafe { Named::by_ioctl(Kind::Device, number, arg) };
     let request = Request {
         number,
         arg,
@@ -104,20 +103,13 @@ unsafe fn of_device(fd: c_int, number: u32, arg: *mut c_void) -> Result<c_int, E
 unsafe fn shared(fd: c_int, number: u32, arg: *mut c_void) -> Option<c_int> {
     let arg = arg.expose_provenance() as u64;
     // SAFETY: the caller promises it.
-    let named = unsafe { Named::by_file(number, arg) };
-    let ask = || {
-        // Without a server no such file exists.
-        let connection = device::control()?;
-        // SAFETY: if the number is not open, the kernel returns an error.
-        let file = unsafe { BorrowedFd::borrow_raw(fd) };
-        let request = Request {
-            number,
-            arg,
-            ..device::request(RequestKind::FileIoctl)
-        };
-        call(connection.as_fd(), &request, &named, Room::NONE, Some(file))
+    let named = unsafe { Named::by_ioctl(Kind::File, number, arg) };
+    let request = Request {
+        number,
+        arg,
+        ..device::request(RequestKind::FileIoctl)
     };
-    match look(Err(Errno::IO), ask) {
+    match device::ask_about(fd, &request, &named) {
         // The server knew the file, and this library then refused what it requested.
         Err(Errno::PROTO) => Some(finish(|| Err(Errno::PROTO))),
         Ok(CallOutcome { value: 0, .. }) | Err(_) => None,

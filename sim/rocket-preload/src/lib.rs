@@ -17,7 +17,7 @@
 //! | `named` | memory and descriptors that a call names |
 //! | `device` | connecting; the shadow directory: the server's files for paths of /dev, /sys and the device tree |
 //! | `start` | starting a server if there is none |
-//! | `target`, `memory` | the target of a path; reading the path |
+//! | `target` | reading a path; its target |
 //!
 //! This code runs inside other programs, so these rules hold. No panic leaves it (`guard`).
 //! `errno` is as the C library would leave it. It holds no lock, and allocates nothing for
@@ -31,7 +31,6 @@ mod complain;
 mod device;
 mod guard;
 mod ioctl;
-mod memory;
 mod mmap;
 mod mremap;
 mod named;

@@ -2,7 +2,7 @@
 //! mmap of the device and of its dma-bufs. For the device, a file of the server is mapped
 //! instead. For a dma-buf, the server decides whether the kernel would allow the mapping.
 
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 
 use libc::{c_int, c_void, off_t, size_t};
 use npu_wire::{Request, RequestKind};
@@ -70,23 +70,8 @@ fn offset_in_file(
     if !look(false, || may_be_dma_buf(fd, flags)) {
         return Some(offset);
     }
-    let ask = || {
-        // Without a server no such file exists.
-        let connection = device::control()?;
-        // SAFETY: a moment ago it was open. If another thread closes it now, the kernel
-        // returns an error.
-        let file = unsafe { BorrowedFd::borrow_raw(fd) };
-        let request = mapping(RequestKind::FileMmap, len, prot, flags, offset);
-        let connection = connection.as_fd();
-        call(
-            connection,
-            &request,
-            &Named::nothing(),
-            Room::NONE,
-            Some(file),
-        )
-    };
-    match look(Err(Errno::IO), ask) {
+    let request = mapping(RequestKind::FileMmap, len, prot, flags, offset);
+    match device::ask_about(fd, &request, &Named::nothing()) {
         Ok(CallOutcome { value: 0, .. }) | Err(_) => Some(offset),
         Ok(CallOutcome { result: Ok(_), .. }) => Some(0),
         Ok(CallOutcome {

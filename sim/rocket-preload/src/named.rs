@@ -14,7 +14,7 @@ use crate::wire::{ClientMemory, Room};
 
 /// Kind of the file of an ioctl.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Kind {
+pub(crate) enum Kind {
     /// The call is no ioctl and names nothing.
     None,
     /// The device. The argument is sent with the request, and returns with the result.
@@ -59,35 +59,23 @@ impl Span {
 impl Named {
     /// For a call that is no ioctl.
     pub(crate) fn nothing() -> Self {
-        Self::new(Kind::None, 0, 0)
+        // SAFETY: there is no ioctl.
+        unsafe { Self::by_ioctl(Kind::None, 0, 0) }
     }
 
-    fn new(kind: Kind, number: u32, arg: u64) -> Self {
-        let job = Cell::new(0);
-        Self {
-            kind,
-            number,
-            arg,
-            job,
-        }
-    }
-
-    /// For an ioctl of the device.
+    /// For an ioctl of a file of this kind.
     ///
     /// # Safety
     /// As ioctl(2): the program lets the request write its argument at `arg`, as its number
     /// states, and the memory at the addresses there, as its definition states. Unmapped
     /// memory is allowed.
-    pub(crate) unsafe fn by_device(number: u32, arg: u64) -> Self {
-        Self::new(Kind::Device, number, arg)
-    }
-
-    /// For an ioctl of a dma-buf or a sync_file.
-    ///
-    /// # Safety
-    /// As for [`Self::by_device`].
-    pub(crate) unsafe fn by_file(number: u32, arg: u64) -> Self {
-        Self::new(Kind::File, number, arg)
+    pub(crate) unsafe fn by_ioctl(kind: Kind, number: u32, arg: u64) -> Self {
+        Self {
+            kind,
+            number,
+            arg,
+            job: Cell::new(0),
+        }
     }
 
     /// The argument that is sent with the request.

@@ -8,10 +8,10 @@ use npu_wire::path::{NODE, NODE_NAME};
 
 use crate::device;
 use crate::guard::look;
-use crate::memory;
 use crate::next::hook;
 use crate::target::{
-    PATH_BYTES, PathTarget, ShadowPath, directory as directory_of, is_device, node_shadow, target,
+    PATH_BYTES, PathTarget, ShadowPath, directory as directory_of, is_device, node_shadow,
+    read_text, target,
 };
 
 /// The path in the shadow directory that replaces `path`, if there is one.
@@ -106,7 +106,7 @@ fn is_link_to_device(path: *const c_char) -> bool {
     look(false, || {
         // Room for the longest number.
         let mut text = [0; 32];
-        let Some(path) = memory::read_text(path.expose_provenance(), &mut text) else {
+        let Some(path) = read_text(path.expose_provenance(), &mut text) else {
             return false;
         };
         path.strip_prefix(b"/proc/self/fd/")

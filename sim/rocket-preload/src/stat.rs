@@ -1,15 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! stat and related functions: they report the node as a character device.
 
-use std::ffi::CStr;
-
 use libc::{AT_EMPTY_PATH, AT_FDCWD, c_char, c_int, c_uint, stat as Stat, statx as Statx};
 use npu_wire::path::{DEVICE_MAJOR, DEVICE_MINOR};
 
 use crate::device;
 use crate::guard::look;
 use crate::next::hook;
-use crate::target::{PathTarget, ShadowPath, is_device, node_shadow, target};
+use crate::target::{PathTarget, ShadowPath, is_device, node_shadow, read_text, target};
 
 const NODE_MODE: u32 = libc::S_IFCHR | 0o660;
 
@@ -30,29 +28,31 @@ unsafe fn make_node(out: *mut Stat) {
 }
 
 /// The file that a call of stat asks for.
-enum Asked {
-    /// The node, with its stand-in in the shadow directory, if there is one.
-    Node(Option<ShadowPath>),
-    Shadow(ShadowPath),
-    Other,
+#[derive(Default)]
+struct Asked {
+    /// Its path in the shadow directory, if there is one, for the next library.
+    stand_in: Option<ShadowPath>,
+    is_node: bool,
 }
 
 impl Asked {
-    fn by_path(directory: c_int, path: *const c_char) -> Self {
-        match target(directory, path) {
-            // A real node needs no replacement.
-            PathTarget::Node if look(false, device::has_real_device) => Self::Other,
-            PathTarget::Node => Self::Node(look(None, node_shadow)),
-            PathTarget::Shadow(shadow) => Self::Shadow(shadow),
-            PathTarget::SwSync | PathTarget::Other => Self::Other,
+    fn node() -> Self {
+        Self {
+            stand_in: look(None, node_shadow),
+            is_node: true,
         }
     }
 
-    fn by_descriptor(fd: c_int) -> Self {
-        if look(false, || is_device(fd)) {
-            Self::Node(look(None, node_shadow))
-        } else {
-            Self::Other
+    fn by_path(directory: c_int, path: *const c_char) -> Self {
+        match target(directory, path) {
+            // A real node needs no replacement.
+            PathTarget::Node if look(false, device::has_real_device) => Self::default(),
+            PathTarget::Node => Self::node(),
+            PathTarget::Shadow(shadow) => Self {
+                stand_in: Some(shadow),
+                is_node: false,
+            },
+            PathTarget::SwSync | PathTarget::Other => Self::default(),
         }
     }
 
@@ -61,29 +61,23 @@ impl Asked {
     /// # Safety
     /// Only that the kernel would read this C string.
     fn by_either(directory: c_int, path: *const c_char, flags: c_int) -> Self {
-        if flags & AT_EMPTY_PATH != 0 {
-            let mut first = [0; 1];
-            let empty = path.is_null()
-                || look(None, || {
-                    crate::memory::read_text(path.expose_provenance(), &mut first).map(<[u8]>::len)
-                }) == Some(0);
-            if empty {
-                return Self::by_descriptor(directory);
-            }
-        }
-        Self::by_path(directory, path)
-    }
-
-    /// The path to pass to the next library instead, if any.
-    fn stand_in(&self) -> Option<&CStr> {
-        match self {
-            Self::Node(Some(shadow)) | Self::Shadow(shadow) => Some(shadow.as_c_str()),
-            Self::Node(None) | Self::Other => None,
+        let mut first = [0; 1];
+        let mut is_empty = || {
+            path.is_null()
+                || read_text(path.expose_provenance(), &mut first).is_some_and(<[u8]>::is_empty)
+        };
+        if flags & AT_EMPTY_PATH == 0 || !look(false, &mut is_empty) {
+            Self::by_path(directory, path)
+        } else if look(false, || is_device(directory)) {
+            Self::node()
+        } else {
+            Self::default()
         }
     }
 
-    fn is_node(&self) -> bool {
-        matches!(self, Self::Node(_))
+    /// The path for the next library, instead of `path`.
+    fn path(&self, path: *const c_char) -> *const c_char {
+        self.stand_in.as_ref().map_or(path, ShadowPath::as_ptr)
     }
 }
 
@@ -97,8 +91,8 @@ unsafe fn stat_by(
     out: *mut Stat,
     next: impl FnOnce(*const c_char) -> c_int,
 ) -> c_int {
-    let result = next(asked.stand_in().map_or(path, CStr::as_ptr));
-    if result == 0 && asked.is_node() {
+    let result = next(asked.path(path));
+    if result == 0 && asked.is_node {
         // SAFETY: the C library has just written there.
         unsafe { make_node(out) };
     }
@@ -158,10 +152,9 @@ hook! {
         directory: c_int, path: *const c_char, flags: c_int, mask: c_uint, out: *mut Statx
     ) -> c_int, |next| {
         let asked = Asked::by_either(directory, path, flags);
-        let path = asked.stand_in().map_or(path, CStr::as_ptr);
-        let result = next(directory, path, flags, mask, out);
+        let result = next(directory, asked.path(path), flags, mask, out);
         // SAFETY: the C library has just written there.
-        if result == 0 && asked.is_node() && let Some(out) = unsafe { out.as_mut() } {
+        if result == 0 && asked.is_node && let Some(out) = unsafe { out.as_mut() } {
             // Type and permissions have 16 bits.
             out.stx_mode = NODE_MODE as u16;
             out.stx_rdev_major = DEVICE_MAJOR;

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Meaning of the program's paths.
+//! Meaning of the program's paths, which are read from addresses that may be invalid.
 
 use std::ffi::CStr;
+use std::io::Write;
 use std::os::fd::BorrowedFd;
 
 use libc::{c_char, c_int};
 use npu_wire::path::{NODE, NODE_NAME, PathKind, path_kind, plain};
-use npu_wire::{DIGITS, decimal};
+use rocket_uapi::read_own_memory;
 use rustix::fs::FileType;
 
 use crate::device;
-use crate::memory;
 
 /// Longest path that can belong to the device, with its terminator, bytes. Paths in the
 /// shadow directory are far shorter.
@@ -67,7 +67,7 @@ pub(crate) fn target(dirfd: c_int, path: *const c_char) -> PathTarget {
 
 fn find(dirfd: c_int, path: *const c_char) -> PathTarget {
     let mut text = [0; PATH_BYTES];
-    let Some(path) = memory::read_text(path.expose_provenance(), &mut text) else {
+    let Some(path) = read_text(path.expose_provenance(), &mut text) else {
         return PathTarget::Other;
     };
     let mut absolute = [0; PATH_BYTES];
@@ -126,17 +126,13 @@ fn join<'a>(dirfd: c_int, path: &[u8], out: &'a mut [u8]) -> Option<&'a [u8]> {
 
 /// The path of a directory, from its descriptor.
 pub(crate) fn directory(dirfd: c_int, out: &mut [u8]) -> Option<&[u8]> {
-    const PREFIX: &[u8] = b"/proc/self/fd/";
-    // With a terminator after the longest number.
-    let mut name = [0; PREFIX.len() + DIGITS + 1];
+    // Room for the longest number.
+    let mut name = [0; 32];
     let link: &[u8] = if dirfd == libc::AT_FDCWD {
         b"/proc/self/cwd\0"
     } else {
         let number = u32::try_from(dirfd).ok()?;
-        let mut digits = [0; DIGITS];
-        let digits = decimal(number.into(), &mut digits);
-        name[..PREFIX.len()].copy_from_slice(PREFIX);
-        name[PREFIX.len()..PREFIX.len() + digits.len()].copy_from_slice(digits);
+        write!(&mut name[..], "/proc/self/fd/{number}\0").ok()?;
         &name
     };
     let link = CStr::from_bytes_until_nul(link).ok()?;
@@ -155,4 +151,25 @@ pub(crate) fn is_device(fd: c_int) -> bool {
     }
     // SAFETY: only the kernel uses the number, and returns an error if it is not open.
     npu_wire::is_device(unsafe { BorrowedFd::borrow_raw(fd) })
+}
+
+/// Smallest page size of Linux, bytes. A read within one page is either all mapped or not
+/// at all.
+const PAGE_BYTES: usize = 4096;
+
+/// Reads a C string into `out`, which must hold its terminator too; `None` if the string is
+/// longer, or cannot be read.
+pub(crate) fn read_text(addr: usize, out: &mut [u8]) -> Option<&[u8]> {
+    let mut len = 0;
+    while len < out.len() {
+        let at = addr.checked_add(len)?;
+        let now = (PAGE_BYTES - at % PAGE_BYTES).min(out.len() - len);
+        let part = &mut out[len..len + now];
+        read_own_memory(at as u64, part).ok()?;
+        if let Some(end) = part.iter().position(|&byte| byte == 0) {
+            return Some(&out[..len + end]);
+        }
+        len += now;
+    }
+    None
 }
