@@ -4,14 +4,14 @@
 //! Names are abstract (no file in the file system), so a name ends with its server.
 
 use std::ffi::CStr;
+use std::fmt;
+use std::io::Write;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
 use rustix::io::Errno;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
-
-use crate::decimal::{DIGITS, decimal};
 
 /// Environment variable with the server's name, as a C string.
 pub const C_ENVIRONMENT: &CStr = c"ROCKET_SERVER";
@@ -22,7 +22,7 @@ pub const ENVIRONMENT: &str = match C_ENVIRONMENT.to_str() {
     Err(_) => "",
 };
 
-const PREFIX: &[u8] = b"rocket-npu/";
+const PREFIX: &str = "rocket-npu/";
 
 const ROOT: u32 = 0;
 
@@ -39,8 +39,8 @@ pub struct Address {
     len: usize,
 }
 
-impl std::fmt::Debug for Address {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl fmt::Debug for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Address({})", self.name().escape_ascii())
     }
 }
@@ -49,7 +49,7 @@ impl Address {
     /// Parses a name from the environment variable; `None` if it is not valid.
     #[must_use]
     pub fn new(name: &[u8]) -> Option<Self> {
-        if !name.starts_with(PREFIX) || name.len() > NAME_BYTES {
+        if !name.starts_with(PREFIX.as_bytes()) || name.len() > NAME_BYTES {
             return None;
         }
         let mut bytes = [0; NAME_BYTES];
@@ -68,41 +68,23 @@ impl Address {
     pub fn shared(folder: &[u8]) -> Result<Self, Errno> {
         let folder = rustix::fs::stat(folder)?;
         let user = rustix::process::geteuid().as_raw();
-        Ok(Self::numbered(b"user-", &[u64::from(user), folder.st_ino]))
+        let inode = folder.st_ino;
+        Ok(Self::of(format_args!("{PREFIX}user-{user}-{inode}")))
     }
 
     /// A unique name for a server, from numbers that no other server has.
     #[must_use]
     pub fn unique(process: u32, number: u64) -> Self {
-        Self::numbered(b"run-", &[u64::from(process), number])
+        Self::of(format_args!("{PREFIX}run-{process}-{number}"))
     }
 
-    fn numbered(kind: &[u8], numbers: &[u64]) -> Self {
-        let mut address = Self {
-            bytes: [0; NAME_BYTES],
-            len: 0,
-        };
-        address.append(PREFIX);
-        address.append(kind);
-        for (index, number) in numbers.iter().enumerate() {
-            if index > 0 {
-                address.append(b"-");
-            }
-            address.append_number(*number);
-        }
-        address
-    }
-
-    fn append(&mut self, text: &[u8]) {
-        let end = self.len + text.len();
-        if let Some(room) = self.bytes.get_mut(self.len..end) {
-            room.copy_from_slice(text);
-            self.len = end;
-        }
-    }
-
-    fn append_number(&mut self, number: u64) {
-        self.append(decimal(number, &mut [0; DIGITS]));
+    fn of(name: fmt::Arguments<'_>) -> Self {
+        let mut bytes = [0; NAME_BYTES];
+        let mut room = &mut bytes[..];
+        // The longest name fits.
+        let _ = room.write_fmt(name);
+        let len = NAME_BYTES - room.len();
+        Self { bytes, len }
     }
 
     /// The name, as in the environment variable.
@@ -212,7 +194,7 @@ pub fn is_device(fd: impl AsFd) -> bool {
     peer.and_then(|peer| SocketAddrUnix::try_from(peer).ok())
         .is_some_and(|peer| {
             peer.abstract_name()
-                .is_some_and(|name| name.starts_with(PREFIX))
+                .is_some_and(|name| name.starts_with(PREFIX.as_bytes()))
         })
 }
 

@@ -16,7 +16,6 @@
 #![forbid(unsafe_code)]
 
 mod address;
-mod decimal;
 mod frame;
 mod message;
 pub mod path;
@@ -26,7 +25,6 @@ pub use address::{
     Address, C_ENVIRONMENT, CONNECT_TIMEOUT, ENVIRONMENT, is_device, new_socket, peer_uid,
     shared_directory,
 };
-pub use decimal::{DIGITS, decimal};
 pub use frame::{DATA_BYTES, Frame, FrameKind, status_of};
 pub use message::{Received, WireError, receive, receive_parts, send, send_parts};
 pub use request::{REQUEST_BYTES, Request, RequestKind, VERSION};

@@ -19,7 +19,7 @@ pub const SW_SYNC: &[u8] = b"/sys/kernel/debug/sync/sw_sync";
 const NODES: [&[u8]; 2] = [NODE, b"/dev/char/261:0"];
 
 /// Directories that a client sees from the shadow directory, with their contents.
-const DIRECTORIES: [&[u8]; 9] = [
+const DIRECTORIES: [&[u8]; 10] = [
     b"/dev/accel",
     b"/sys/class/accel",
     b"/sys/dev/char/261:0",
@@ -29,10 +29,9 @@ const DIRECTORIES: [&[u8]; 9] = [
     b"/sys/devices/platform/fdad0000.npu",
     b"/sys/bus/platform/drivers/rocket",
     b"/sys/firmware/devicetree",
+    // On a board a link.
+    b"/proc/device-tree",
 ];
-
-/// The device tree in /proc, on a board a link.
-const DEVICE_TREE: &[u8] = b"/proc/device-tree";
 
 /// Kind of a path in a program with the preload library.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,7 +56,6 @@ pub fn path_kind(path: &[u8]) -> PathKind {
         PathKind::SwSync
     } else if DIRECTORIES
         .iter()
-        .chain([&DEVICE_TREE])
         .any(|directory| is_within(path, directory))
     {
         PathKind::Shadow
