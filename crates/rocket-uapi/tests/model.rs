@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use npu_model::driver::{Caches, DriverBugs, DriverProfile};
+use npu_model::driver::{Bug, Caches, DriverProfile};
 use npu_model::event::Event;
 use npu_model::{Model, ModelOptions};
 use rknpu_regcmd::{Binding, BufferId, ChipProfile, LinkedProgram, MatmulTask, MatmulType};
@@ -190,7 +190,7 @@ fn a_program_outside_the_buffers_of_the_job_is_refused() {
 /// A model of the kernel with all its bugs. It crashes when a client triggers one.
 fn frail() -> std::sync::Arc<Model> {
     Model::new(ModelOptions {
-        bugs: DriverBugs::all(),
+        bugs: Bug::ALL.into(),
         driver: DriverProfile {
             // Longer than closing a file takes on a slow host, so a client that does not
             // wait triggers the bug.

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use common::{C_BYTES, Fate, Mock, alloc, builder, soon};
 use gate::Gate;
-use npu_model::driver::{Caches, DriverBugs, DriverProfile};
+use npu_model::driver::{Bug, Caches, DriverProfile};
 use npu_model::event::Event;
 use npu_model::{Model, ModelOptions};
 use rocket_uapi::{
@@ -275,7 +275,7 @@ fn what_is_no_sync_file_is_refused() {
 #[test]
 fn sharing_spares_the_kernel() {
     let model = Model::new(ModelOptions {
-        bugs: DriverBugs::all(),
+        bugs: Bug::ALL.into(),
         driver: DriverProfile {
             // Longer than closing a file takes on a slow host.
             free_delay: Duration::from_millis(200),

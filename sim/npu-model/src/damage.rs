@@ -24,8 +24,8 @@ pub struct Damage {
 impl Damage {
     /// Applies the damage to `core`, which has number `index`.
     pub(crate) fn core(&self, index: u32, core: Core) -> Box<dyn NpuCore> {
-        let memory = self.memory.clone().map(WedgeMemory);
-        let is_remembered = memory.as_ref().is_some_and(|memory| memory.has(index));
+        let memory = self.memory.clone();
+        let is_remembered = memory.as_ref().is_some_and(|memory| has(memory, index));
         if self.power_fails || self.wedged.contains(&index) || is_remembered {
             return Box::new(core.broken());
         }
@@ -45,7 +45,7 @@ impl Damage {
 struct RememberedCore {
     core: Core,
     index: u32,
-    memory: WedgeMemory,
+    memory: PathBuf,
 }
 
 impl NpuCore for RememberedCore {
@@ -56,7 +56,7 @@ impl NpuCore for RememberedCore {
     fn complete(&mut self, finished: FinishedKick) -> Option<KickOutcome> {
         let outcome = self.core.complete(finished)?;
         if self.core.needs_power_cycle() {
-            self.memory.add(self.index);
+            add(&self.memory, self.index);
         }
         Some(outcome)
     }
@@ -70,31 +70,20 @@ impl NpuCore for RememberedCore {
     }
 }
 
-/// File of core numbers, one per line.
-#[derive(Debug)]
-struct WedgeMemory(PathBuf);
+/// Whether a file of core numbers, one per line, has this one.
+fn has(memory: &Path, index: u32) -> bool {
+    let text = fs::read_to_string(memory).unwrap_or_default();
+    text.lines().any(|line| line.trim().parse() == Ok(index))
+}
 
-impl WedgeMemory {
-    fn has(&self, index: u32) -> bool {
-        let text = fs::read_to_string(self.path()).unwrap_or_default();
-        text.lines().any(|line| line.trim().parse() == Ok(index))
+/// Adds a number to such a file.
+fn add(memory: &Path, index: u32) {
+    if has(memory, index) {
+        return;
     }
-
-    fn add(&self, index: u32) {
-        if self.has(index) {
-            return;
-        }
-        let file = OpenOptions::new()
-            .create(true)
-            .append(true)
-            .open(self.path());
-        let written = file.and_then(|mut file| writeln!(file, "{index}"));
-        if let Err(error) = written {
-            tracing::error!(%error, path = %self.path().display(), "a wedged core is forgotten");
-        }
-    }
-
-    fn path(&self) -> &Path {
-        &self.0
+    let file = OpenOptions::new().create(true).append(true).open(memory);
+    let written = file.and_then(|mut file| writeln!(file, "{index}"));
+    if let Err(error) = written {
+        tracing::error!(%error, path = %memory.display(), "a wedged core is forgotten");
     }
 }

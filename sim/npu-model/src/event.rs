@@ -36,66 +36,45 @@ impl fmt::Display for TaskPlace {
 }
 
 /// Why the driver killed a job.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum KillCause {
     /// The task never raised its interrupt.
+    #[error("no interrupt")]
     Hang,
     /// The tasks so far together take longer on the device than the driver allows
     /// for a job.
+    #[error("too long: {device_time:?} of modelled device time")]
     TooLong {
         /// Modelled time of the job, up to and including the task.
         device_time: Duration,
     },
     /// Its process ended while the job was queued or running, and its memory with
     /// it. This says nothing about its programs.
+    #[error("its process had ended")]
     ClientDied,
     /// The model itself failed. Please report it with the program.
+    #[error("the software model failed; please report this bug")]
     ModelFailure,
-}
-
-impl fmt::Display for KillCause {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Hang => f.write_str("no interrupt"),
-            Self::TooLong { device_time } => {
-                write!(f, "too long: {device_time:?} of modelled device time")
-            }
-            Self::ClientDied => f.write_str("its process had ended"),
-            Self::ModelFailure => f.write_str("the software model failed; please report this bug"),
-        }
-    }
 }
 
 /// A call that a client forgot. A board needs it, because the NPU does not see the
 /// CPU's caches.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MissedCall {
     /// FINI_BO between the CPU's writing and SUBMIT. Without it the job reads old
     /// bytes, and cached bytes may overwrite its results.
+    #[error("no FINI_BO between the CPU's write and SUBMIT: the NPU sees old bytes")]
     FiniBeforeSubmit,
     /// FINI_BO between the CPU's writing and PREP_BO. Without it PREP_BO discards
     /// the written bytes.
+    #[error("no FINI_BO between the CPU's write and PREP_BO: the written bytes are lost")]
     FiniBeforePrep,
     /// PREP_BO between the end of a job that wrote the object and the CPU's
     /// writing. Without it whole cache lines of old bytes replace the job's.
+    #[error(
+        "no PREP_BO between a job's end and the CPU's write: old bytes replaced the job's results"
+    )]
     PrepBeforeWrite,
-}
-
-impl fmt::Display for MissedCall {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::FiniBeforeSubmit => {
-                "no FINI_BO between the CPU's write and SUBMIT: the NPU sees old bytes"
-            }
-            Self::FiniBeforePrep => {
-                "no FINI_BO between the CPU's write and PREP_BO: the written bytes are lost"
-            }
-            Self::PrepBeforeWrite => {
-                "no PREP_BO between a job's end and the CPU's write: \
-                 old bytes replaced the job's results"
-            }
-        })
-    }
 }
 
 /// An event in the driver or on the chip that no ioctl reports.
@@ -147,9 +126,8 @@ pub enum Event {
         bug: Bug,
         /// What the client did.
         how: String,
-        /// Whether it took the modelled kernel down; see [`DriverBugs`].
-        ///
-        /// [`DriverBugs`]: crate::driver::DriverBugs
+        /// Whether it took the modelled kernel down: only an enabled bug does; see
+        /// [`ModelOptions::bugs`](crate::ModelOptions::bugs).
         oops: bool,
     },
     /// The client forgot PREP_BO or FINI_BO. Only with
@@ -211,66 +189,50 @@ const EVENTS_KEPT: usize = 4096;
 pub struct EventTally {
     /// Number of [`Event::JobDropped`].
     pub jobs_dropped: u64,
-    /// Counts by [`Diagnosis::trap`].
-    pub traps: BTreeMap<&'static str, TrapTally>,
-    /// Counts of [`Event::KernelBug`] by bug.
-    pub bugs: BTreeMap<Bug, BugTally>,
+    /// Tasks that met a trap, by [`Diagnosis::trap`], with the first diagnosis.
+    pub traps: BTreeMap<&'static str, Tally<Diagnosis>>,
+    /// [`Event::KernelBug`] by bug, with what the client did.
+    pub bugs: BTreeMap<Bug, Tally<String>>,
     /// Events that [`Model::events`](crate::Model::events) has forgotten.
     pub forgotten: u64,
 }
 
-/// Number of tasks that met a trap, and the first diagnosis.
+/// How often something happened.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TrapTally {
-    /// Number of tasks that met it.
-    pub tasks: u64,
-    /// The diagnosis of the first.
-    pub first: Diagnosis,
-}
-
-/// How often clients triggered a bug of the kernel.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct BugTally {
+pub struct Tally<T> {
     /// Number of times.
     pub times: u64,
-    /// What the client did the first time.
-    pub first: String,
+    /// What happened the first time.
+    pub first: T,
+}
+
+/// Counts an event of kind `kind`.
+fn count<K: Ord, T: Clone>(tallies: &mut BTreeMap<K, Tally<T>>, kind: K, event: &T) {
+    let new = || Tally {
+        times: 0,
+        first: event.clone(),
+    };
+    tallies.entry(kind).or_insert_with(new).times += 1;
 }
 
 impl EventTally {
     fn note(&mut self, event: &Event) {
-        let diagnosis = match event {
-            Event::JobDropped { .. } => {
-                self.jobs_dropped += 1;
-                return;
+        match event {
+            Event::JobDropped { .. } => self.jobs_dropped += 1,
+            Event::JobKilled { diagnosis, .. } | Event::Diagnosed { diagnosis, .. } => {
+                for one in diagnosis {
+                    count(&mut self.traps, one.trap, one);
+                }
             }
-            Event::JobKilled { diagnosis, .. } | Event::Diagnosed { diagnosis, .. } => diagnosis,
-            Event::KernelBug { bug, how, .. } => {
-                let known = self.bugs.entry(*bug).or_insert_with(|| BugTally {
-                    times: 0,
-                    first: how.clone(),
-                });
-                known.times += 1;
-                return;
-            }
-            _ => return,
-        };
-        for one in diagnosis {
-            let known = self.traps.entry(one.trap);
-            let known = known.or_insert_with(|| TrapTally {
-                tasks: 0,
-                first: one.clone(),
-            });
-            known.tasks += 1;
+            Event::KernelBug { bug, how, .. } => count(&mut self.bugs, *bug, how),
+            _ => (),
         }
     }
 }
 
 /// The latest events of one device, and the counts of all.
 #[derive(Debug, Default)]
-pub(crate) struct EventLog {
-    kept: Mutex<Kept>,
-}
+pub(crate) struct EventLog(Mutex<Kept>);
 
 #[derive(Debug, Default)]
 struct Kept {
@@ -285,7 +247,7 @@ impl EventLog {
             Event::Diagnosed { .. } => tracing::info!("{event}"),
             _ => tracing::warn!("{event}"),
         }
-        let mut kept = lock(&self.kept);
+        let mut kept = lock(&self.0);
         kept.tally.note(&event);
         if kept.events.len() == EVENTS_KEPT {
             kept.events.pop_front();
@@ -295,15 +257,15 @@ impl EventLog {
     }
 
     pub(crate) fn snapshot(&self) -> Vec<Event> {
-        lock(&self.kept).events.iter().cloned().collect()
+        lock(&self.0).events.iter().cloned().collect()
     }
 
     pub(crate) fn take(&self) -> Vec<Event> {
-        std::mem::take(&mut lock(&self.kept).events).into()
+        std::mem::take(&mut lock(&self.0).events).into()
     }
 
     pub(crate) fn tally(&self) -> EventTally {
-        lock(&self.kept).tally.clone()
+        lock(&self.0).tally.clone()
     }
 }
 

@@ -27,8 +27,6 @@ pub mod accesses;
 mod damage;
 pub mod driver;
 pub mod event;
-#[allow(unsafe_code)]
-mod file_operations;
 mod lock;
 mod open;
 mod options;

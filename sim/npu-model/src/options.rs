@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The options of a model, also as text: `driver=linux-6.18,bugs=all,cores=1`.
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
@@ -9,7 +10,7 @@ use rknpu_chip::{Contested, Level, UnknownSwitch};
 use rknpu_regcmd::timing::Machine;
 
 use crate::damage::Damage;
-use crate::driver::{Backing, Bug, Caches, DriverBugs, DriverProfile, Iommu};
+use crate::driver::{Backing, Bug, Caches, DriverProfile, Iommu};
 
 /// Options of a [`Model`](crate::Model).
 #[derive(Clone, Debug)]
@@ -29,7 +30,7 @@ pub struct ModelOptions {
     pub driver: DriverProfile,
     /// The enabled bugs of the kernel. A trigger of any bug is an
     /// [`Event::KernelBug`](crate::event::Event::KernelBug).
-    pub bugs: DriverBugs,
+    pub bugs: BTreeSet<Bug>,
     /// Whether a core loses its registers after it had no job for
     /// [`DriverProfile::autosuspend`], by the clock of the host.
     pub registers_lost: bool,
@@ -59,7 +60,7 @@ impl Default for ModelOptions {
             contested: Contested::default(),
             hang_timeout: DriverProfile::default().job_limit,
             driver: DriverProfile::default(),
-            bugs: DriverBugs::NONE,
+            bugs: BTreeSet::new(),
             registers_lost: false,
             caches: Caches::default(),
             memory: None,
@@ -102,136 +103,76 @@ pub enum OptionError {
     Side(#[from] UnknownSwitch),
 }
 
-/// An option: its setter (`None` for a value that it does not take), and the values that
-/// it takes.
-struct Entry {
-    name: &'static str,
-    set: fn(&mut ModelOptions, &str) -> Option<()>,
-    takes: fn() -> String,
-}
+/// Sets an option. The error is the values that it takes, in words.
+type SetOption = fn(&mut ModelOptions, &str) -> Result<(), String>;
 
-const OPTIONS: &[Entry] = &[
-    Entry {
-        name: "driver",
-        set: |options, value| {
-            // Keep the fields that other options set.
-            let old = &options.driver;
-            options.driver = DriverProfile {
-                iommu: old.iommu,
-                ..DriverProfile::by_name(value)?
-            };
-            Some(())
-        },
-        takes: || list(DriverProfile::ALL.iter().map(|profile| profile.name)),
-    },
-    Entry {
-        name: "iommu",
-        set: |options, value| {
-            options.driver.iommu = pick(value, &IOMMUS)?;
-            Some(())
-        },
-        takes: || names(&IOMMUS),
-    },
-    Entry {
-        name: "job-limit",
-        set: |options, value| {
-            let milliseconds = value.parse().ok().filter(|limit| *limit > 0)?;
-            options.driver.job_limit = Duration::from_millis(milliseconds);
-            Some(())
-        },
-        takes: || "a number of modelled milliseconds".to_owned(),
-    },
-    Entry {
-        name: "bugs",
-        set: |options, value| {
-            options.bugs = match value {
-                "all" => DriverBugs::all(),
-                "none" => DriverBugs::NONE,
-                _ => value.split('+').map(Bug::by_name).collect::<Option<_>>()?,
-            };
-            Some(())
-        },
-        takes: || {
+const OPTIONS: &[(&str, SetOption)] = &[
+    ("driver", |options, value| {
+        let known = || list(DriverProfile::ALL.iter().map(|profile| profile.name));
+        let mut driver = DriverProfile::by_name(value).ok_or_else(known)?;
+        // Keep the fields that other options set.
+        driver.iommu = options.driver.iommu;
+        driver.job_limit = options.driver.job_limit;
+        options.driver = driver;
+        Ok(())
+    }),
+    ("iommu", |options, value| {
+        pick(&mut options.driver.iommu, value, &IOMMUS)
+    }),
+    ("job-limit", |options, value| {
+        let limit = positive(value).map(Duration::from_millis);
+        let takes = || "a number of modelled milliseconds".to_owned();
+        set(&mut options.driver.job_limit, limit, takes)
+    }),
+    ("bugs", |options, value| {
+        let bugs = match value {
+            "all" => Some(Bug::ALL.into()),
+            "none" => Some(BTreeSet::new()),
+            _ => value.split('+').map(Bug::by_name).collect(),
+        };
+        set(&mut options.bugs, bugs, || {
             let names = list(Bug::ALL.iter().map(|bug| bug.name()));
             format!("all, none, or some of these, separated by +: {names}")
-        },
-    },
-    Entry {
-        name: "registers",
-        set: |options, value| {
-            options.registers_lost = pick(value, &REGISTERS)?;
-            Some(())
-        },
-        takes: || names(&REGISTERS),
-    },
-    Entry {
-        name: "caches",
-        set: |options, value| {
-            options.caches = pick(value, &CACHES)?;
-            Some(())
-        },
-        takes: || names(&CACHES),
-    },
-    Entry {
-        name: "memory",
-        set: |options, value| {
-            let mebibytes: u64 = value.parse().ok()?;
-            options.memory = Some(mebibytes.checked_mul(BYTES_PER_MEBIBYTE)?);
-            Some(())
-        },
-        takes: || "a number of MiB".to_owned(),
-    },
-    Entry {
-        name: "power",
-        set: |options, value| {
-            options.damage.power_fails = pick(value, &POWER)?;
-            Some(())
-        },
-        takes: || names(&POWER),
-    },
-    Entry {
-        name: "wedged",
-        set: |options, value| {
-            let cores = value.split('+').map(str::parse).collect::<Result<_, _>>();
-            options.damage.wedged = cores.ok()?;
-            Some(())
-        },
-        takes: || "core numbers, separated by +".to_owned(),
-    },
-    Entry {
-        name: "wedge-memory",
-        set: |options, value| {
-            let file = (!value.is_empty()).then(|| PathBuf::from(value));
-            options.damage.memory = Some(file?);
-            Some(())
-        },
-        takes: || "a file, which keeps the numbers of cores that need a power cycle".to_owned(),
-    },
-    Entry {
-        name: "cores",
-        set: |options, value| {
-            options.cores = value.parse().ok().filter(|cores| *cores > 0)?;
-            Some(())
-        },
-        takes: || "a number, at least 1".to_owned(),
-    },
-    Entry {
-        name: "clock",
-        set: |options, value| {
-            let megahertz: u64 = value.parse().ok().filter(|clock| *clock > 0)?;
-            options.machine.clock_hz = megahertz.checked_mul(HERTZ_PER_MEGAHERTZ)?;
-            Some(())
-        },
-        takes: || "a number of MHz, for modelled times".to_owned(),
-    },
-    Entry {
-        name: "level",
-        set: |options, value| {
-            options.level = pick(value, &LEVELS)?;
-            Some(())
-        },
-        takes: || names(&LEVELS),
-    },
+        })
+    }),
+    ("registers", |options, value| {
+        pick(&mut options.registers_lost, value, &REGISTERS)
+    }),
+    ("caches", |options, value| {
+        pick(&mut options.caches, value, &CACHES)
+    }),
+    ("memory", |options, value| {
+        let mebibytes = value.parse::<u64>().ok();
+        let bytes = mebibytes.and_then(|count| count.checked_mul(BYTES_PER_MEBIBYTE));
+        let takes = || "a number of MiB".to_owned();
+        set(&mut options.memory, bytes.map(Some), takes)
+    }),
+    ("power", |options, value| {
+        pick(&mut options.damage.power_fails, value, &POWER)
+    }),
+    ("wedged", |options, value| {
+        let cores = value.split('+').map(|core| core.parse().ok()).collect();
+        let takes = || "core numbers, separated by +".to_owned();
+        set(&mut options.damage.wedged, cores, takes)
+    }),
+    ("wedge-memory", |options, value| {
+        let file = (!value.is_empty()).then(|| Some(PathBuf::from(value)));
+        let takes =
+            || "a file, which keeps the numbers of cores that need a power cycle".to_owned();
+        set(&mut options.damage.memory, file, takes)
+    }),
+    ("cores", |options, value| {
+        let takes = || "a number, at least 1".to_owned();
+        set(&mut options.cores, positive(value), takes)
+    }),
+    ("clock", |options, value| {
+        let clock = positive(value).and_then(|count: u64| count.checked_mul(HERTZ_PER_MEGAHERTZ));
+        let takes = || "a number of MHz, for modelled times".to_owned();
+        set(&mut options.machine.clock_hz, clock, takes)
+    }),
+    ("level", |options, value| {
+        pick(&mut options.level, value, &LEVELS)
+    }),
 ];
 
 const HERTZ_PER_MEGAHERTZ: u64 = 1_000_000;
@@ -246,13 +187,20 @@ const LEVELS: [(&str, Level); 3] = [
 ];
 const BYTES_PER_MEBIBYTE: u64 = 1 << 20;
 
-fn pick<T: Copy>(value: &str, choices: &[(&str, T)]) -> Option<T> {
-    let found = choices.iter().find(|(name, _)| *name == value);
-    found.map(|(_, choice)| *choice)
+fn set<T>(option: &mut T, value: Option<T>, takes: impl FnOnce() -> String) -> Result<(), String> {
+    *option = value.ok_or_else(takes)?;
+    Ok(())
 }
 
-fn names<T>(choices: &[(&'static str, T)]) -> String {
-    list(choices.iter().map(|(name, _)| *name))
+fn pick<T: Copy>(option: &mut T, value: &str, choices: &[(&'static str, T)]) -> Result<(), String> {
+    let found = choices.iter().find(|(name, _)| *name == value);
+    let names = || list(choices.iter().map(|(name, _)| *name));
+    set(option, found.map(|(_, choice)| *choice), names)
+}
+
+fn positive<T: FromStr + Default + PartialEq>(value: &str) -> Option<T> {
+    let number = value.parse().ok();
+    number.filter(|number| *number != T::default())
 }
 
 fn list(names: impl Iterator<Item = &'static str>) -> String {
@@ -272,14 +220,14 @@ impl FromStr for ModelOptions {
     ///
     /// let options: ModelOptions = "driver=linux-6.18,bugs=huge-bo+get-unique".parse()?;
     /// assert_eq!(options.driver, DriverProfile::LINUX_6_18);
-    /// assert!(options.bugs.contains(Bug::HugeBo));
+    /// assert!(options.bugs.contains(&Bug::HugeBo));
     /// # Ok::<(), npu_model::OptionError>(())
     /// ```
     fn from_str(text: &str) -> Result<Self, OptionError> {
         let mut options = Self::default();
         for part in text.split(',').filter(|part| !part.is_empty()) {
             let (name, value) = part.split_once('=').unwrap_or((part, ""));
-            let Some(entry) = OPTIONS.iter().find(|entry| entry.name == name) else {
+            let Some(&(name, set)) = OPTIONS.iter().find(|(known, _)| *known == name) else {
                 let facts = Contested::SWITCHES.iter().map(|switch| switch.name);
                 if facts.clone().any(|fact| fact == name) {
                     options.contested.set(part)?;
@@ -287,13 +235,13 @@ impl FromStr for ModelOptions {
                 }
                 return Err(OptionError::Unknown {
                     name: name.to_owned(),
-                    known: list(OPTIONS.iter().map(|entry| entry.name).chain(facts)),
+                    known: list(OPTIONS.iter().map(|(name, _)| *name).chain(facts)),
                 });
             };
-            (entry.set)(&mut options, value).ok_or_else(|| OptionError::Value {
-                name: entry.name,
+            set(&mut options, value).map_err(|takes| OptionError::Value {
+                name,
                 value: value.to_owned(),
-                takes: (entry.takes)(),
+                takes,
             })?;
         }
         Ok(options)
@@ -315,7 +263,7 @@ mod tests {
             ..DriverProfile::by_name("linux-7.0").unwrap()
         };
         assert_eq!(options.driver, expected);
-        assert_eq!(options.bugs, DriverBugs::all());
+        assert_eq!(options.bugs, BTreeSet::from(Bug::ALL));
         assert!(options.registers_lost);
         assert_eq!((options.memory, options.cores), (Some(8 << 30), 2));
         assert_eq!(options.level, Level::Strict);
@@ -323,8 +271,10 @@ mod tests {
         assert!(options.damage.power_fails);
         assert_eq!(options.damage.wedged, [0, 2].into());
         assert_eq!(options.damage.memory, Some("/tmp/wedged".into()));
-        let order = "iommu=smmuv3,driver=linux-7.0".parse::<ModelOptions>();
-        assert_eq!(order.unwrap().driver.iommu, Iommu::SmmuV3);
+        let order = "iommu=smmuv3,job-limit=9,driver=linux-7.0".parse::<ModelOptions>();
+        let driver = order.unwrap().driver;
+        assert_eq!(driver.iommu, Iommu::SmmuV3);
+        assert_eq!(driver.job_limit, Duration::from_millis(9));
     }
 
     #[test]

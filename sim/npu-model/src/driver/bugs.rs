@@ -5,7 +5,6 @@
 //! DMA error already causes another event). The bug has its effect only if it is enabled: only
 //! tests of clients that must avoid the bug need a model that goes down.
 
-use std::collections::BTreeSet;
 use std::fmt;
 
 /// A bug of the kernel. Each variant describes its trigger.
@@ -91,33 +90,6 @@ impl fmt::Display for Bug {
     }
 }
 
-/// The set of enabled bugs.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct DriverBugs(BTreeSet<Bug>);
-
-impl DriverBugs {
-    /// No bug is enabled: a trigger causes an event and has no other effect.
-    pub const NONE: Self = Self(BTreeSet::new());
-
-    /// The set of all bugs.
-    #[must_use]
-    pub fn all() -> Self {
-        Bug::ALL.into_iter().collect()
-    }
-
-    /// Whether `bug` is enabled.
-    #[must_use]
-    pub fn contains(&self, bug: Bug) -> bool {
-        self.0.contains(&bug)
-    }
-}
-
-impl FromIterator<Bug> for DriverBugs {
-    fn from_iter<T: IntoIterator<Item = Bug>>(bugs: T) -> Self {
-        Self(bugs.into_iter().collect())
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -126,8 +98,6 @@ mod tests {
     fn names_find_their_bugs() {
         for bug in Bug::ALL {
             assert_eq!(Bug::by_name(bug.name()), Some(bug));
-            assert!(DriverBugs::all().contains(bug));
-            assert!(!DriverBugs::NONE.contains(bug));
         }
     }
 }

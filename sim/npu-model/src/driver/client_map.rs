@@ -49,7 +49,7 @@ impl ClientMap {
 
     /// Whether any process has it mapped, or is about to.
     fn is_mapped(&self) -> bool {
-        let Some(pages) = self.object.pages().file() else {
+        let Some(pages) = self.object.pages.file() else {
             return false;
         };
         let mut probe = byte_lock(libc::F_WRLCK, self.file.map_lock);

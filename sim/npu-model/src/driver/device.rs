@@ -6,7 +6,6 @@ use std::sync::Arc;
 use super::gem::ObjectPool;
 use super::health::Health;
 use super::sched::Scheduler;
-use crate::event::EventLog;
 use crate::options::ModelOptions;
 use rknpu_chip::NpuCore;
 
@@ -22,8 +21,7 @@ pub(super) struct DriverState {
 impl DriverState {
     /// A driver bound to these cores.
     pub(super) fn new(options: ModelOptions, cores: Vec<Box<dyn NpuCore>>) -> Self {
-        let events = Arc::new(EventLog::default());
-        let health = Arc::new(Health::new(options.bugs.clone(), events));
+        let health = Arc::new(Health::new(options.bugs.clone()));
         Self {
             objects: Arc::new(ObjectPool::new(&options, &health)),
             scheduler: Scheduler::new(&options, cores, Arc::clone(&health)),

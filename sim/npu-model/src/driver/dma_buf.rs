@@ -7,9 +7,8 @@
 //! descriptor). The model tries to take that lock, to check whether a copy of the
 //! descriptor is still open in any process.
 
-use std::fs::OpenOptions;
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use rocket_uapi::{Caller, Deadline, MapRequest, sys};
 use rustix::event::PollFlags;
@@ -18,21 +17,18 @@ use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags};
 
 use super::abi;
-use super::fence::WaitEnd;
 use super::gem::GemObject;
 use super::mapping::Mapping;
 use super::memory::PAGE_BYTES;
 use super::resv::Usage;
-use super::shared_file::{self, FileId, SharedFile, SharedFileKind, copy_in, copy_out, own_fd};
+use super::shared_file::{self, SharedFile, SharedFileKind, copy_in, copy_out, file_id, open_anew};
 use super::sync_file::ModelSyncFile;
-use crate::lock::lock;
 
 /// An exported buffer object, as long as a descriptor of it is open.
 #[derive(Debug)]
 pub(super) struct ModelDmaBuf {
     object: Arc<GemObject>,
     writable: bool,
-    name: Mutex<Vec<u8>>,
 }
 
 impl ModelDmaBuf {
@@ -43,28 +39,21 @@ impl ModelDmaBuf {
     /// `EOPNOTSUPP` for heap pages, else the errors of opening a file (`EMFILE`,
     /// `ENFILE`, `ENOMEM`).
     pub(super) fn export(object: &Arc<GemObject>, writable: bool) -> Result<OwnedFd, Errno> {
-        let pages = object.pages().make_file()?;
+        let pages = object.pages.make_file()?;
         // Hold the table's lock throughout, since `is_open` briefly takes the file
         // lock.
         shared_file::install(|files| {
             let writable = object.mark_exported(writable);
-            let file = OpenOptions::new()
-                .read(true)
-                .write(writable)
-                .open(own_fd(pages.as_raw_fd()))
-                .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::NOMEM))?;
+            let file = open_anew(pages, writable)?;
             rustix::fs::flock(&file, FlockOperation::NonBlockingLockShared)?;
             // A second export returns the same dma-buf.
-            files
-                .entry(FileId::of(file.as_raw_fd())?)
-                .or_insert_with(|| {
-                    Arc::new(Self {
-                        object: Arc::clone(object),
-                        writable,
-                        name: Mutex::default(),
-                    })
-                });
-            Ok(file.into())
+            files.entry(file_id(file.as_raw_fd())?).or_insert_with(|| {
+                Arc::new(Self {
+                    object: Arc::clone(object),
+                    writable,
+                })
+            });
+            Ok(file)
         })
     }
 
@@ -78,29 +67,8 @@ impl ModelDmaBuf {
             return Ok(());
         }
         let usage = Usage::to_wait_for(writes);
-        self.object
-            .reservation()
-            .wait(usage, Deadline::FOREVER, user.wake())
-            .map_err(|end| match end {
-                WaitEnd::Interrupted => Errno::INTR,
-                WaitEnd::TimedOut => Errno::TIMEDOUT,
-            })
-    }
-
-    fn set_name(&self, at: u64, user: &dyn Caller) -> Result<(), Errno> {
-        let mut name = Vec::new();
-        loop {
-            let byte: u8 = copy_in(user, at.wrapping_add(name.len() as u64))?;
-            if byte == 0 {
-                break;
-            }
-            name.push(byte);
-            if name.len() >= sys::DMA_BUF_NAME_BYTES {
-                return Err(Errno::INVAL);
-            }
-        }
-        *lock(&self.name) = name;
-        Ok(())
+        let reservation = &self.object.reservation;
+        reservation.wait(usage, Deadline::FOREVER, user.wake())
     }
 
     /// A sync_file of the fences that a reader has to wait for, or a writer if
@@ -111,7 +79,7 @@ impl ModelDmaBuf {
     /// left.
     fn export_sync_file(&self, flags: u32) -> Result<OwnedFd, Errno> {
         let usage = Usage::to_wait_for(writes(flags)?);
-        ModelSyncFile::create(self.object.reservation().export(usage))
+        ModelSyncFile::create(self.object.reservation.export(usage), Vec::new())
     }
 
     /// Adds the fences of a sync_file, as a reader's or a writer's.
@@ -128,9 +96,9 @@ impl ModelDmaBuf {
         let file = SharedFile::of_caller(argument.fd, user).ok_or(Errno::INVAL)?;
         let exported = file.0.exported().ok_or(Errno::INVAL)?;
         for fence in &exported.fences {
-            self.object.reservation().add(usage, fence);
+            self.object.reservation.add(usage, fence);
         }
-        self.object.reservation().name(usage, &exported.named);
+        self.object.reservation.name(usage, &exported.named);
         Ok(())
     }
 
@@ -161,7 +129,7 @@ impl ModelDmaBuf {
         if is_shared && prot.contains(ProtFlags::WRITE) && !self.writable {
             return Err(Errno::ACCESS);
         }
-        if end > self.object.pages().len() as u64 || !is_shared {
+        if end > self.object.pages.len() as u64 || !is_shared {
             return Err(Errno::INVAL);
         }
         Ok(whole)
@@ -171,7 +139,7 @@ impl ModelDmaBuf {
 impl SharedFileKind for ModelDmaBuf {
     /// Whether an exported descriptor is open anywhere.
     fn is_open(&self) -> bool {
-        let Some(pages) = self.object.pages().file() else {
+        let Some(pages) = self.object.pages.file() else {
             return false;
         };
         match rustix::fs::flock(pages, FlockOperation::NonBlockingLockExclusive) {
@@ -188,7 +156,7 @@ impl SharedFileKind for ModelDmaBuf {
     fn ioctl(&self, request: u32, arg: u64, user: &dyn Caller) -> Result<i32, Errno> {
         match request {
             sys::DMA_BUF_SYNC => self.sync(copy_in(user, arg)?, user)?,
-            abi::DMA_BUF_SET_NAME_A | sys::DMA_BUF_SET_NAME => self.set_name(arg, user)?,
+            abi::DMA_BUF_SET_NAME_A | sys::DMA_BUF_SET_NAME => check_name(arg, user)?,
             sys::EXPORT_SYNC_FILE => {
                 let mut argument: sys::ExportSyncFile = copy_in(user, arg)?;
                 let sync_file = self.export_sync_file(argument.flags)?;
@@ -209,7 +177,7 @@ impl SharedFileKind for ModelDmaBuf {
     fn seek(&self, to: SeekFrom) -> Result<u64, Errno> {
         match to {
             SeekFrom::Start(0) => Ok(0),
-            SeekFrom::End(0) => Ok(self.object.pages().len() as u64),
+            SeekFrom::End(0) => Ok(self.object.pages.len() as u64),
             _ => Err(Errno::INVAL),
         }
     }
@@ -217,7 +185,7 @@ impl SharedFileKind for ModelDmaBuf {
     fn poll(&self) -> PollFlags {
         let ready = |events, writes| {
             let usage = Usage::to_wait_for(writes);
-            if self.object.reservation().active(usage).is_empty() {
+            if self.object.reservation.active(usage).is_empty() {
                 events
             } else {
                 PollFlags::empty()
@@ -238,6 +206,20 @@ impl SharedFileKind for ModelDmaBuf {
     fn object(&self) -> Option<&Arc<GemObject>> {
         Some(&self.object)
     }
+}
+
+/// Checks a name, which no client sees.
+///
+/// # Errors
+/// `EINVAL` for one that is too long, `EFAULT` for one that cannot be read.
+fn check_name(at: u64, user: &dyn Caller) -> Result<(), Errno> {
+    for index in 0..sys::DMA_BUF_NAME_BYTES as u64 {
+        let byte: u8 = copy_in(user, at.wrapping_add(index))?;
+        if byte == 0 {
+            return Ok(());
+        }
+    }
+    Err(Errno::INVAL)
 }
 
 /// Whether the flags of an access include writing.

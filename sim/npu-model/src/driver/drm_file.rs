@@ -4,7 +4,6 @@
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use rustix::event::PollFlags;
 use rustix::io::Errno;
 
 use super::client_map::{self, ClientMaps};
@@ -14,7 +13,6 @@ use super::iommu::AddressSpace;
 use super::life::Life;
 use super::release::FileState;
 use crate::lock::lock;
-use crate::options::ModelOptions;
 
 /// An open file of the device node. Dropping it closes the file.
 ///
@@ -22,8 +20,8 @@ use crate::options::ModelOptions;
 /// is empty, that is until all its jobs were handed to a core. The job in flight continues,
 /// and its writes land.
 pub struct DrmFile {
-    open: Arc<FileState>,
-    client_maps: Arc<ClientMaps>,
+    pub(super) open: Arc<FileState>,
+    pub(super) client_maps: Arc<ClientMaps>,
 }
 
 impl fmt::Debug for DrmFile {
@@ -60,16 +58,8 @@ impl DrmFile {
         Self { open, client_maps }
     }
 
-    pub(super) fn open(&self) -> &Arc<FileState> {
-        &self.open
-    }
-
     pub(super) fn driver(&self) -> &DriverState {
         &self.open.driver
-    }
-
-    pub(super) fn client_maps(&self) -> &ClientMaps {
-        &self.client_maps
     }
 
     pub(super) fn handles(&self) -> MutexGuard<'_, HandleTable> {
@@ -122,42 +112,13 @@ impl DrmFile {
         self.client_maps.collect_of(&self.open)
     }
 
-    pub(crate) fn options(&self) -> &ModelOptions {
-        &self.driver().options
-    }
-
-    /// poll without waiting: the current events. A device without mode setting has none,
-    /// unless the kernel is down.
-    #[must_use]
-    pub fn poll(&self) -> PollFlags {
-        match self.check_device() {
-            Ok(()) => PollFlags::empty(),
-            Err(_) => PollFlags::HUP | PollFlags::ERR,
-        }
-    }
-
-    /// A read of DRM events with `O_NONBLOCK`. There never are any.
-    ///
-    /// # Errors
-    /// `EAGAIN`, or `ENODEV` if the kernel is down.
-    pub fn read_nonblocking(&self, _buffer: &mut [u8]) -> Result<usize, Errno> {
-        self.check_device()?;
-        Err(Errno::AGAIN)
-    }
-
     /// Bytes of memory behind a handle, in whole pages. PREP_BO and FINI_BO maintain the
     /// caches of all of them. `None` for an unknown handle.
     #[must_use]
     pub fn bo_bytes(&self, handle: u32) -> Option<u64> {
         self.handles()
             .get(handle)
-            .map(|object| object.pages().len() as u64)
-    }
-
-    /// Number of handles that are in use.
-    #[must_use]
-    pub fn handles_in_use(&self) -> usize {
-        self.handles().len()
+            .map(|object| object.pages.len() as u64)
     }
 
     /// Another open file of the same device, for the same client.
@@ -169,27 +130,5 @@ impl DrmFile {
             Arc::clone(&self.client_maps),
             self.open.must_wait_before_close,
         )
-    }
-
-    pub(crate) fn cores(&self) -> u32 {
-        self.driver().scheduler.cores() as u32
-    }
-
-    /// Whether the driver accepted a job that writes the object and that has not ended, or
-    /// whose fence no client has seen yet.
-    ///
-    /// # Errors
-    /// `ENOENT` for an unknown handle.
-    pub(crate) fn was_accepted(&self, handle: u32) -> Result<bool, Errno> {
-        self.check_device()?;
-        let object = self.lookup(handle).ok_or(Errno::NOENT)?;
-        Ok(object.reservation().was_accepted())
-    }
-
-    /// Whether the driver killed the job that wrote the object last; `None` for
-    /// an unknown handle.
-    pub(crate) fn was_killed(&self, handle: u32) -> Option<bool> {
-        let object = self.lookup(handle)?;
-        Some(object.reservation().was_killed())
     }
 }

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! mmap of the device node: buffer objects by their offsets.
 
-use std::fs::OpenOptions;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use rocket_uapi::MapRequest;
@@ -13,7 +12,7 @@ use super::drm_file::DrmFile;
 use super::gem::GemObject;
 use super::mapping::Mapping;
 use super::memory::PAGE_BYTES;
-use super::shared_file::own_fd;
+use super::shared_file::open_anew;
 
 impl DrmFile {
     /// mmap of this file. The offset is the one that CREATE_BO returned. The length
@@ -28,7 +27,7 @@ impl DrmFile {
     /// handle in this file; `ENODEV` once the kernel is down.
     pub fn mmap(&self, request: &MapRequest) -> Result<Mapping, Errno> {
         let (object, whole) = self.mappable(request)?;
-        let file = Arc::clone(self.open());
+        let file = Arc::clone(&self.open);
         Mapping::own(&object, whole, request.len, request.prot, Some(file))
     }
 
@@ -39,7 +38,7 @@ impl DrmFile {
     pub fn map_handle(&self, handle: u32) -> Result<Mapping, Errno> {
         self.check_device()?;
         let object = self.lookup(handle).ok_or(Errno::NOENT)?;
-        let file = Arc::clone(self.open());
+        let file = Arc::clone(&self.open);
         Ok(Mapping::shared(object, file))
     }
 
@@ -56,14 +55,8 @@ impl DrmFile {
     /// [`Backing::Heap`]: super::Backing::Heap
     pub fn mmap_file(&self, request: &MapRequest) -> Result<OwnedFd, Errno> {
         let (object, _) = self.mappable(request)?;
-        let pages = object.pages().make_file()?;
-        let file = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .open(own_fd(pages.as_raw_fd()))
-            .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::NOMEM))?;
-        let file = OwnedFd::from(file);
-        self.client_maps().add(object, self.open(), &file)?;
+        let file = open_anew(object.pages.make_file()?, true)?;
+        self.client_maps.add(object, &self.open, &file)?;
         Ok(file)
     }
 
@@ -75,7 +68,7 @@ impl DrmFile {
         let object = objects.at_offset(request.offset).ok_or(Errno::INVAL)?;
         let whole = (request.len)
             .checked_next_multiple_of(PAGE_BYTES)
-            .filter(|&whole| 0 < whole && whole <= object.pages().len())
+            .filter(|&whole| 0 < whole && whole <= object.pages.len())
             .ok_or(Errno::INVAL)?;
         if !self.has_handle(&object) {
             return Err(Errno::ACCESS);

@@ -17,7 +17,7 @@
 use std::fmt;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, Weak};
+use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
 
 use rocket_uapi::{Deadline, FenceStatus, Wake, monotonic_ns};
 use rustix::event::{PollFd, PollFlags};
@@ -25,14 +25,6 @@ use rustix::io::Errno;
 use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec};
 
 use crate::lock::lock;
-
-/// Why a wait ended without the fence being signalled.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum WaitEnd {
-    TimedOut,
-    /// A signal handler ran.
-    Interrupted,
-}
 
 /// The next fence context. All drivers of a kernel share the numbers
 /// (`dma_fence_context_alloc`); 0 is for fences that are signalled from the
@@ -46,10 +38,11 @@ pub(super) fn new_contexts(count: u64) -> u64 {
 
 /// The creator of a fence, which decides its names.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Maker {
+pub(super) enum Maker {
     /// The kernel itself: there is nothing to wait for.
     #[default]
     Stub,
+    /// A core, for a job.
     Core(usize),
     /// A client, with a sw_sync timeline.
     Client,
@@ -90,22 +83,12 @@ struct Inner {
 }
 
 impl Fence {
-    /// The fence of a job on `core`: number `seqno` of the timeline `context`.
-    pub(super) fn of_job(context: u64, seqno: u64, core: usize) -> Self {
+    /// Fence number `seqno` of the timeline `context`.
+    pub(super) fn new(maker: Maker, context: u64, seqno: u64) -> Self {
         Self {
             context,
             seqno,
-            maker: Maker::Core(core),
-            ..Self::default()
-        }
-    }
-
-    /// Fence number `seqno` of a timeline that a client advances.
-    pub(super) fn of_client(context: u64, seqno: u64) -> Self {
-        Self {
-            context,
-            seqno,
-            maker: Maker::Client,
+            maker,
             ..Self::default()
         }
     }
@@ -120,11 +103,6 @@ impl Fence {
             }),
             ..Self::default()
         }
-    }
-
-    /// A fence that is signalled now, because there is nothing to wait for.
-    pub(super) fn stub_now() -> Self {
-        Self::stub(monotonic_ns())
     }
 
     /// Context and number, which identify the fence in the record of modelled
@@ -210,12 +188,15 @@ impl Fence {
     }
 
     /// Sleeps until the fence is signalled.
-    pub(super) fn wait(&self, until: Deadline, wake: Wake<'_>) -> Result<(), WaitEnd> {
+    ///
+    /// # Errors
+    /// `ETIMEDOUT` after the deadline, `EINTR` if a signal handler ran.
+    pub(super) fn wait(&self, until: Deadline, wake: Wake<'_>) -> Result<(), Errno> {
         if !self.is_active() {
             return Ok(());
         }
         if until.has_passed() {
-            return Err(WaitEnd::TimedOut);
+            return Err(Errno::TIMEDOUT);
         }
         match timer(until) {
             Some(timer) => self.wait_interruptibly(until, &Arc::new(timer), wake),
@@ -228,7 +209,7 @@ impl Fence {
         until: Deadline,
         timer: &Arc<OwnedFd>,
         wake: Wake<'_>,
-    ) -> Result<(), WaitEnd> {
+    ) -> Result<(), Errno> {
         {
             let mut inner = lock(&self.inner);
             if inner.result.is_some() {
@@ -248,8 +229,8 @@ impl Fence {
         }
         drop(inner);
         match slept {
-            Err(Errno::INTR) => Err(WaitEnd::Interrupted),
-            Ok(()) => Err(WaitEnd::TimedOut),
+            Err(Errno::INTR) => Err(Errno::INTR),
+            Ok(()) => Err(Errno::TIMEDOUT),
             // A timerfd read has no other errors. If it gets one, the wait must
             // still end correctly.
             Err(_) => self.wait_on_condvar(until),
@@ -258,25 +239,16 @@ impl Fence {
 
     /// The wait on hosts without timerfd (Miri) or without a free file
     /// descriptor. No signal handler ends it.
-    fn wait_on_condvar(&self, until: Deadline) -> Result<(), WaitEnd> {
-        let mut inner = lock(&self.inner);
-        while inner.result.is_none() {
-            let remaining = until.remaining();
-            if remaining.is_zero() {
-                return Err(WaitEnd::TimedOut);
-            }
-            inner = if until == Deadline::FOREVER {
-                self.signalled
-                    .wait(inner)
-                    .unwrap_or_else(std::sync::PoisonError::into_inner)
-            } else {
-                self.signalled
-                    .wait_timeout(inner, remaining)
-                    .unwrap_or_else(std::sync::PoisonError::into_inner)
-                    .0
-            };
+    fn wait_on_condvar(&self, until: Deadline) -> Result<(), Errno> {
+        let is_active = |inner: &mut Inner| inner.result.is_none();
+        let inner = lock(&self.inner);
+        let waited = self
+            .signalled
+            .wait_timeout_while(inner, until.remaining(), is_active);
+        match waited.unwrap_or_else(PoisonError::into_inner).0.result {
+            Some(_) => Ok(()),
+            None => Err(Errno::TIMEDOUT),
         }
-        Ok(())
     }
 }
 
@@ -317,12 +289,8 @@ fn timer(until: Deadline) -> Option<OwnedFd> {
 }
 
 fn arm(timer: &OwnedFd, at: Timespec) -> Result<(), Errno> {
-    let zero = Timespec {
-        tv_sec: 0,
-        tv_nsec: 0,
-    };
     let new = Itimerspec {
-        it_interval: zero,
+        it_interval: Timespec::default(),
         it_value: at,
     };
     rustix::time::timerfd_settime(timer, TimerfdTimerFlags::ABSTIME, &new).map(drop)
@@ -366,11 +334,11 @@ mod tests {
         for past in [i64::MIN, -1, 0, 1] {
             assert_eq!(
                 fence.wait(Deadline::from_nanos(past), Wake::Signal),
-                Err(WaitEnd::TimedOut)
+                Err(Errno::TIMEDOUT)
             );
         }
         let soon = Deadline::after(Duration::from_millis(5));
-        assert_eq!(fence.wait(soon, Wake::Signal), Err(WaitEnd::TimedOut));
+        assert_eq!(fence.wait(soon, Wake::Signal), Err(Errno::TIMEDOUT));
         assert!(soon.remaining().is_zero());
         assert!(lock(&fence.inner).sleepers.is_empty());
     }

@@ -158,14 +158,15 @@ fn whole_pages(size: u32) -> u64 {
 pub(super) struct GemObject {
     /// Size that CREATE_BO requested, bytes, not rounded.
     size: u32,
-    pages: Arc<Pages>,
-    mmap_offset: u64,
+    pub(super) pages: Arc<Pages>,
+    pub(super) mmap_offset: u64,
     pool: Arc<ObjectPool>,
     /// Address in the address space of the file that created it. No other file ever
     /// gets an address for it.
-    iova: u64,
-    space: Arc<AddressSpace>,
-    reservation: Reservation,
+    pub(super) iova: u64,
+    /// The address space of the file that created it.
+    pub(super) space: Arc<AddressSpace>,
+    pub(super) reservation: Reservation,
     /// Whether its dma-buf is writable; unset before the first export.
     exported: OnceLock<bool>,
     cache: Option<Cache>,
@@ -174,38 +175,19 @@ pub(super) struct GemObject {
 }
 
 impl GemObject {
-    /// The address space of the file that created it.
-    pub(super) fn space(&self) -> &Arc<AddressSpace> {
-        &self.space
-    }
-
     /// The cache maintenance of PREP_BO.
     pub(super) fn sync_for_cpu(&self) {
-        if self
-            .cache
-            .as_ref()
-            .is_some_and(|c| c.invalidate(&self.pages))
-        {
-            self.missed(MissedCall::FiniBeforePrep);
-        }
+        self.maintain(Cache::invalidate, MissedCall::FiniBeforePrep);
     }
 
     /// The cache maintenance of FINI_BO.
     pub(super) fn sync_for_device(&self) {
-        if self
-            .cache
-            .as_ref()
-            .is_some_and(|c| c.write_back(&self.pages))
-        {
-            self.missed(MissedCall::PrepBeforeWrite);
-        }
+        self.maintain(Cache::write_back, MissedCall::PrepBeforeWrite);
     }
 
     /// Checks the cache before a job that lists the object starts.
     pub(super) fn check_cache(&self) {
-        if self.cache.as_ref().is_some_and(|c| c.is_dirty(&self.pages)) {
-            self.missed(MissedCall::FiniBeforeSubmit);
-        }
+        self.maintain(Cache::is_dirty, MissedCall::FiniBeforeSubmit);
     }
 
     /// Records that a job that writes the object has ended.
@@ -215,11 +197,15 @@ impl GemObject {
         }
     }
 
-    fn missed(&self, call: MissedCall) {
-        self.pool.health.events.push(Event::MissedCall {
-            iova: self.iova,
-            call,
-        });
+    /// Applies an action of the cache. Reports a missed `call` if that finds one.
+    fn maintain(&self, action: fn(&Cache, &Pages) -> bool, call: MissedCall) {
+        let Some(cache) = &self.cache else {
+            return;
+        };
+        if action(cache, &self.pages) {
+            let (events, iova) = (&self.pool.health.events, self.iova);
+            events.push(Event::MissedCall { iova, call });
+        }
     }
 
     /// Whether any file has a handle of it.
@@ -235,22 +221,6 @@ impl GemObject {
 
     pub(super) fn was_exported(&self) -> bool {
         self.exported.get().is_some()
-    }
-
-    pub(super) fn pages(&self) -> &Pages {
-        &self.pages
-    }
-
-    pub(super) fn mmap_offset(&self) -> u64 {
-        self.mmap_offset
-    }
-
-    pub(super) fn iova(&self) -> u64 {
-        self.iova
-    }
-
-    pub(super) fn reservation(&self) -> &Reservation {
-        &self.reservation
     }
 
     /// Whether it belongs to the device with this pool.
@@ -344,10 +314,6 @@ impl HandleTable {
             object.handles.fetch_sub(1, Ordering::AcqRel);
         }
         objects
-    }
-
-    pub(super) fn len(&self) -> usize {
-        self.slots.len() - self.free.len()
     }
 
     fn handle(index: usize) -> Result<u32, Errno> {

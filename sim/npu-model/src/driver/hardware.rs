@@ -34,7 +34,8 @@ pub(super) struct AddressSpaceBus<'a> {
     space: &'a AddressSpace,
     /// Number of the job: the driver attaches the address space anew for each job.
     job: u64,
-    faults: Vec<Fault>,
+    /// The faults that happened.
+    pub(super) faults: Vec<Fault>,
 }
 
 /// Maximum number of faults kept per task, since a runaway program makes millions.
@@ -47,11 +48,6 @@ impl<'a> AddressSpaceBus<'a> {
             job,
             faults: Vec::new(),
         }
-    }
-
-    /// The faults that happened.
-    pub(super) fn into_faults(self) -> Vec<Fault> {
-        self.faults
     }
 
     fn note(

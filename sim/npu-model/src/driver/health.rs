@@ -4,30 +4,30 @@
 //! The calls of the driver report here what happened. This module decides which bug
 //! that is, what its effect is and how it is reported.
 
-use std::sync::Arc;
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use rocket_uapi::sys;
 use rustix::io::Errno;
 
-use super::bugs::{Bug, DriverBugs};
+use super::bugs::Bug;
 use super::iommu::AddressSpace;
 use crate::event::{Event, EventLog, TaskPlace};
 
 #[derive(Debug)]
 pub(super) struct Health {
-    bugs: DriverBugs,
+    bugs: BTreeSet<Bug>,
     oopsed: AtomicBool,
-    pub(super) events: Arc<EventLog>,
+    pub(super) events: EventLog,
 }
 
 impl Health {
-    pub(super) fn new(bugs: DriverBugs, events: Arc<EventLog>) -> Self {
+    pub(super) fn new(bugs: BTreeSet<Bug>) -> Self {
         Self {
             bugs,
             oopsed: AtomicBool::new(false),
-            events,
+            events: EventLog::default(),
         }
     }
 
@@ -45,7 +45,7 @@ impl Health {
     }
 
     fn has(&self, bug: Bug) -> bool {
-        self.bugs.contains(bug)
+        self.bugs.contains(&bug)
     }
 
     /// Whether the kernel is down. From then on every call on every file fails with

@@ -16,7 +16,6 @@ use super::abi;
 use super::device::DriverState;
 use super::dma_buf::ModelDmaBuf;
 use super::drm_file::DrmFile;
-use super::fence::WaitEnd;
 use super::job::{self, DropReason};
 use super::resv::Usage;
 use super::shared_file::{self, SharedFile};
@@ -87,14 +86,14 @@ impl DrmFile {
 
     fn create_bo(&self, arg: &mut sys::CreateBo) -> Result<(), Errno> {
         shared_file::collect();
-        self.client_maps().collect();
+        self.client_maps.collect();
         let objects = &self.driver().objects;
-        let object = match objects.create(arg.size, &self.open().space) {
+        let object = match objects.create(arg.size, &self.open.space) {
             Ok(object) => object,
             Err(errno) => return Err(self.create_failed(arg, errno)),
         };
-        arg.dma_address = object.iova();
-        arg.offset = object.mmap_offset();
+        arg.dma_address = object.iova;
+        arg.offset = object.mmap_offset;
         arg.handle = self.handles().insert(object)?;
         Ok(())
     }
@@ -127,7 +126,7 @@ impl DrmFile {
             match job::read_job(job, user, &|handle| self.lookup(handle)) {
                 Ok(request) => {
                     request.check_caches();
-                    let open = self.open();
+                    let open = &self.open;
                     scheduler.push(open.entity, request, &open.space)?;
                 }
                 // The caller is gone and sees no result.
@@ -160,18 +159,17 @@ impl DrmFile {
             profile.end_of_wait(monotonic_ns(), left)
         };
         let writers = Usage::to_wait_for(false);
-        let waits_for = object.reservation().named(writers);
-        let waited = object.reservation().wait(writers, until, user.wake());
+        let waits_for = object.reservation.named(writers);
+        let waited = object.reservation.wait(writers, until, user.wake());
         if waited.is_ok() {
             let scheduler = &self.driver().scheduler;
-            scheduler.waited(self.open().entity, &waits_for);
+            scheduler.waited(self.open.entity, &waits_for);
         }
         // Caches are maintained whatever the result of the wait.
         object.sync_for_cpu();
-        waited.map_err(|end| match end {
-            WaitEnd::TimedOut if only_look => Errno::BUSY,
-            WaitEnd::TimedOut => Errno::TIMEDOUT,
-            WaitEnd::Interrupted => Errno::INTR,
+        waited.map_err(|errno| match errno {
+            Errno::TIMEDOUT if only_look => Errno::BUSY,
+            other => other,
         })
     }
 
@@ -193,7 +191,7 @@ impl DrmFile {
         let object = self.handles().remove(arg.handle);
         let object = object.ok_or(Errno::INVAL)?;
         drop(object);
-        self.client_maps().collect();
+        self.client_maps.collect();
         shared_file::collect();
         Ok(())
     }
@@ -230,12 +228,7 @@ impl DrmFile {
 }
 
 fn version(arg: &mut sys::Version, user: &dyn Caller) -> Result<(), Errno> {
-    *arg = sys::Version {
-        version_major: 0,
-        version_minor: 0,
-        version_patchlevel: 0,
-        ..*arg
-    };
+    (arg.version_major, arg.version_minor, arg.version_patchlevel) = (0, 0, 0);
     let strings = [
         (&mut arg.name_len, arg.name, DRIVER_NAME),
         (&mut arg.date_len, arg.date, DRIVER_DATE),

@@ -8,7 +8,7 @@
 
 use std::sync::Arc;
 
-use rocket_uapi::{Iova, RawTask, UserMemory, sys};
+use rocket_uapi::{UserMemory, sys};
 use rustix::io::Errno;
 use zerocopy::FromBytes;
 
@@ -20,7 +20,7 @@ use super::memory::PAGE_BYTES;
 /// A job as the client requests it, before it is accepted.
 #[derive(Debug)]
 pub(super) struct JobRequest {
-    pub(super) tasks: Vec<RawTask>,
+    pub(super) tasks: Vec<sys::Task>,
     pub(super) reads: Vec<Arc<GemObject>>,
     pub(super) writes: Vec<Arc<GemObject>>,
 }
@@ -30,7 +30,7 @@ impl JobRequest {
     /// once.
     pub(super) fn note_end(&self) {
         for object in self.reads.iter().chain(&self.writes) {
-            object.space().life.note_job_end();
+            object.space.life.note_job_end();
         }
     }
 
@@ -207,7 +207,7 @@ pub(super) fn read_job(
     Ok(request)
 }
 
-fn read_tasks(job: &sys::Job, user: &dyn UserMemory) -> Result<Vec<RawTask>, DropReason> {
+fn read_tasks(job: &sys::Job, user: &dyn UserMemory) -> Result<Vec<sys::Task>, DropReason> {
     if job.task_count == 0 {
         return Err(DropReason::NoTasks);
     }
@@ -222,11 +222,7 @@ fn read_tasks(job: &sys::Job, user: &dyn UserMemory) -> Result<Vec<RawTask>, Dro
     if let Some(index) = tasks.iter().position(|task| task.regcmd_count == 0) {
         return Err(DropReason::NoWords(index));
     }
-    let tasks = tasks.into_iter().map(|task| RawTask {
-        regcmd: Iova(task.regcmd),
-        words: task.regcmd_count,
-    });
-    Ok(tasks.collect())
+    Ok(tasks)
 }
 
 fn read_handles(

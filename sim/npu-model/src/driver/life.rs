@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use crate::lock::lock;
 
 /// Stage in the life of an open file.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 enum Stage {
     /// A client has a descriptor.
     #[default]
@@ -34,9 +34,7 @@ struct LifeState {
 impl Life {
     pub(super) fn close(&self) {
         let mut state = lock(&self.0);
-        if state.stage == Stage::Open {
-            state.stage = Stage::Closed;
-        }
+        state.stage = state.stage.max(Stage::Closed);
     }
 
     pub(super) fn is_closed(&self) -> bool {

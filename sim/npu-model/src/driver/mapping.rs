@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Mappings of buffer objects in this process.
 
-use std::fmt;
+use std::any::Any;
 use std::sync::Arc;
 
 use memmap2::MmapRaw;
@@ -18,29 +18,21 @@ use super::gem::GemObject;
 #[derive(Debug)]
 pub struct Mapping {
     // Fields drop in this order: the object must be gone before the file.
-    memory: Memory,
+    /// A separate mapping with the requested protection; `None` for the pages that the NPU
+    /// side uses too.
+    map: Option<MmapRaw>,
     len: usize,
     object: Arc<GemObject>,
-    _file: Option<Arc<dyn KeptFile>>,
-}
-
-/// The open file that a mapping of the device node keeps alive.
-pub(super) trait KeptFile: fmt::Debug + Send + Sync {}
-
-#[derive(Debug)]
-enum Memory {
-    /// A mapping of its own, with the protection asked for.
-    Own(MmapRaw),
-    /// The pages that the NPU side uses too.
-    Shared,
+    /// The open file that a mapping of the device node keeps alive.
+    _file: Option<Arc<dyn Any + Send + Sync>>,
 }
 
 impl Mapping {
     /// Maps the whole object through the pages that the NPU side uses too.
-    pub(super) fn shared(object: Arc<GemObject>, file: Arc<dyn KeptFile>) -> Self {
+    pub(super) fn shared(object: Arc<GemObject>, file: Arc<dyn Any + Send + Sync>) -> Self {
         Self {
-            memory: Memory::Shared,
-            len: object.pages().len(),
+            map: None,
+            len: object.pages.len(),
             object,
             _file: Some(file),
         }
@@ -56,16 +48,16 @@ impl Mapping {
         whole: usize,
         len: usize,
         prot: ProtFlags,
-        file: Option<Arc<dyn KeptFile>>,
+        file: Option<Arc<dyn Any + Send + Sync>>,
     ) -> Result<Self, Errno> {
-        let pages = object.pages();
-        let memory = if pages.is_heap() {
-            Memory::Shared
+        let pages = &object.pages;
+        let map = if pages.is_heap() {
+            None
         } else {
-            Memory::Own(pages.map_again(whole, prot)?)
+            Some(pages.map_again(whole, prot)?)
         };
         Ok(Self {
-            memory,
+            map,
             len,
             object: Arc::clone(object),
             _file: file,
@@ -76,9 +68,9 @@ impl Mapping {
     /// for writes only if the mapping is writable.
     #[must_use]
     pub fn as_ptr(&self) -> *mut u8 {
-        match &self.memory {
-            Memory::Own(map) => map.as_mut_ptr(),
-            Memory::Shared => self.object.pages().as_ptr(),
+        match &self.map {
+            Some(map) => map.as_mut_ptr(),
+            None => self.object.pages.as_ptr(),
         }
     }
 

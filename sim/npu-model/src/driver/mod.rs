@@ -10,7 +10,7 @@
 //! |---|---|
 //! | `model`, `device` | the device, and the state that its files share |
 //! | `ioctl` | drm_ioctl and the handlers |
-//! | `drm_file` | an open file: handles, address space, queue |
+//! | `drm_file`, `file_operations` | an open file: handles, address space, queue; its system calls |
 //! | `gem` | buffer objects, handles, reservations |
 //! | `release`, `life`, `orphans` | the end of a file: drm_release, rocket_postclose |
 //! | `iova`, `iommu` | drm_mm, the IOMMU domain |
@@ -34,6 +34,8 @@ mod dma_buf;
 mod drm_file;
 mod drm_file_mmap;
 mod fence;
+#[allow(unsafe_code)]
+mod file_operations;
 mod gem;
 mod hardware;
 mod health;
@@ -56,7 +58,7 @@ mod shared_file;
 mod sw_sync;
 mod sync_file;
 
-pub use bugs::{Bug, DriverBugs};
+pub use bugs::Bug;
 pub use cache::Caches;
 pub use drm_file::DrmFile;
 pub use hardware::{Kicked, kick};

@@ -65,7 +65,7 @@ impl Model {
     #[must_use]
     pub fn open(&self) -> Arc<dyn FileOperations> {
         // Clients of `FileOperations` wait as long as `settle` returns.
-        let must_wait_before_close = self.driver.options.bugs.contains(Bug::UseAfterClose);
+        let must_wait_before_close = self.driver.options.bugs.contains(&Bug::UseAfterClose);
         Arc::new(self.open_with(must_wait_before_close))
     }
 

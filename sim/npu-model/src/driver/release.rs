@@ -11,7 +11,6 @@ use std::sync::{Arc, Mutex};
 use super::device::DriverState;
 use super::gem::HandleTable;
 use super::iommu::AddressSpace;
-use super::mapping::KeptFile;
 use super::sched::EntityId;
 use super::shared_file;
 use crate::lock::lock;
@@ -33,8 +32,6 @@ pub(super) struct FileState {
     /// kernel. Clients that know the model need not.
     pub(super) must_wait_before_close: bool,
 }
-
-impl KeptFile for FileState {}
 
 impl FileState {
     /// Does what the kernel does after the last descriptor and mapping are gone;
@@ -64,7 +61,7 @@ impl FileState {
         }
         let cached = objects
             .iter()
-            .any(|object| object.was_exported() && Arc::ptr_eq(object.space(), &self.space));
+            .any(|object| object.was_exported() && Arc::ptr_eq(&object.space, &self.space));
         drop(objects);
         let died_with = scheduler.remove_entity(self.entity, exiting, &is_ending);
         shared_file::collect();

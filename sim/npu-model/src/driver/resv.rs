@@ -7,7 +7,9 @@
 
 use std::sync::{Arc, Mutex};
 
-use super::fence::{Fence, WaitEnd};
+use rustix::io::Errno;
+
+use super::fence::Fence;
 use crate::lock::lock;
 use crate::timeline::FenceName;
 use rocket_uapi::{Deadline, FenceStatus, Wake};
@@ -138,12 +140,7 @@ impl Reservation {
     }
 
     /// Sleeps until the fences of all usages up to `usage` are signalled.
-    pub(super) fn wait(
-        &self,
-        usage: Usage,
-        until: Deadline,
-        wake: Wake<'_>,
-    ) -> Result<(), WaitEnd> {
+    pub(super) fn wait(&self, usage: Usage, until: Deadline, wake: Wake<'_>) -> Result<(), Errno> {
         self.active(usage)
             .iter()
             .try_for_each(|fence| fence.wait(until, wake))?;
@@ -154,10 +151,11 @@ impl Reservation {
 
 #[cfg(test)]
 mod tests {
+    use super::super::fence::Maker;
     use super::*;
 
     fn fence(context: u64, seqno: u64) -> Arc<Fence> {
-        Arc::new(Fence::of_job(context, seqno, 0))
+        Arc::new(Fence::new(Maker::Core(0), context, seqno))
     }
 
     fn count(reservation: &Reservation) -> (usize, usize) {
@@ -180,7 +178,7 @@ mod tests {
         assert_eq!(reservation.named(Usage::Read), [(1, 1), (2, 1)]);
         assert_eq!(
             reservation.wait(Usage::Read, Deadline::NOW, Wake::Signal),
-            Err(WaitEnd::TimedOut)
+            Err(Errno::TIMEDOUT)
         );
         assert_eq!(
             reservation.wait(Usage::Write, Deadline::NOW, Wake::Signal),
@@ -214,7 +212,7 @@ mod tests {
         assert!(!reservation.was_accepted() && !reservation.was_killed());
         // A kill stays known until the next job. A failed fence is exported
         // once.
-        quick(4, Err(rustix::io::Errno::CANCELED));
+        quick(4, Err(Errno::CANCELED));
         reservation
             .wait(Usage::Write, Deadline::FOREVER, Wake::Signal)
             .unwrap();

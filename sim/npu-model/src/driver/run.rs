@@ -6,7 +6,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
 
 use rknpu_regcmd::timing::TaskWork;
-use rocket_uapi::RawTask;
+use rocket_uapi::sys;
 use rustix::io::Errno;
 
 use super::hardware::{AddressSpaceBus, Kicked, kick};
@@ -74,8 +74,7 @@ impl SchedulerShared {
             // A panic of the model must not leave clients waiting for ever.
             let run = AssertUnwindSafe(|| self.run_task(place, hardware, task, &job.space));
             let Ok(kicked) = catch_unwind(run) else {
-                self.kill(place, KillCause::ModelFailure, Vec::new(), hardware);
-                return Err(Errno::CANCELED);
+                return Err(self.kill(place, KillCause::ModelFailure, Vec::new(), hardware));
             };
             let completed = kicked.is_completed();
             let KickOutcome {
@@ -90,20 +89,17 @@ impl SchedulerShared {
             if has_died {
                 diagnosis.clear();
             }
-            if !completed {
-                let cause = if has_died {
-                    KillCause::ClientDied
-                } else {
-                    KillCause::Hang
-                };
-                self.kill(place, cause, diagnosis, hardware);
-                return Err(Errno::CANCELED);
-            }
             let device_time = done.device_time + device_time;
-            if device_time > self.options.driver.job_limit {
-                let cause = KillCause::TooLong { device_time };
-                self.kill(place, cause, diagnosis, hardware);
-                return Err(Errno::CANCELED);
+            let cause = if completed {
+                let is_too_long = device_time > self.options.driver.job_limit;
+                is_too_long.then_some(KillCause::TooLong { device_time })
+            } else if has_died {
+                Some(KillCause::ClientDied)
+            } else {
+                Some(KillCause::Hang)
+            };
+            if let Some(cause) = cause {
+                return Err(self.kill(place, cause, diagnosis, hardware));
             }
             done.device_time = device_time;
             if self.timeline.is_some() {
@@ -122,21 +118,21 @@ impl SchedulerShared {
         &self,
         place: TaskPlace,
         hardware: &mut dyn NpuCore,
-        task: RawTask,
+        task: sys::Task,
         space: &AddressSpace,
     ) -> Kicked {
         let mut bus = AddressSpaceBus::new(space, place.job);
         let kicked = kick(
             hardware,
             place.core,
-            (task.regcmd.0, task.words),
+            (task.regcmd, task.regcmd_count),
             &mut bus,
             // A longer task is killed, so it need not be computed.
             self.options.driver.job_limit,
         );
         let events = &self.health.events;
         let has_died = space.life.has_died();
-        for fault in bus.into_faults().into_iter().filter(|_| !has_died) {
+        for fault in bus.faults.into_iter().filter(|_| !has_died) {
             events.push(Event::Fault { place, fault });
         }
         if kicked.has_dma_error() {
@@ -149,20 +145,22 @@ impl SchedulerShared {
         kicked
     }
 
-    /// The driver's timeout path: the core is reset, the job is gone.
+    /// The driver's timeout path: the core is reset, the job is gone. Returns the error of
+    /// its fence.
     fn kill(
         &self,
         place: TaskPlace,
         cause: KillCause,
         diagnosis: Vec<Diagnosis>,
         hardware: &mut dyn NpuCore,
-    ) {
+    ) -> Errno {
         self.health.events.push(Event::JobKilled {
             place,
             cause,
             diagnosis,
         });
         self.reset(place.core, hardware);
+        Errno::CANCELED
     }
 
     fn reset(&self, core: u32, hardware: &mut dyn NpuCore) {

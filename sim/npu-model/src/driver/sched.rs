@@ -23,7 +23,7 @@ use rknpu_chip::NpuCore;
 use rknpu_regcmd::timing::Machine;
 use rustix::io::Errno;
 
-use super::fence::{Fence, Watcher, new_contexts};
+use super::fence::{Fence, Maker, Watcher, new_contexts};
 use super::health::Health;
 use super::iommu::AddressSpace;
 use super::job::{AcceptedJob, JobCounts, JobRequest};
@@ -117,12 +117,7 @@ impl State {
 
     /// The core on which the next job of `entity` runs.
     fn select_core(&self, entity: &Entity) -> usize {
-        let busy = !entity.queue.is_empty()
-            || entity
-                .last_scheduled
-                .as_ref()
-                .is_some_and(|f| f.is_active());
-        if busy {
+        if entity.unfinished() > 0 {
             return entity.core;
         }
         (0..self.jobs_on.len())
@@ -252,15 +247,10 @@ impl Scheduler {
     /// Numbers of accepted jobs, by how they ended.
     pub(super) fn jobs(&self) -> JobCounts {
         let state = lock(&self.shared.state);
-        let JobCounts {
-            completed,
-            killed,
-            lost,
-            ..
-        } = state.ended;
+        let ended = state.ended;
         JobCounts {
-            unfinished: state.jobs_accepted - completed - killed - lost,
-            ..state.ended
+            unfinished: state.jobs_accepted - ended.completed - ended.killed - ended.lost,
+            ..ended
         }
     }
 
@@ -268,11 +258,8 @@ impl Scheduler {
     pub(super) fn wait_until_idle(&self, at_most: Duration) {
         let is_busy = |state: &mut State| state.jobs_on.iter().any(|&jobs| jobs > 0);
         let state = lock(&self.shared.state);
-        drop(
-            self.shared
-                .changed
-                .wait_timeout_while(state, at_most, is_busy),
-        );
+        let changed = &self.shared.changed;
+        drop(changed.wait_timeout_while(state, at_most, is_busy));
     }
 
     /// Accepts a job and queues it.
@@ -301,14 +288,14 @@ impl Scheduler {
         // Dependencies are taken and the fence is attached in one step, as
         // under the kernel's reservation locks.
         entity.jobs += 1;
-        let fence = Arc::new(Fence::of_job(entity.context, entity.jobs, core));
+        let fence = Arc::new(Fence::new(Maker::Core(core), entity.context, entity.jobs));
         let reads = request.reads.iter().map(|object| (object, false));
         let writes = request.writes.iter().map(|object| (object, true));
         let (mut dependencies, mut named) = (Vec::new(), Vec::new());
         for (object, writes) in reads.chain(writes) {
             let usage = Usage::to_wait_for(writes);
-            dependencies.extend(object.reservation().active(usage));
-            named.extend(object.reservation().named(usage));
+            dependencies.extend(object.reservation.active(usage));
+            named.extend(object.reservation.named(usage));
         }
         // Fences of other devices do not wake this one's cores by themselves. The
         // state is locked, so a core looks at the fence before or after all of
@@ -319,7 +306,7 @@ impl Scheduler {
             foreign.watch(shared);
         }
         for object in &request.writes {
-            object.reservation().add(Usage::Write, &fence);
+            object.reservation.add(Usage::Write, &fence);
         }
         state.jobs_accepted += 1;
         state.jobs_on[core] += 1;

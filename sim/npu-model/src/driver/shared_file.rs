@@ -19,7 +19,8 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::fs::OpenOptions;
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::os::unix::fs::MetadataExt;
 use std::sync::{Arc, LazyLock, Mutex};
 
@@ -34,33 +35,35 @@ use super::mapping::Mapping;
 use super::resv::Exported;
 use crate::lock::lock;
 
-/// Identity of a file of the host.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) struct FileId {
-    pub(super) device: u64,
-    pub(super) inode: u64,
-}
+/// Identity of a file of the host: its device and inode.
+type FileId = (u64, u64);
 
-impl FileId {
-    /// The file behind a descriptor of this process.
-    ///
-    /// # Errors
-    /// `EBADF` for a number that is not open.
-    pub(super) fn of(fd: RawFd) -> Result<Self, Errno> {
-        if fd < 0 {
-            return Err(Errno::BADF);
-        }
-        let metadata = std::fs::metadata(own_fd(fd)).map_err(|_| Errno::BADF)?;
-        Ok(Self {
-            device: metadata.dev(),
-            inode: metadata.ino(),
-        })
-    }
+/// The file behind a descriptor of this process.
+///
+/// # Errors
+/// `EBADF` for a number that is not open.
+pub(super) fn file_id(fd: RawFd) -> Result<FileId, Errno> {
+    let metadata = std::fs::metadata(own_fd(fd)).map_err(|_| Errno::BADF)?;
+    Ok((metadata.dev(), metadata.ino()))
 }
 
 /// The path by which this process reaches one of its own descriptors.
-pub(super) fn own_fd(fd: RawFd) -> String {
+fn own_fd(fd: RawFd) -> String {
     format!("/proc/self/fd/{fd}")
+}
+
+/// Opens the file behind a descriptor of this process anew.
+///
+/// # Errors
+/// `EMFILE`, `ENFILE`, `ENOMEM`.
+pub(super) fn open_anew(file: BorrowedFd<'_>, writable: bool) -> Result<OwnedFd, Errno> {
+    let mut options = OpenOptions::new();
+    let opened = options
+        .read(true)
+        .write(writable)
+        .open(own_fd(file.as_raw_fd()));
+    let errno = |error| Errno::from_io_error(&error).unwrap_or(Errno::NOMEM);
+    opened.map(OwnedFd::from).map_err(errno)
 }
 
 /// A dma-buf, a sync_file or a sw_sync timeline of the model, with the operations
@@ -131,7 +134,7 @@ pub(super) fn with_socket<F: SharedFileKind + 'static>(
         SocketFlags::CLOEXEC,
         None,
     )?;
-    let id = FileId::of(client.as_raw_fd())?;
+    let id = file_id(client.as_raw_fd())?;
     let file = make(socket)?;
     lock(&FILES).insert(id, Arc::<F>::clone(&file));
     Ok((file, client))
@@ -163,7 +166,7 @@ impl SharedFile {
     /// # Errors
     /// `EBADF` for a number that is not open.
     pub fn of(fd: RawFd) -> Result<Option<Self>, Errno> {
-        let id = FileId::of(fd)?;
+        let id = file_id(fd)?;
         // A file that nobody has open is stale: its inode was reused.
         let found = lock(&FILES).get(&id).filter(|file| file.is_open()).cloned();
         Ok(found.map(Self))
@@ -224,11 +227,7 @@ impl SharedFile {
 /// Whether the other end of a socket pair is closed everywhere.
 pub(super) fn has_hung_up(socket: &OwnedFd) -> bool {
     let mut fds = [PollFd::new(socket, PollFlags::empty())];
-    let at_once = Timespec {
-        tv_sec: 0,
-        tv_nsec: 0,
-    };
-    let polled = rustix::event::poll(&mut fds, Some(&at_once));
+    let polled = rustix::event::poll(&mut fds, Some(&Timespec::default()));
     polled.is_ok() && fds[0].revents().contains(PollFlags::HUP)
 }
 

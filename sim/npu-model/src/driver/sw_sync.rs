@@ -14,7 +14,7 @@ use rocket_uapi::{Caller, sys};
 use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 
-use super::fence::{Fence, new_contexts};
+use super::fence::{Fence, Maker, new_contexts};
 use super::resv::Exported;
 use super::shared_file::{self, SharedFile, SharedFileKind, copy_in, copy_out, has_hung_up};
 use super::sync_file::ModelSyncFile;
@@ -63,7 +63,7 @@ impl SwSync {
 
     /// A fence that is signalled when the timeline reaches `value`.
     fn fence_at(&self, value: u32) -> Arc<Fence> {
-        let fence = Arc::new(Fence::of_client(self.context, value.into()));
+        let fence = Arc::new(Fence::new(Maker::Client, self.context, value.into()));
         let mut state = lock(&self.state);
         if !is_later(value.into(), state.value) {
             fence.signal(Ok(()));
@@ -136,10 +136,11 @@ impl SharedFileKind for SwSync {
         match request {
             sys::SW_SYNC_CREATE_FENCE => {
                 let mut argument: sys::SwSyncCreateFence = copy_in(user, arg)?;
-                let fence = ModelSyncFile::create(Exported {
+                let exported = Exported {
                     fences: vec![self.fence_at(argument.value)],
                     ..Exported::default()
-                })?;
+                };
+                let fence = ModelSyncFile::create(exported, Vec::new())?;
                 user.install(fence, true, &mut |number| {
                     argument.fence = number;
                     copy_out(user, arg, &argument)

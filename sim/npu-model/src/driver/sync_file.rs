@@ -9,7 +9,7 @@
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Weak};
 
-use rocket_uapi::{Caller, FenceStatus, sys};
+use rocket_uapi::{Caller, FenceStatus, monotonic_ns, sys};
 use rustix::event::PollFlags;
 use rustix::io::Errno;
 use rustix::net::Shutdown;
@@ -37,17 +37,14 @@ pub(super) struct ModelSyncFile {
 }
 
 impl ModelSyncFile {
-    /// Makes a file of these fences, or of a signalled one if there are none.
+    /// Makes a file of these fences, or of a signalled one if there are none. `name` is
+    /// empty except for MERGE.
     ///
     /// # Errors
     /// `EMFILE`, `ENFILE`, `ENOMEM`.
-    pub(super) fn create(exported: Exported) -> Result<OwnedFd, Errno> {
-        Self::named(exported, Vec::new())
-    }
-
-    fn named(mut exported: Exported, name: Vec<u8>) -> Result<OwnedFd, Errno> {
+    pub(super) fn create(mut exported: Exported, name: Vec<u8>) -> Result<OwnedFd, Errno> {
         if exported.fences.is_empty() {
-            exported.fences.push(Arc::new(Fence::stub_now()));
+            exported.fences.push(Arc::new(Fence::stub(monotonic_ns())));
         }
         let make = |socket| {
             Ok(Arc::new(Self {
@@ -100,7 +97,7 @@ impl ModelSyncFile {
         let name = name.into_iter().next().unwrap_or_default();
         let named = [&self.exported.named[..], &other.named].concat();
         let merged = Exported { fences, named };
-        Self::named(merged, name.to_vec())
+        Self::create(merged, name.to_vec())
     }
 
     /// SYNC_IOC_FILE_INFO: the status of the file, and of each fence if there
@@ -266,7 +263,7 @@ mod tests {
 
     #[test]
     fn the_table_forgets_it_with_its_last_descriptor() {
-        let fd = ModelSyncFile::create(Exported::default()).unwrap();
+        let fd = ModelSyncFile::create(Exported::default(), Vec::new()).unwrap();
         let copy = fd.try_clone().unwrap();
         let number = fd.as_raw_fd();
         let file = SharedFile::of(number).unwrap();

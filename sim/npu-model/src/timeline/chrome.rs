@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Timelines in the format of trace viewers.
 
+use std::collections::BTreeSet;
+
 use rknpu_regcmd::timing::{ChromeEvent, Stage};
-use serde_json::{Map, Value, json};
+use serde_json::json;
 
 use super::jobs::DeviceTimeline;
 
@@ -21,14 +23,29 @@ impl DeviceTimeline {
     /// submit to its job.
     #[must_use]
     pub fn to_chrome_trace(&self) -> String {
-        write(self)
+        let mut events = names(self);
+        stage_names(self, &mut events);
+        jobs(self, &mut events);
+        tasks(self, &mut events);
+        json!({
+            "displayTimeUnit": "ns",
+            "otherData": {
+                "time": "modelled, not measured",
+                "npu_clock_hz": self.machine().clock_hz,
+                "jobs_left_out": self.left_out(),
+            },
+            "traceEvents": events,
+        })
+        .to_string()
     }
 
     /// The events of [`Self::to_chrome_trace`] for jobs only, without their tasks, to
     /// add to a larger trace.
     #[must_use]
     pub fn to_chrome_job_events(&self) -> Vec<ChromeEvent> {
-        job_events(self)
+        let mut events = names(self);
+        jobs(self, &mut events);
+        events
     }
 }
 
@@ -37,36 +54,9 @@ fn stage_track(stage: Stage) -> u64 {
     STAGES + position.unwrap_or_default() as u64
 }
 
-fn write(timeline: &DeviceTimeline) -> String {
-    let mut events = names(timeline);
-    stage_names(timeline, &mut events);
-    jobs(timeline, &mut events);
-    tasks(timeline, &mut events);
-    let machine = timeline.machine();
-    json!({
-        "displayTimeUnit": "ns",
-        "otherData": {
-            "time": "modelled, not measured",
-            "npu_clock_hz": machine.clock_hz,
-            "jobs_left_out": timeline.left_out(),
-        },
-        "traceEvents": events,
-    })
-    .to_string()
-}
-
-/// Events of the jobs, without those of tasks and stages.
-fn job_events(timeline: &DeviceTimeline) -> Vec<ChromeEvent> {
-    let mut events = names(timeline);
-    jobs(timeline, &mut events);
-    events
-}
-
 fn names(timeline: &DeviceTimeline) -> Vec<ChromeEvent> {
     let mut events = vec![ChromeEvent::process_name(FILES, "files (modelled)")];
-    let mut files: Vec<u64> = timeline.jobs().map(|(job, _)| job.file).collect();
-    files.sort_unstable();
-    files.dedup();
+    let files: BTreeSet<u64> = timeline.jobs().map(|(job, _)| job.file).collect();
     for file in files {
         let name = format!("file {file}: SUBMIT");
         events.push(ChromeEvent::thread_name((FILES, file), &name));
@@ -114,30 +104,23 @@ fn jobs(timeline: &DeviceTimeline, events: &mut Vec<ChromeEvent>) {
         events.push(ChromeEvent::slice(name.clone(), file, submit, args.clone()));
         let (from, to) = ((file, time.submit_ps), ((pid, JOBS), time.start_ps));
         events.extend(ChromeEvent::arrow("submit", job.job, from, to));
-        events.push(ChromeEvent::slice(
-            name,
-            (pid, JOBS),
-            (time.start_ps, time.end_ps),
-            args,
-        ));
+        let whole = (time.start_ps, time.end_ps);
+        events.push(ChromeEvent::slice(name, (pid, JOBS), whole, args));
         let attached = time.start_ps.saturating_add(costs.attach_ps);
         let attach = (time.start_ps, attached.min(time.end_ps));
+        let args = json!({ "job": job.job });
         events.push(ChromeEvent::slice(
             "attach IOMMU",
             (pid, DRIVER),
             attach,
-            json!({ "job": job.job }),
+            args,
         ));
         if !job.completed {
             let from = time.end_ps.saturating_sub(job.hold_ps);
             let held = (from, time.end_ps);
+            let name = "killed: waits for the time limit";
             let args = json!({ "job": job.job });
-            events.push(ChromeEvent::slice(
-                "killed: waits for the time limit",
-                (pid, TASKS),
-                held,
-                args,
-            ));
+            events.push(ChromeEvent::slice(name, (pid, TASKS), held, args));
         }
     }
 }
@@ -145,32 +128,21 @@ fn jobs(timeline: &DeviceTimeline, events: &mut Vec<ChromeEvent>) {
 fn tasks(timeline: &DeviceTimeline, events: &mut Vec<ChromeEvent>) {
     for (job, work, time) in timeline.tasks() {
         let pid = pid_of(time.core);
-        let mut common = Map::new();
-        common.insert("job".into(), job.job.into());
-        common.insert("task".into(), time.task.into());
-        common.insert("file".into(), job.file.into());
         let with = |extra: &[(&str, u64)]| {
-            let mut args = common.clone();
-            args.extend(
-                extra
-                    .iter()
-                    .map(|&(key, value)| (key.to_owned(), value.into())),
-            );
-            Value::Object(args)
+            let mut args = json!({ "job": job.job, "task": time.task, "file": job.file });
+            for &(key, value) in extra {
+                args[key] = value.into();
+            }
+            args
         };
         if time.start_ps > time.kick_ps {
             let kick = (time.kick_ps, time.start_ps);
             events.push(ChromeEvent::slice("kick", (pid, DRIVER), kick, with(&[])));
         }
-        let name = format!("task {}", time.task);
         let totals = with(&[("bytes", work.total_bytes()), ("macs", work.macs)]);
         let whole = (time.start_ps, time.end_ps());
-        events.push(ChromeEvent::slice(
-            name.clone(),
-            (pid, TASKS),
-            whole,
-            totals,
-        ));
+        let name = || format!("task {}", time.task);
+        events.push(ChromeEvent::slice(name(), (pid, TASKS), whole, totals));
         for span in time.spans(work, timeline.machine()) {
             let args = match span.stage {
                 Stage::Mac => with(&[("macs", work.macs), ("busy_ns", span.busy_ps / 1000)]),
@@ -179,7 +151,7 @@ fn tasks(timeline: &DeviceTimeline, events: &mut Vec<ChromeEvent>) {
             };
             let track = (pid, stage_track(span.stage));
             let within = (span.start_ps, span.end_ps);
-            events.push(ChromeEvent::slice(name.clone(), track, within, args));
+            events.push(ChromeEvent::slice(name(), track, within, args));
         }
     }
 }

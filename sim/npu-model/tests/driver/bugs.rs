@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use npu_model::driver::{Arena, Bug, DriverProfile};
-use rocket_uapi::{MapRequest, sys};
+use rocket_uapi::{FileOperations, MapRequest, sys};
 use rustix::event::PollFlags;
 use rustix::io::Errno;
 use zerocopy::IntoBytes;
@@ -39,8 +39,9 @@ fn assert_down(bench: &Bench, client: &Client) {
     }
     assert_eq!(client.submit(&[]), Err(Errno::NODEV));
     let file = &client.file;
-    assert_eq!(file.poll(), PollFlags::HUP | PollFlags::ERR);
-    assert_eq!(file.read_nonblocking(&mut []), Err(Errno::NODEV));
+    let ended = PollFlags::HUP | PollFlags::ERR;
+    assert_eq!(file.poll(), Ok(ended.bits() as i16));
+    assert_eq!(file.read(&mut []), Err(Errno::NODEV));
     let mapped = file.mmap(&MapRequest::shared(1 << 32, 4096));
     assert_eq!(mapped.err(), Some(Errno::NODEV));
 }
@@ -150,8 +151,7 @@ fn after_2_gib_later_objects_fail() {
     }
     assert_eq!(bench.client().page().dma_address, 0, "per file");
 
-    let bench = Bench::new(1);
-    let client = bench.client();
+    let (bench, client) = bench_and_client();
     assert_eq!(client.create(1 << 31), Err(Errno::NOMEM));
     assert_eq!(client.page().dma_address, 0, "switched off");
     assert_eq!(bench.bugs(), [Bug::HugeBo]);
@@ -171,8 +171,7 @@ fn get_unique() {
 
 #[test]
 fn absurd_counts_warn() {
-    let bench = Bench::new(1);
-    let client = bench.client();
+    let (bench, client) = bench_and_client();
     let arena = Arena::new();
     let mut whole = sys::Submit {
         jobs: arena.push(&[0; 40]),

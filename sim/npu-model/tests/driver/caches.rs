@@ -5,11 +5,13 @@ use npu_model::driver::Caches;
 use npu_model::event::{Event, MissedCall};
 use rustix::io::Errno;
 
-use crate::client::*;
+use crate::client::{Bench, Bo, Client, events_of};
 use crate::script::Step;
 
-fn bench() -> Bench {
-    Bench::with(1, |options| options.caches = Caches::Manual)
+fn bench_and_client() -> (Bench, Client) {
+    let bench = Bench::with(1, |options| options.caches = Caches::Manual);
+    let client = bench.client();
+    (bench, client)
 }
 
 fn missed(bench: &Bench) -> Vec<MissedCall> {
@@ -26,8 +28,7 @@ fn run_unheard(client: &Client, script: &[Step], out: Bo) {
 /// Without FINI_BO the NPU sees the old bytes.
 #[test]
 fn what_the_cpu_wrote_passes_by_fini() {
-    let bench = bench();
-    let client = bench.client();
+    let (bench, client) = bench_and_client();
     let (input, out) = (client.page(), client.page());
     let copied = || {
         let copy = Step::Copy(input.dma_address, out.dma_address);
@@ -47,8 +48,7 @@ fn what_the_cpu_wrote_passes_by_fini() {
 /// the CPU wrote.
 #[test]
 fn what_the_npu_wrote_passes_by_prep() {
-    let bench = bench();
-    let client = bench.client();
+    let (bench, client) = bench_and_client();
     let out = client.page();
     run_unheard(&client, &[Step::Write(out.dma_address, 7)], out);
     assert_eq!(client.value(out, 0), 0);
@@ -60,8 +60,7 @@ fn what_the_npu_wrote_passes_by_prep() {
 
 #[test]
 fn prep_throws_away_what_was_not_written_back() {
-    let bench = bench();
-    let client = bench.client();
+    let (bench, client) = bench_and_client();
     client.page();
     let bo = client.create(4097).unwrap();
     client.set(bo, 4096, 7);
@@ -81,8 +80,7 @@ fn prep_throws_away_what_was_not_written_back() {
 /// lost. Other lines stay.
 #[test]
 fn writing_without_prep_spoils_the_line() {
-    let bench = bench();
-    let client = bench.client();
+    let (bench, client) = bench_and_client();
     let out = client.page();
     let script = [(60, 1), (64, 2)].map(|(at, value)| Step::Write(out.dma_address + at, value));
     run_unheard(&client, &script, out);
@@ -96,8 +94,7 @@ fn writing_without_prep_spoils_the_line() {
 /// PREP_BO synchronises even if it fails.
 #[test]
 fn a_prep_that_is_busy_shows_what_there_is() {
-    let bench = bench();
-    let client = bench.client();
+    let (bench, client) = bench_and_client();
     let out = client.page();
     let write = |value| Step::Write(out.dma_address, value);
     client.run(&[write(1), Step::Wait(1), write(2)], &[], &[out]);

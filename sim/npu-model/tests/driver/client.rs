@@ -79,6 +79,13 @@ impl Bench {
     }
 }
 
+/// A bench with one core, and a client of it.
+pub fn bench_and_client() -> (Bench, Client) {
+    let bench = Bench::new(1);
+    let client = bench.client();
+    (bench, client)
+}
+
 impl Drop for Bench {
     fn drop(&mut self) {
         self.stage.let_all_pass_after_a_panic();

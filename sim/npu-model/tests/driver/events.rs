@@ -34,8 +34,7 @@ fn a_dropped_job_has_its_reason() {
         }),
         ("twice", |job, _| job.in_bo_handles = job.out_bo_handles),
     ];
-    let bench = Bench::new(1);
-    let client = bench.client();
+    let (bench, client) = bench_and_client();
     for (reason, spoil) in cases {
         let arena = Arena::new();
         let outs = [client.page(), client.page()];
@@ -69,8 +68,7 @@ fn the_time_limit_is_for_the_whole_job_in_device_time() {
         (&[600], 1, Some(600)),
         (&[250, 250, 250, 1], 3, Some(750)),
     ] {
-        let bench = Bench::new(1);
-        let client = bench.client();
+        let (bench, client) = bench_and_client();
         let out = client.page();
         let mut job = client.job(&[], &[], &[out]);
         let task = |&millis| client.job(&[Step::Takes(millis)], &[], &[]).tasks[0];
@@ -87,8 +85,7 @@ fn the_time_limit_is_for_the_whole_job_in_device_time() {
 
 #[test]
 fn what_counts_as_the_interrupt_of_a_task() {
-    let bench = Bench::new(1);
-    let client = bench.client();
+    let (bench, client) = bench_and_client();
     for (what, status, expected) in [
         ("DPU_0", 0x100, ""),
         ("DPU_1", 0x200, ""),
@@ -125,8 +122,7 @@ fn faults_and_hangs_have_their_place() {
 
 #[test]
 fn a_failure_of_the_model_kills_only_the_job() {
-    let bench = Bench::new(1);
-    let client = bench.client();
+    let (bench, client) = bench_and_client();
     client.finish(&[Step::Panic]);
     assert_eq!(kills(&bench), [KillCause::ModelFailure]);
     client.finish(&[Step::Log(1)]);

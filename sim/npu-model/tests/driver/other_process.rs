@@ -11,7 +11,7 @@ use rocket_uapi::{MapRequest, sys};
 use rustix::io::Errno;
 use zerocopy::IntoBytes;
 
-use crate::client::{Bench, Bo, Client, FOREVER};
+use crate::client::{Bench, Bo, Client, FOREVER, bench_and_client};
 use crate::script::Step;
 
 fn map(client: &Client, bo: Bo, len: usize) -> OwnedFd {
@@ -21,8 +21,7 @@ fn map(client: &Client, bo: Bo, len: usize) -> OwnedFd {
 
 #[test]
 fn a_file_to_map_keeps_object_and_address() {
-    let bench = Bench::new(1);
-    let client = bench.client();
+    let (_bench, client) = bench_and_client();
     let bo = client.page();
     let next = || client.page().dma_address;
     let (first, second) = (map(&client, bo, 4096), File::from(map(&client, bo, 100)));
@@ -86,8 +85,7 @@ impl Caller for Remote {
 
 #[test]
 fn a_wait_ends_when_its_caller_says_so() {
-    let bench = Bench::new(1);
-    let client = bench.client();
+    let (bench, client) = bench_and_client();
     let bo = client.page();
     client.run(&[Step::Wait(1)], &[], &[bo]);
     let prep = |interrupt: Option<OwnedFd>| {

@@ -21,8 +21,7 @@ const KILLED: i32 = -125;
 /// The file is the model's own, so no client may truncate it.
 #[test]
 fn a_dma_buf_outlives_file_and_device() {
-    let bench = Bench::new(1);
-    let client = bench.client();
+    let (bench, client) = bench_and_client();
     let bo = client.page();
     client.set(bo, 0, 7);
     let dma_buf = client.dma_buf(bo);
@@ -101,8 +100,7 @@ fn fences_of_a_timeline_come_in_their_order() {
 /// The last copy of a timeline ends its fences. Jobs that waited for them run.
 #[test]
 fn closing_a_timeline_ends_its_fences() {
-    let bench = Bench::new(1);
-    let client = bench.client();
+    let (bench, client) = bench_and_client();
     let (first, copy) = (timeline(), timeline());
     let fences = [fence_at(&first, 1), fence_at(&copy, 1)];
     let (gate, out) = (client.page(), client.page());

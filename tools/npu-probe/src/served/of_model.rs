@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 
 use npu_model::Model;
 use npu_model::driver::JobCounts;
-use npu_model::event::{BugTally, Event, EventTally};
+use npu_model::event::{Event, EventTally, Tally};
 use npu_model::timeline::DeviceTimeline;
 use rknpu_regcmd::timing::seconds;
 use serde::Serialize;
@@ -114,11 +114,11 @@ impl ModelUse {
         self.jobs_dropped = tally.jobs_dropped;
         self.events_left_out = tally.forgotten;
         for (&trap, met) in &tally.traps {
-            self.traps.insert(trap.to_owned(), met.tasks);
+            self.traps.insert(trap.to_owned(), met.times);
             self.diagnoses
                 .insert(trap.to_owned(), met.first.to_string());
         }
-        for (bug, BugTally { times, first }) in &tally.bugs {
+        for (bug, Tally { times, first }) in &tally.bugs {
             let (times, first) = (*times, first.clone());
             self.kernel_bugs
                 .insert(bug.name(), KernelBug { times, first });

@@ -9,9 +9,13 @@ use rocket_uapi::{
     Caller, DeviceInfo, Errno, Error, FileOperations, MapRequest, MappedMemory,
     SharedFileOperations, device_info, sys,
 };
+use rustix::event::PollFlags;
 use rustix::fs::SeekFrom;
 
-use crate::driver::{Bug, DrmFile, Mapping, SharedFile};
+use super::bugs::Bug;
+use super::drm_file::DrmFile;
+use super::mapping::Mapping;
+use super::shared_file::SharedFile;
 
 /// [`DeviceInfo::name`] of the model.
 const MODEL_NAME: &str = "software model";
@@ -23,12 +27,13 @@ const MODEL_NAME: &str = "software model";
 // the model writes it only for jobs, that is as the NPU.
 unsafe impl FileOperations for DrmFile {
     fn info(&self) -> DeviceInfo {
-        device_info(self, MODEL_NAME.to_owned(), true, self.cores())
+        let cores = self.driver().scheduler.cores() as u32;
+        device_info(self, MODEL_NAME.to_owned(), true, cores)
     }
 
     fn settle(&self) -> Duration {
-        let options = self.options();
-        if options.bugs.contains(Bug::UseAfterClose) {
+        let options = &self.driver().options;
+        if options.bugs.contains(&Bug::UseAfterClose) {
             options.driver.free_delay
         } else {
             Duration::ZERO
@@ -54,12 +59,17 @@ unsafe impl FileOperations for DrmFile {
         Ok(Box::new(self.map_handle(bo.handle)?))
     }
 
+    /// A device without mode setting has no events, unless the kernel is down.
     fn poll(&self) -> Result<i16, Errno> {
-        Ok(self.poll().bits() as i16)
+        Ok(match self.check_device() {
+            Ok(()) => 0,
+            Err(_) => (PollFlags::HUP | PollFlags::ERR).bits() as i16,
+        })
     }
 
-    fn read(&self, into: &mut [u8]) -> Result<usize, Errno> {
-        self.read_nonblocking(into)
+    fn read(&self, _: &mut [u8]) -> Result<usize, Errno> {
+        self.check_device()?;
+        Err(Errno::AGAIN)
     }
 
     fn reopen(&self) -> Result<Arc<dyn FileOperations>, Error> {
@@ -71,13 +81,15 @@ unsafe impl FileOperations for DrmFile {
     }
 
     fn was_accepted(&self, handle: u32) -> Result<bool, Errno> {
-        // This device knows it also for a job that has ended by now.
-        self.was_accepted(handle)
+        self.check_device()?;
+        let object = self.lookup(handle).ok_or(Errno::NOENT)?;
+        // The model knows it also for a job that has ended by now.
+        Ok(object.reservation.was_accepted())
     }
 
     fn was_killed(&self, handle: u32, _: Instant) -> Option<bool> {
         // The host's clock says nothing about jobs in modelled time.
-        self.was_killed(handle)
+        Some(self.lookup(handle)?.reservation.was_killed())
     }
 }
 
