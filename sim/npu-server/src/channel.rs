@@ -13,11 +13,7 @@ use zerocopy::IntoBytes;
 /// Whether the other end of a socket is closed everywhere.
 pub(crate) fn has_hung_up(socket: &OwnedFd) -> bool {
     let mut fds = [PollFd::new(socket, PollFlags::RDHUP)];
-    let at_once = Timespec {
-        tv_sec: 0,
-        tv_nsec: 0,
-    };
-    let polled = rustix::event::poll(&mut fds, Some(&at_once));
+    let polled = rustix::event::poll(&mut fds, Some(&Timespec::default()));
     polled.is_err() || !fds[0].revents().is_empty()
 }
 

@@ -15,10 +15,10 @@ use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags};
 
 use crate::channel::{Channel, has_hung_up};
-use crate::counts::{CacheSync, Counts};
+use crate::counts::{Counts, synced_handle};
 use crate::pool::ThreadPool;
 use crate::process;
-use crate::service::{AddLayer, MapOf, OpenFile, Service, ioctl_for};
+use crate::service::{AddLayer, OpenFile, Service, ioctl_for};
 use crate::shadow::Shadow;
 
 /// Maximum number of concurrent calls of one connection; more wait.
@@ -101,7 +101,13 @@ pub(crate) fn serve(socket: OwnedFd, served: Arc<Served>) {
         };
         let channel = Channel::new(channel);
         match Request::parse(&message[..received.len]) {
-            Ok((request, ask, arg)) => connection.take(request, ask, arg, channel, file),
+            Ok((request, ask, arg)) => connection.take(Call {
+                request,
+                ask,
+                arg: arg.to_vec(),
+                channel,
+                file,
+            }),
             Err(error) => {
                 tracing::debug!(%error, "an invalid request");
                 channel.done(Err(Errno::PROTO), &[]);
@@ -135,32 +141,18 @@ impl Connection {
         self.file.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn take(
-        self: &Arc<Self>,
-        request: Request,
-        ask: RequestKind,
-        arg: &[u8],
-        channel: Channel,
-        file: Option<OwnedFd>,
-    ) {
-        self.process.store(request.process, Ordering::Relaxed);
-        if ask == RequestKind::Open {
-            channel.done(self.open(), &[]);
+    fn take(self: &Arc<Self>, call: Call) {
+        self.process.store(call.request.process, Ordering::Relaxed);
+        if call.ask == RequestKind::Open {
+            call.channel.done(self.open(), &[]);
             return;
         }
-        let closing = usize::from(ask == RequestKind::Close);
+        let closing = usize::from(call.ask == RequestKind::Close);
         let mut calls = self.wait_for_calls(CALLS - 1);
         calls.all += 1;
         calls.closing += closing;
         calls.threads += 1;
         drop(calls);
-        let call = Call {
-            request,
-            ask,
-            arg: arg.to_vec(),
-            channel,
-            file,
-        };
         let connection = Arc::clone(self);
         self.served.pool.run(Box::new(move || {
             let _thread = CallThread(&connection);
@@ -207,7 +199,7 @@ impl Connection {
                 let map = self.mmap(&call.request);
                 drop(under_way);
                 match map {
-                    Ok(MapOf { file, offset }) => channel.give(file, offset),
+                    Ok((file, offset)) => channel.give(file, offset),
                     Err(errno) => {
                         channel.done(Err(errno), &[]);
                     }
@@ -215,20 +207,15 @@ impl Connection {
             }
             RequestKind::FileIoctl => {
                 let Request { number, arg, .. } = call.request;
-                let result = match &call.file {
-                    Some(file) => {
-                        let service = &self.served.service;
-                        service.file_ioctl(file.as_fd(), number, arg, channel)
-                    }
-                    None => Err(Errno::BADF),
-                };
-                channel.done_file(result);
+                let file = call.file.as_ref().ok_or(Errno::BADF);
+                let service = &self.served.service;
+                channel.done_file(
+                    file.and_then(|file| service.file_ioctl(file.as_fd(), number, arg, channel)),
+                );
             }
             RequestKind::FileMmap => {
-                let result = match &call.file {
-                    Some(file) => self.file_mmap(&call.request, file),
-                    None => Err(Errno::BADF),
-                };
+                let file = call.file.as_ref().ok_or(Errno::BADF);
+                let result = file.and_then(|file| self.file_mmap(&call.request, file));
                 channel.done_file(result.map(|ours| ours.map(|()| 0)));
             }
             RequestKind::Close => self.close(call.channel),
@@ -251,17 +238,13 @@ impl Connection {
         let file = file.as_ref().ok_or(Errno::BADF)?;
         self.served.counts().ioctls += 1;
         // Look this up before the call, since another thread may close the handle.
-        let sync = CacheSync::of(number, arg, |handle| file.bo_bytes(handle));
+        let synced = synced_handle(number, arg).and_then(|handle| file.bo_bytes(handle));
         let result = ioctl_for(&**file, number, arg, channel);
-        if let Some(sync) = sync {
-            self.served.counts().synced(sync, result);
-        } else if result.is_ok() {
-            self.served.counts().done(number, arg);
-        }
+        self.served.counts().note(number, arg, synced, result);
         result
     }
 
-    fn mmap(&self, request: &Request) -> Result<MapOf, Errno> {
+    fn mmap(&self, request: &Request) -> Result<(OwnedFd, u64), Errno> {
         let file = self.file();
         let file = file.as_ref().ok_or(Errno::BADF)?;
         let map = file.client_map(&map_request(request).ok_or(Errno::INVAL)?)?;

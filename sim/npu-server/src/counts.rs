@@ -34,56 +34,50 @@ pub struct Counts {
     pub mmaps: u64,
 }
 
-/// A call that maintains an object's caches.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum CacheSync {
-    /// PREP_BO, with the object's bytes.
-    Prep(u64),
-    /// FINI_BO, with the object's bytes.
-    Fini(u64),
-}
-
-impl CacheSync {
-    /// The cache maintenance of an ioctl, if any. `bytes` returns the bytes behind
-    /// a handle.
-    pub(crate) fn of(number: u32, arg: &[u8], bytes: impl Fn(u32) -> Option<u64>) -> Option<Self> {
-        // A client's structure may end after the handle.
-        let handle = || arg.first_chunk().map(|handle| u32::from_ne_bytes(*handle));
-        if sys::is_call(number, sys::PREP_BO) {
-            bytes(handle()?).map(Self::Prep)
-        } else if sys::is_call(number, sys::FINI_BO) {
-            bytes(handle()?).map(Self::Fini)
-        } else {
-            None
-        }
-    }
+/// The handle of an ioctl that maintains an object's caches.
+pub(crate) fn synced_handle(number: u32, arg: &[u8]) -> Option<u32> {
+    let is = |known| sys::is_call(number, known);
+    // A client's structure may end after the handle.
+    let handle = arg
+        .first_chunk()
+        .filter(|_| is(sys::PREP_BO) || is(sys::FINI_BO));
+    handle.map(|handle| u32::from_ne_bytes(*handle))
 }
 
 impl Counts {
-    /// Counts a call that has ended with `result`.
-    pub(crate) fn synced(&mut self, sync: CacheSync, result: Result<i32, Errno>) {
-        match (sync, result) {
-            // The driver does it whatever the result of the wait.
-            (CacheSync::Prep(bytes), Ok(_) | Err(Errno::BUSY | Errno::TIMEDOUT | Errno::INTR)) => {
-                self.preps += 1;
-                self.prep_bytes += bytes;
-            }
-            (CacheSync::Fini(bytes), Ok(_)) => {
-                self.finis += 1;
-                self.fini_bytes += bytes;
-            }
-            _ => (),
+    /// Counts an ioctl of the device that has ended with `result`. `arg` is its argument
+    /// afterwards, `synced` the bytes of the object of [`synced_handle`].
+    pub(crate) fn note(
+        &mut self,
+        number: u32,
+        arg: &[u8],
+        synced: Option<u64>,
+        result: Result<i32, Errno>,
+    ) {
+        let is = |known| sys::is_call(number, known);
+        // The driver does this whatever the result of the wait.
+        let waited = [Errno::BUSY, Errno::TIMEDOUT, Errno::INTR].map(Err);
+        if let Some(bytes) = synced
+            && is(sys::PREP_BO)
+            && (result.is_ok() || waited.contains(&result))
+        {
+            self.preps += 1;
+            self.prep_bytes += bytes;
         }
-    }
-
-    /// Counts an ioctl of the device that succeeded. `arg` is its argument afterwards.
-    pub(crate) fn done(&mut self, number: u32, arg: &[u8]) {
-        if sys::is_call(number, sys::CREATE_BO)
+        if result.is_err() {
+            return;
+        }
+        if let Some(bytes) = synced
+            && is(sys::FINI_BO)
+        {
+            self.finis += 1;
+            self.fini_bytes += bytes;
+        } else if is(sys::CREATE_BO)
             && let Ok((bo, _)) = sys::CreateBo::read_from_prefix(arg)
         {
             self.bos += 1;
             self.bo_bytes += u64::from(bo.size);
-        } else if sys::is_call(number, sys::SUBMIT)
+        } else if is(sys::SUBMIT)
             && let Ok((submit, _)) = sys::Submit::read_from_prefix(arg)
         {
             self.submits += 1;

@@ -12,6 +12,7 @@ mod file;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use rocket_uapi::{Device, DeviceInfo, Node};
 use rustix::io::Errno;
@@ -63,7 +64,8 @@ impl ForwardService {
     /// including jobs that the driver dropped.
     #[must_use]
     pub fn tasks_and_words(&self) -> (u64, u64) {
-        self.work.tasks_and_words()
+        let SubmittedWork { tasks, words } = &*self.work;
+        (tasks.load(Ordering::Relaxed), words.load(Ordering::Relaxed))
     }
 }
 

@@ -24,6 +24,5 @@ mod shadow;
 pub use counts::Counts;
 pub use forward::{ForwardService, NodeError};
 pub use listener::{Server, ServerError, raise_descriptor_limit, shared_server_limits};
-pub use model::ModelService;
-pub use service::{MapOf, OpenFile, Service};
+pub use service::{OpenFile, Service};
 pub use shadow::{Shadow, ShadowError};

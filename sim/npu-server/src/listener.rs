@@ -3,7 +3,7 @@
 
 use std::fmt;
 use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
@@ -82,8 +82,8 @@ struct Clients {
 pub struct Server {
     address: Address,
     shared: Arc<ServerShared>,
-    stopping: Arc<AtomicBool>,
-    wake: OwnedFd,
+    /// An eventfd. A write stops the server.
+    stop: OwnedFd,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -163,24 +163,22 @@ impl Server {
             changed: Condvar::new(),
         });
         rustix::net::listen(&listener, BACKLOG)?;
-        let wake = rustix::event::eventfd(0, EventfdFlags::CLOEXEC)?;
-        let stopping = Arc::new(AtomicBool::new(false));
+        let stop = rustix::event::eventfd(0, EventfdFlags::CLOEXEC)?;
         let thread = {
-            let (shared, stopping) = (Arc::clone(&shared), Arc::clone(&stopping));
-            let wake = rustix::io::fcntl_dupfd_cloexec(&wake, 0)?;
+            let shared = Arc::clone(&shared);
+            let stop = rustix::io::fcntl_dupfd_cloexec(&stop, 0)?;
             // With it, a server without a free descriptor can still refuse a
             // client.
             let spare = rustix::io::fcntl_dupfd_cloexec(&listener, 0)?;
             thread::Builder::new()
                 .name("npu-server".to_owned())
-                .spawn(move || shared.listen(&listener, &wake, spare, &stopping))
+                .spawn(move || shared.listen(&listener, &stop, spare))
                 .map_err(ServerError::Thread)?
         };
         Ok(Self {
             address,
             shared,
-            stopping,
-            wake,
+            stop,
             thread: Some(thread),
         })
     }
@@ -231,8 +229,7 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        self.stopping.store(true, Ordering::Release);
-        if let Err(errno) = rustix::io::write(&self.wake, &1u64.to_ne_bytes()) {
+        if let Err(errno) = rustix::io::write(&self.stop, &1u64.to_ne_bytes()) {
             tracing::error!(%errno, "cannot stop the server");
             return;
         }
@@ -249,24 +246,18 @@ impl ServerShared {
         self.clients.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Accepts connections until `stopping`. `spare` is a descriptor to free when
+    /// Accepts connections until `stop` is readable. `spare` is a descriptor to free when
     /// there is no other.
-    fn listen(
-        self: &Arc<Self>,
-        listener: &OwnedFd,
-        wake: &OwnedFd,
-        spare: OwnedFd,
-        stopping: &AtomicBool,
-    ) {
+    fn listen(self: &Arc<Self>, listener: &OwnedFd, stop: &OwnedFd, spare: OwnedFd) {
         let every = Timespec {
             tv_sec: COLLECT_EVERY.as_secs() as i64,
             tv_nsec: 0,
         };
         let mut spare = Some(spare);
-        while !stopping.load(Ordering::Acquire) {
+        loop {
             let mut fds = [
                 PollFd::new(listener, PollFlags::IN),
-                PollFd::new(wake, PollFlags::IN),
+                PollFd::new(stop, PollFlags::IN),
             ];
             match rustix::event::poll(&mut fds, Some(&every)) {
                 Ok(_) | Err(Errno::INTR) => (),
@@ -275,8 +266,12 @@ impl ServerShared {
                     return;
                 }
             }
+            let must_stop = !fds[1].revents().is_empty();
             self.take_connections(listener, &mut spare);
             self.served.service.collect();
+            if must_stop {
+                return;
+            }
         }
     }
 

@@ -1,42 +1,19 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Serves the software model.
 
-use std::fmt;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
-use std::sync::Arc;
 
 use npu_model::Model;
 use npu_model::driver::{DrmFile, SharedFile};
 use rocket_uapi::{Caller, MapRequest};
 use rustix::io::Errno;
 
-use crate::service::{MapOf, OpenFile, Service};
+use crate::service::{OpenFile, Service};
 
-/// Serves a software device.
-pub struct ModelService {
-    model: Arc<Model>,
-}
-
-impl ModelService {
-    /// Serves `model`, which should be of [`Backing::Mapped`].
-    ///
-    /// [`Backing::Mapped`]: npu_model::Backing::Mapped
-    #[must_use]
-    pub fn new(model: Arc<Model>) -> Self {
-        Self { model }
-    }
-}
-
-impl fmt::Debug for ModelService {
-    /// Leaves out the chip, which would print the whole CBUF.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ModelService").finish_non_exhaustive()
-    }
-}
-
-impl Service for ModelService {
+/// A model to serve should be of [`Backing::Mapped`](npu_model::Backing::Mapped).
+impl Service for Model {
     fn open(&self) -> Result<Box<dyn OpenFile>, Errno> {
-        Ok(Box::new(self.model.open_file()))
+        Ok(Box::new(self.open_file()))
     }
 
     fn open_sw_sync(&self) -> Result<OwnedFd, Errno> {
@@ -64,7 +41,7 @@ impl Service for ModelService {
     }
 
     fn collect(&self) {
-        self.model.collect();
+        self.collect();
     }
 
     fn is_emulated(&self) -> bool {
@@ -73,9 +50,8 @@ impl Service for ModelService {
 }
 
 impl OpenFile for DrmFile {
-    fn client_map(&self, request: &MapRequest) -> Result<MapOf, Errno> {
-        let file = self.mmap_file(request)?;
-        Ok(MapOf { file, offset: 0 })
+    fn client_map(&self, request: &MapRequest) -> Result<(OwnedFd, u64), Errno> {
+        Ok((self.mmap_file(request)?, 0))
     }
 
     fn bo_bytes(&self, handle: u32) -> Option<u64> {

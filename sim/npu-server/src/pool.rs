@@ -12,15 +12,9 @@ const LINGER: Duration = Duration::from_secs(5);
 type Task = Box<dyn FnOnce() + Send>;
 
 /// A pool that starts a thread for a task when none is idle, if the host can.
-#[derive(Clone, Default)]
+#[derive(Default)]
 pub(crate) struct ThreadPool {
     shared: Arc<Shared>,
-}
-
-impl std::fmt::Debug for ThreadPool {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("ThreadPool").finish_non_exhaustive()
-    }
 }
 
 #[derive(Default)]

@@ -10,7 +10,8 @@ use rustix::io::Errno;
 
 use crate::channel::Channel;
 
-/// A device that can be opened many times.
+/// A device that can be opened many times: the software [`Model`](npu_model::Model), or a
+/// node with [`ForwardService`](crate::ForwardService).
 pub trait Service: fmt::Debug + Send + Sync {
     /// Opens the device for a client.
     ///
@@ -62,11 +63,12 @@ pub trait Service: fmt::Debug + Send + Sync {
 
 /// An open file of the device, for clients in other processes.
 pub trait OpenFile: FileOperations {
-    /// The file that a client has to map for this request.
+    /// The file that a client has to map for this request, and the offset of the mapping
+    /// in it, bytes.
     ///
     /// # Errors
     /// The errno of mmap(2) for the client.
-    fn client_map(&self, request: &MapRequest) -> Result<MapOf, Errno>;
+    fn client_map(&self, request: &MapRequest) -> Result<(OwnedFd, u64), Errno>;
 
     /// Bytes of the buffer object behind a handle, in whole pages; `None` for an unknown
     /// handle.
@@ -83,7 +85,7 @@ pub trait OpenFile: FileOperations {
 }
 
 impl OpenFile for RecordedFile<Box<dyn OpenFile>> {
-    fn client_map(&self, request: &MapRequest) -> Result<MapOf, Errno> {
+    fn client_map(&self, request: &MapRequest) -> Result<(OwnedFd, u64), Errno> {
         self.below().client_map(request)
     }
 
@@ -114,13 +116,4 @@ pub(crate) fn ioctl_for(
     // and written through it. Its jobs write to objects of its file, to which this process
     // has no references.
     unsafe { file.ioctl(request, arg, client) }
-}
-
-/// The file to map instead of the device.
-#[derive(Debug)]
-pub struct MapOf {
-    /// The file to map.
-    pub file: OwnedFd,
-    /// Offset of the mapping in it, bytes.
-    pub offset: u64,
 }

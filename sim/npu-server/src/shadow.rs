@@ -127,30 +127,19 @@ const FILES: &[(&str, &[u8])] = &[
 /// The platform devices of the cores.
 const CORES: [&str; 3] = ["fdab0000", "fdac0000", "fdad0000"];
 
-const LINKS: &[(&str, &str)] = &[
-    (
-        "sys/class/accel/accel0",
-        "../../devices/platform/rknn/accel/accel0",
-    ),
-    (
-        "sys/dev/char/261:0",
-        "../../devices/platform/rknn/accel/accel0",
-    ),
-    (
-        "sys/devices/platform/rknn/accel/accel0/device",
-        "../../../rknn",
-    ),
-    (
-        "sys/devices/platform/rknn/accel/accel0/subsystem",
-        "../../../../../class/accel",
-    ),
-    (
-        "sys/devices/platform/rknn/subsystem",
-        "../../../bus/platform",
-    ),
-    ("dev/char/261:0", "../accel/accel0"),
-    ("sys/firmware/devicetree/base", "../../../proc/device-tree"),
-];
+/// Links, each with its target.
+const LINKS: &str = "\
+sys/class/accel/accel0 ../../devices/platform/rknn/accel/accel0
+sys/dev/char/261:0 ../../devices/platform/rknn/accel/accel0
+sys/devices/platform/rknn/accel/accel0/device ../../../rknn
+sys/devices/platform/rknn/accel/accel0/subsystem ../../../../../class/accel
+sys/devices/platform/rknn/subsystem ../../../bus/platform
+dev/char/261:0 ../accel/accel0
+sys/firmware/devicetree/base ../../../proc/device-tree";
+
+fn links() -> impl Iterator<Item = (&'static str, &'static str)> {
+    LINKS.lines().filter_map(|line| line.split_once(' '))
+}
 
 impl Shadow {
     /// Makes a shadow directory in the folder for temporary files.
@@ -220,7 +209,7 @@ impl Shadow {
             )?;
             shadow.file(&format!("{node}/status"), b"okay\0")?;
         }
-        for (path, target) in LINKS {
+        for (path, target) in links() {
             shadow.link(path, target)?;
         }
         Ok(shadow)
@@ -260,7 +249,7 @@ mod tests {
     #[test]
     fn every_link_leads_somewhere() {
         let shadow = Shadow::create().unwrap();
-        for (path, _) in LINKS {
+        for (path, _) in links() {
             let file = shadow.path().join(path);
             assert!(file.exists(), "{path}");
         }

@@ -6,13 +6,12 @@ mod common;
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::process::{Command, Stdio};
-use std::sync::Arc;
 use std::time::Duration;
 
 use common::{assert_serves, begin, hang, model, next, open, request, serve, server};
 use npu_capture::{Recorder, RecorderOptions};
 use npu_model::driver::JobCounts;
-use npu_server::{ModelService, Server};
+use npu_server::Server;
 use npu_wire::{Frame, FrameKind, Request, RequestKind, receive, send};
 use rocket_uapi::sys;
 use rustix::io::Errno;
@@ -130,14 +129,13 @@ fn who_dies_in_a_submit_has_made_no_mistake() {
     let folder = tempfile::tempdir().unwrap();
     for recorded in [false, true] {
         let model = model(Duration::MAX);
-        let service = Arc::new(ModelService::new(Arc::clone(&model)));
         let server = if recorded {
             let options = RecorderOptions::default();
             let recorder = Recorder::create(&folder.path().join("it"), options).unwrap();
             recorder.device(&model.open_device().info());
-            Server::start_through(service, move |file| Box::new(recorder.of(file)))
+            Server::start_through(model.clone(), move |file| Box::new(recorder.of(file)))
         } else {
-            Server::start(service)
+            Server::start(model.clone())
         };
         let server = server.unwrap();
         let client = open(&server);

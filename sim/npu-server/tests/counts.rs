@@ -6,7 +6,7 @@ mod common;
 
 use std::os::fd::OwnedFd;
 
-use common::{call, ioctl, open, server};
+use common::{call, create, ioctl, open, server};
 use rocket_uapi::sys;
 use rustix::io::Errno;
 use zerocopy::IntoBytes;
@@ -33,11 +33,7 @@ fn what_goes_through_the_caches_is_counted() {
     let server = server();
     let client = open(&server);
     for size in [100, 8193] {
-        let bo = sys::CreateBo {
-            size,
-            ..sys::CreateBo::default()
-        };
-        call(&client, &ioctl(sys::CREATE_BO), bo.as_bytes()).unwrap();
+        create(&client, size);
     }
     assert_eq!(prep(&client, 1, 0), Ok(0));
     assert_eq!(prep(&client, 2, 0), Ok(0));

@@ -28,36 +28,24 @@ fn begin_submit(connection: &OwnedFd, jobs: u32) -> OwnedFd {
 fn calls_in_the_wrong_order_have_an_errno() {
     let server = server();
     let connection = connect(&server);
-    assert_eq!(
-        call(&connection, &ioctl(sys::VERSION), &[0; 64]),
-        Err(Errno::BADF)
-    );
-    assert_eq!(
-        call(&connection, &Request::new(RequestKind::Mmap), &[]),
-        Err(Errno::BADF)
-    );
-    assert_eq!(
-        call(&connection, &Request::new(RequestKind::FileIoctl), &[]),
-        Err(Errno::BADF)
-    );
-    assert_eq!(
-        call(&connection, &Request::new(RequestKind::Open), &[]),
-        Ok(0)
-    );
-    assert_eq!(
-        call(&connection, &Request::new(RequestKind::Open), &[]),
-        Err(Errno::BUSY)
-    );
     let absurd = Request {
         len: u64::MAX,
         offset: u64::MAX,
         flags: u32::MAX,
         ..Request::new(RequestKind::Mmap)
     };
-    assert_eq!(call(&connection, &absurd, &[]), Err(Errno::INVAL));
-    // An argument that is shorter than the request's number says.
-    let short = call(&connection, &ioctl(sys::CREATE_BO), &[0; 3]);
-    assert_eq!(short, Err(Errno::FAULT));
+    for (request, arg, expected) in [
+        (ioctl(sys::VERSION), &[0; 64][..], Err(Errno::BADF)),
+        (Request::new(RequestKind::Mmap), &[], Err(Errno::BADF)),
+        (Request::new(RequestKind::FileIoctl), &[], Err(Errno::BADF)),
+        (Request::new(RequestKind::Open), &[], Ok(0)),
+        (Request::new(RequestKind::Open), &[], Err(Errno::BUSY)),
+        (absurd, &[], Err(Errno::INVAL)),
+        // An argument that is shorter than the request's number says.
+        (ioctl(sys::CREATE_BO), &[0; 3], Err(Errno::FAULT)),
+    ] {
+        assert_eq!(call(&connection, &request, arg), expected, "{request:?}");
+    }
     assert_eq!(server.counts().opens, 1);
 }
 

@@ -5,12 +5,11 @@
 
 mod common;
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use common::{begin, call, done, ioctl, model, open};
 use npu_capture::{RecordError, Recorder, RecorderOptions};
-use npu_server::{ModelService, OpenFile, Server};
+use npu_server::{OpenFile, Server};
 use rustix::io::Errno;
 use test_support::hooked;
 use zerocopy::IntoBytes;
@@ -34,8 +33,7 @@ fn driver() -> impl Fn(Box<dyn OpenFile>) -> Box<dyn OpenFile> + Send + Sync {
 
 /// Makes that ioctl on a file behind `layers`, and one that the driver refuses.
 fn client(layers: impl Fn(Box<dyn OpenFile>) -> Box<dyn OpenFile> + Send + Sync + 'static) {
-    let service = Arc::new(ModelService::new(model(Duration::ZERO)));
-    let server = Server::start_through(service, layers).unwrap();
+    let server = Server::start_through(model(Duration::ZERO), layers).unwrap();
     let client = open(&server);
     let arg = 41_u64;
     let refused = call(&client, &ioctl(UNKNOWN), arg.as_bytes());

@@ -11,7 +11,7 @@ use std::time::Duration;
 use npu_capture::{Capture, JobOutcome, Recorder, RecorderOptions, Role};
 use npu_model::driver::Arena;
 use npu_model::{Model, ModelOptions};
-use npu_server::{ModelService, OpenFile, Service};
+use npu_server::{OpenFile, Service};
 use rocket_uapi::{Errno, gem_close, sys};
 use test_support::hooked;
 use zerocopy::IntoBytes;
@@ -107,6 +107,10 @@ fn client(file: &dyn OpenFile) -> Vec<Result<i32, Errno>> {
         task_tail: 24,
         ..plain
     };
+    let reserved = Odd {
+        reserved: 1,
+        ..plain
+    };
     let wild = |tasks, handles, jobs| Odd {
         wild_tasks: tasks,
         wild_handles: handles,
@@ -125,16 +129,7 @@ fn client(file: &dyn OpenFile) -> Vec<Result<i32, Errno>> {
         submit(file, iova, both, 1, wild(false, true, false)),
         submit(file, iova, both, 1, wild(false, false, true)),
         submit(file, iova, both, 0, plain),
-        submit(
-            file,
-            iova,
-            both,
-            1,
-            Odd {
-                reserved: 1,
-                ..plain
-            },
-        ),
+        submit(file, iova, both, 1, reserved),
         submit(file, iova, both, u32::MAX, wild(false, false, true)),
     ];
     results.push(gem_close(file, a.handle).map(|()| 0));
@@ -145,13 +140,12 @@ fn client(file: &dyn OpenFile) -> Vec<Result<i32, Errno>> {
 fn a_recorded_device_answers_as_any() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("x");
-    let plain = ModelService::new(model());
-    let expected = client(&*plain.open().unwrap());
+    let expected = client(&*Service::open(&*model()).unwrap());
 
     let recorder = Recorder::create(&path, RecorderOptions::default()).unwrap();
     let device = model();
     recorder.device(&device.open_device().info());
-    let below = ModelService::new(device).open().unwrap();
+    let below = Service::open(&*device).unwrap();
     let file: Box<dyn OpenFile> = Box::new(recorder.of(below));
     assert_eq!(client(&*file), expected);
     file.close(&|| false, &|| ());
@@ -192,7 +186,7 @@ fn handles_go_from_thread_to_thread() {
         }
         value
     });
-    let below = slow(ModelService::new(model).open().unwrap());
+    let below = slow(Service::open(&*model).unwrap());
     let file: Box<dyn OpenFile> = Box::new(recorder.of(below));
     let old = create(&*file, 4096);
     let new = thread::scope(|scope| {

@@ -3,11 +3,9 @@
 //! to the server and back.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
-use std::sync::Arc;
-
 use client_tests::Client;
 use npu_model::{Model, ModelOptions};
-use npu_server::{ModelService, Server};
+use npu_server::Server;
 use test_support::hooked;
 
 /// The driver's ioctl number 8, with 8 bytes in both directions.
@@ -24,7 +22,7 @@ fn the_preload_library_carries_it() {
         // SAFETY: what the caller promises.
         unsafe { below.ioctl(request, arg, caller) }
     });
-    let server = Server::start_through(Arc::new(ModelService::new(model)), adds_one).unwrap();
+    let server = Server::start_through(model, adds_one).unwrap();
     let folder = tempfile::tempdir().unwrap();
     let mut client = Client::compile("made_up", &[]).alone(folder.path());
     let address = String::from_utf8(server.address().name().to_vec()).unwrap();

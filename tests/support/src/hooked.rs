@@ -2,9 +2,10 @@
 //! Open files of a server, whose ioctls a test handles.
 
 use std::fmt;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use npu_server::{MapOf, OpenFile};
+use npu_server::OpenFile;
 use rocket_uapi::{Caller, Errno, FileLayer, MapRequest};
 
 /// Handles an ioctl, perhaps with the file below.
@@ -55,7 +56,7 @@ unsafe impl FileLayer for Hooked {
 }
 
 impl OpenFile for Hooked {
-    fn client_map(&self, request: &MapRequest) -> Result<MapOf, Errno> {
+    fn client_map(&self, request: &MapRequest) -> Result<(OwnedFd, u64), Errno> {
         self.below.client_map(request)
     }
 

@@ -6,6 +6,7 @@
 //! the kernel down on an accel node (GET_UNIQUE).
 
 use std::collections::BTreeMap;
+use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
@@ -21,7 +22,7 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
-use crate::service::{MapOf, OpenFile};
+use crate::service::OpenFile;
 
 /// Longest single wait of the kernel for a buffer object. A client's signal
 /// takes effect this late.
@@ -42,16 +43,10 @@ const VALUES: [u32; 4] = [sys::CREATE_BO, sys::FINI_BO, sys::GEM_CLOSE, sys::GET
 /// Amount of work submitted to the node, by all clients.
 #[derive(Debug, Default)]
 pub(super) struct SubmittedWork {
-    tasks: AtomicU64,
-    words: AtomicU64,
-}
-
-impl SubmittedWork {
-    /// Numbers of programs and of their command words.
-    pub(super) fn tasks_and_words(&self) -> (u64, u64) {
-        let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        (get(&self.tasks), get(&self.words))
-    }
+    /// Number of programs.
+    pub(super) tasks: AtomicU64,
+    /// Number of their command words.
+    pub(super) words: AtomicU64,
 }
 
 /// An open file of the node, for one client.
@@ -110,11 +105,10 @@ unsafe impl FileLayer for ForwardFile {
 }
 
 impl OpenFile for ForwardFile {
-    fn client_map(&self, request: &MapRequest) -> Result<MapOf, Errno> {
+    fn client_map(&self, request: &MapRequest) -> Result<(OwnedFd, u64), Errno> {
         // The client maps it, and the kernel checks the request.
         let file = rustix::io::fcntl_dupfd_cloexec(&self.node, 0)?;
-        let offset = request.offset;
-        Ok(MapOf { file, offset })
+        Ok((file, request.offset))
     }
 
     fn bo_bytes(&self, handle: u32) -> Option<u64> {
@@ -227,7 +221,8 @@ impl ForwardFile {
     /// PREP_BO in slices, so that a signal in the client ends it.
     fn prep(&self, arg: sys::PrepBo, wake: Wake<'_>) -> Result<i32, Errno> {
         let until = arg.timeout_ns;
-        let can_wait = Deadline::NOW.as_nanos() < until && !passed(until);
+        let can_wait =
+            Deadline::NOW.as_nanos() < until && !Deadline::from_nanos(until).has_passed();
         loop {
             let slice = Deadline::after(WAIT_SLICE).as_nanos().min(until);
             let mut part = sys::PrepBo {
@@ -302,11 +297,6 @@ fn file_bytes(file: &Descriptor) -> u64 {
     std::fs::metadata(own).map_or(0, |found| found.len())
 }
 
-/// Whether a time of the monotonic clock, nanoseconds, has passed.
-fn passed(time: i64) -> bool {
-    Deadline::from_nanos(time).has_passed()
-}
-
 /// Whether the client's wait is interrupted.
 fn is_interrupted(wake: Wake<'_>) -> bool {
     match wake {
@@ -314,11 +304,7 @@ fn is_interrupted(wake: Wake<'_>) -> bool {
         Wake::Now => true,
         Wake::Readable(socket) => {
             let mut fds = [PollFd::from_borrowed_fd(socket, PollFlags::IN)];
-            let at_once = Timespec {
-                tv_sec: 0,
-                tv_nsec: 0,
-            };
-            let polled = rustix::event::poll(&mut fds, Some(&at_once));
+            let polled = rustix::event::poll(&mut fds, Some(&Timespec::default()));
             polled.is_ok() && !fds[0].revents().is_empty()
         }
     }

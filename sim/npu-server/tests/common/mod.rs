@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use npu_model::{Model, ModelOptions};
-use npu_server::{ModelService, Server};
+use npu_server::Server;
 use npu_wire::{DATA_BYTES, Frame, FrameKind, Request, RequestKind, receive, send};
 use rocket_uapi::sys;
 use rustix::io::Errno;
@@ -20,7 +20,7 @@ pub(crate) fn server() -> Server {
 }
 
 pub(crate) fn serve(model: &Arc<Model>) -> Server {
-    Server::start(Arc::new(ModelService::new(Arc::clone(model)))).unwrap()
+    Server::start(model.clone()).unwrap()
 }
 
 /// A device of one core, which a hung job holds for `hang_timeout`.
@@ -92,26 +92,25 @@ pub(crate) fn open(server: &Server) -> OwnedFd {
 
 /// Checks that a client that keeps to the rules is served.
 pub(crate) fn assert_serves(server: &Server) {
-    let connection = open(server);
+    create(&open(server), 4096);
+}
+
+pub(crate) fn create(client: &OwnedFd, size: u32) -> sys::CreateBo {
     let bo = sys::CreateBo {
-        size: 4096,
+        size,
         ..sys::CreateBo::default()
     };
-    assert_eq!(
-        call(&connection, &ioctl(sys::CREATE_BO), bo.as_bytes()),
-        Ok(0)
-    );
+    done(&begin(
+        client,
+        ioctl(sys::CREATE_BO).as_bytes(),
+        bo.as_bytes(),
+    ))
 }
 
 /// Submits a job that hangs: a program of zeroes. Returns the object that it
 /// writes, which also has the program.
 pub(crate) fn hang(client: &OwnedFd) -> sys::CreateBo {
-    let bo = sys::CreateBo {
-        size: 4096,
-        ..sys::CreateBo::default()
-    };
-    let channel = begin(client, ioctl(sys::CREATE_BO).as_bytes(), bo.as_bytes());
-    let bo: sys::CreateBo = done(&channel);
+    let bo = create(client, 4096);
     let task = sys::Task {
         regcmd: bo.dma_address as u32,
         regcmd_count: 16,

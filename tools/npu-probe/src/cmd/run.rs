@@ -19,7 +19,7 @@ use nix::sys::signal::{SigSet, Signal, kill};
 use nix::unistd::Pid;
 use npu_capture::{Recorder, RecorderOptions};
 use npu_model::Model;
-use npu_server::{ForwardService, ModelService, Server, Service};
+use npu_server::{ForwardService, Server, Service};
 use rocket_uapi::{DeviceInfo, Selector};
 use rustix::process::{WaitOptions, WaitStatus};
 
@@ -140,7 +140,7 @@ impl ServedDevice {
 
     fn service(&self) -> Arc<dyn Service> {
         match self {
-            Self::Model(model) => Arc::new(ModelService::new(Arc::clone(model))),
+            Self::Model(model) => Arc::clone(model) as Arc<dyn Service>,
             Self::Node(node) => Arc::clone(node) as Arc<dyn Service>,
         }
     }

@@ -11,7 +11,7 @@ use std::time::Duration;
 use anyhow::anyhow;
 use nix::sys::signal::{SigSet, Signal};
 use npu_model::Model;
-use npu_server::{ModelService, Server, ServerError};
+use npu_server::{Server, ServerError};
 use npu_wire::Address;
 
 use crate::exit::{Failure, Verdict};
@@ -67,8 +67,7 @@ pub(crate) fn run(serve: &ServeFlags) -> Result<Verdict, Failure> {
     };
     npu_server::shared_server_limits().map_err(Failure::device("cannot serve the model"))?;
     let ended = end_on_signals()?;
-    let service = Arc::new(ModelService::new(Model::new(options)));
-    let server = match Server::start_at(service, address) {
+    let server = match Server::start_at(Model::new(options), address) {
         // Another server started first, so clients that wait for this one can use it.
         Err(ServerError::InUse(_)) if serve.address.is_none() => {
             output::print(READY)?;
