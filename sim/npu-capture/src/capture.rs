@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A capture in memory: its device, buffer objects, jobs and contents.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use rknpu_regcmd::Iova;
-use rocket_uapi::{DeviceInfo, Errno, RawTask};
+use rocket_uapi::{DeviceInfo, Errno, FenceStatus, RawTask};
 
 use crate::error::CaptureError;
 use crate::format::PAGE;
@@ -132,6 +133,16 @@ pub enum JobOutcome {
     Unknown,
 }
 
+impl From<FenceStatus> for JobOutcome {
+    fn from(status: FenceStatus) -> Self {
+        match status {
+            FenceStatus::Signaled => Self::Completed,
+            FenceStatus::Failed(errno) => Self::Killed(errno),
+            FenceStatus::Active => Self::Unknown,
+        }
+    }
+}
+
 impl fmt::Display for JobOutcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -142,6 +153,21 @@ impl fmt::Display for JobOutcome {
             Self::Unknown => f.write_str("unknown"),
         }
     }
+}
+
+/// Whether the driver never runs such a job although SUBMIT returns 0 (observed on Linux
+/// 7.2). `exists` returns whether the file has a handle.
+pub(crate) fn is_dropped(
+    tasks: &[RawTask],
+    reads: &[u32],
+    writes: &[u32],
+    exists: impl Fn(u32) -> bool,
+) -> bool {
+    let mut seen = BTreeSet::new();
+    let mut listed = reads.iter().chain(writes);
+    // The reservation lock of an object cannot be taken twice.
+    let can_lock = listed.all(|&handle| exists(handle) && seen.insert(handle));
+    tasks.is_empty() || tasks.iter().any(|task| task.words == 0) || !can_lock
 }
 
 /// A job as it was submitted, and how it ended.
@@ -167,6 +193,32 @@ pub struct CapturedJob {
 }
 
 impl CapturedJob {
+    /// A job that has not ended.
+    pub(crate) fn new(
+        file: u32,
+        started_ns: u64,
+        tasks: Vec<RawTask>,
+        uses: Vec<ObjectUse>,
+    ) -> Self {
+        Self {
+            file,
+            tasks,
+            uses,
+            started_ns,
+            ended_ns: None,
+            outcome: JobOutcome::Unknown,
+            before: 0..0,
+            after: 0..0,
+        }
+    }
+
+    /// The handles of one role, in order.
+    #[must_use]
+    pub fn handles(&self, role: Role) -> Vec<u32> {
+        let uses = self.uses.iter().filter(|used| used.role == role);
+        uses.map(|used| used.handle).collect()
+    }
+
     /// The objects that it lists or reaches, each once.
     #[must_use]
     pub fn objects(&self) -> Vec<usize> {

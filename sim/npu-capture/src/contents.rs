@@ -7,7 +7,7 @@ use std::ops::Range;
 use crate::capture::{Capture, CapturedJob, PageRun};
 use crate::error::CaptureError;
 use crate::format::PAGE;
-use crate::programs::Programs;
+use crate::programs::{CapturedProgram, programs};
 
 /// A moment of a capture: before or after a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -91,7 +91,7 @@ impl Capture {
         &'a self,
         job: &'a CapturedJob,
         contents: &'a Contents<'_>,
-    ) -> Programs<'a, impl FnMut(u64, &mut [u8]) -> bool + 'a> {
+    ) -> impl Iterator<Item = CapturedProgram> + 'a {
         // Sort the objects by address once, since there may be many programs.
         let ranges = job.objects().into_iter().filter_map(|object| {
             let range = self.objects.get(object)?.range()?;
@@ -107,7 +107,7 @@ impl Capture {
                 end <= past && contents.read(object, iova - start, into).is_ok()
             })
         };
-        Programs::new(&job.tasks, read)
+        programs(&job.tasks, read)
     }
 }
 

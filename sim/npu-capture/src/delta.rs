@@ -16,7 +16,7 @@ pub trait BoBytes {
     fn read(&self, offset: u64, into: &mut [u8]);
 }
 
-impl BoBytes for [u8] {
+impl BoBytes for Vec<u8> {
     fn read(&self, offset: u64, into: &mut [u8]) {
         let start = usize::try_from(offset).unwrap_or(usize::MAX);
         let found = self.get(start..).unwrap_or_default();
@@ -26,30 +26,8 @@ impl BoBytes for [u8] {
     }
 }
 
-impl BoBytes for Vec<u8> {
-    fn read(&self, offset: u64, into: &mut [u8]) {
-        self.as_slice().read(offset, into);
-    }
-}
-
-/// Hashes of an object's pages as they are in the file. Two states of a page have
-/// the same hash with a probability of 2^-128.
-#[derive(Debug)]
-pub(crate) struct StoredPages {
-    pages: Vec<u128>,
-}
-
 /// Hash of a page of zeroes, by definition.
-const ZERO: u128 = 0;
-
-impl StoredPages {
-    /// An object of `bytes` bytes with nothing stored yet: zeroes.
-    pub(crate) fn new(bytes: u64) -> Self {
-        Self {
-            pages: vec![ZERO; (bytes / PAGE) as usize],
-        }
-    }
-}
+pub(crate) const ZERO_PAGE: u128 = 0;
 
 /// Which bytes of an object may be stored.
 #[derive(Clone, Debug)]
@@ -106,15 +84,17 @@ impl Keep {
     }
 }
 
-/// Finds changed pages and passes each full payload of a PAGE section to `emit`.
+/// Finds changed pages and passes each full payload of a PAGE section to `emit`. `stored`
+/// are the hashes of the object's pages as they are in the file. Two states of a page have
+/// the same hash with a probability of 2^-128.
 pub(crate) fn changes(
     object: u32,
     bytes: &dyn BoBytes,
     keep: &Keep,
-    stored: &mut StoredPages,
+    stored: &mut [u128],
     emit: &mut dyn FnMut(&[u8]) -> Result<(), RecordError>,
 ) -> Result<(), RecordError> {
-    let len = stored.pages.len() as u64 * PAGE;
+    let len = stored.len() as u64 * PAGE;
     let mut chunk = PagesEncoder::new(object);
     let mut piece = Vec::new();
     let mut offset = 0;
@@ -131,11 +111,11 @@ pub(crate) fn changes(
         for (index, page) in (offset / PAGE..).zip(pages) {
             let zero = page.iter().all(|&byte| byte == 0);
             let hash = if zero {
-                ZERO
+                ZERO_PAGE
             } else {
                 XxHash3_128::oneshot(page)
             };
-            let known = &mut stored.pages[index as usize];
+            let known = &mut stored[index as usize];
             if *known != hash {
                 *known = hash;
                 // An object has fewer than 2^20 pages.

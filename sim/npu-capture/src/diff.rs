@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::fmt;
 
-use rknpu_regcmd::{Item, Word};
+use rknpu_regcmd::Item;
 
 use crate::capture::{Capture, CapturedJob};
 use crate::contents::{Contents, Moment};
@@ -14,119 +14,8 @@ use crate::format::PAGE;
 /// Bytes that are compared at a time.
 const PIECE: u64 = 256 * PAGE;
 
-/// One difference between two captures.
-#[derive(Clone, Debug, PartialEq)]
-pub enum CaptureDifference {
-    /// A difference of the devices, or of the recordings as a whole.
-    Whole {
-        /// The field that differs.
-        what: String,
-        /// What the first capture has.
-        first: String,
-        /// What the second capture has.
-        second: String,
-    },
-    /// A difference of a job.
-    Job {
-        /// Index of the job in both captures.
-        job: usize,
-        /// The field of the job that differs.
-        what: &'static str,
-        /// What the first capture has.
-        first: String,
-        /// What the second capture has.
-        second: String,
-    },
-    /// A different command word.
-    Word {
-        /// Index of the job in both captures.
-        job: usize,
-        /// Index of the program in the job.
-        program: usize,
-        /// Index of the word in the program.
-        index: usize,
-        /// What the first capture has.
-        first: Option<Word>,
-        /// What the second capture has.
-        second: Option<Word>,
-    },
-    /// Different contents of a buffer object.
-    Contents {
-        /// The moment, before or after a job.
-        moment: Moment,
-        /// The number of the object in the first.
-        object: usize,
-        /// The number of the object in the second.
-        other: usize,
-        /// Number of bytes that differ.
-        bytes: u64,
-        /// Offset of the first of them in the object.
-        offset: u64,
-        /// That byte in the first.
-        first: u8,
-        /// That byte in the second.
-        second: u8,
-    },
-}
-
-impl fmt::Display for CaptureDifference {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Whole {
-                what,
-                first,
-                second,
-            } => write!(f, "{what}: {first} | {second}"),
-            Self::Job {
-                job,
-                what,
-                first,
-                second,
-            } => write!(f, "job {job}: {what}: {first} | {second}"),
-            Self::Word {
-                job,
-                program,
-                index,
-                first,
-                second,
-            } => {
-                let text = |word: &Option<Word>| {
-                    word.map_or_else(|| "none".to_owned(), |word| Item::of(word).to_string())
-                };
-                let (first, second) = (text(first), text(second));
-                write!(
-                    f,
-                    "job {job}, program {program}, word {index}: {first} | {second}"
-                )
-            }
-            Self::Contents {
-                moment,
-                object,
-                other,
-                bytes,
-                offset,
-                first,
-                second,
-            } => {
-                let (when, job) = match moment {
-                    Moment::Before(job) => ("before", job),
-                    Moment::After(job) => ("after", job),
-                };
-                write!(f, "{when} job {job}: object {object}")?;
-                if object != other {
-                    write!(f, " | {other}")?;
-                }
-                write!(
-                    f,
-                    ": {bytes} bytes differ, the first at {offset:#x}: {first:#04x} | {second:#04x}"
-                )
-            }
-        }
-    }
-}
-
-/// Calls `each` for each difference of `first` and `second`, in order. Jobs are
-/// compared by index, objects by their position in the lists of a job.
+/// Calls `each` with each difference of `first` and `second`, in order, as one line.
+/// Jobs are compared by index, objects by their position in the lists of a job.
 /// Different contents are reported when they were recorded, not again for later
 /// jobs.
 ///
@@ -135,7 +24,7 @@ impl fmt::Display for CaptureDifference {
 pub fn diff(
     first: &Capture,
     second: &Capture,
-    each: &mut dyn FnMut(CaptureDifference),
+    each: &mut dyn FnMut(fmt::Arguments<'_>),
 ) -> Result<(), CaptureError> {
     whole(first, second, each);
     let mut diff = Diff {
@@ -150,7 +39,7 @@ pub fn diff(
     Ok(())
 }
 
-fn whole(first: &Capture, second: &Capture, each: &mut dyn FnMut(CaptureDifference)) {
+fn whole(first: &Capture, second: &Capture, each: &mut dyn FnMut(fmt::Arguments<'_>)) {
     let facts = |capture: &Capture| {
         let device = capture.device();
         let info = &device.info;
@@ -186,13 +75,13 @@ fn whole(first: &Capture, second: &Capture, each: &mut dyn FnMut(CaptureDifferen
     for name in names {
         let (first, second) = (find(&ours, name), find(&theirs, name));
         if told.insert(name) && first != second {
-            each(CaptureDifference::Whole {
-                what: name.clone(),
-                first,
-                second,
-            });
+            each(format_args!("{name}: {first} | {second}"));
         }
     }
+}
+
+fn list(texts: impl Iterator<Item = String>) -> String {
+    texts.collect::<Vec<_>>().join(", ")
 }
 
 struct Diff<'a, 'e> {
@@ -200,7 +89,7 @@ struct Diff<'a, 'e> {
     contents: [Contents<'a>; 2],
     /// Pairs of objects whose contents were compared.
     pairs: BTreeSet<(usize, usize)>,
-    each: &'e mut dyn FnMut(CaptureDifference),
+    each: &'e mut dyn FnMut(fmt::Arguments<'_>),
 }
 
 impl<'a> Diff<'a, '_> {
@@ -243,48 +132,30 @@ impl<'a> Diff<'a, '_> {
     }
 
     fn fields(&mut self, job: usize, jobs: [&CapturedJob; 2]) {
-        let lists = |job: &CapturedJob| {
+        let facts = |side: usize| {
+            let job = jobs[side];
+            let tasks = job.tasks.iter();
+            let tasks = tasks.map(|task| format!("{}+{}", task.regcmd, task.words));
             let uses = job.uses.iter();
-            let texts: Vec<_> = uses
-                .map(|used| format!("{} {}", used.role, used.handle))
-                .collect();
-            texts.join(", ")
-        };
-        let places = |side: usize| {
-            let objects = jobs[side].objects().into_iter();
+            let lists = uses.map(|used| format!("{} {}", used.role, used.handle));
+            let objects = job.objects().into_iter();
             let objects = objects.map(|object| self.sides[side].objects()[object]);
-            let texts = objects.map(|object| match object.iova {
+            let objects = objects.map(|object| match object.iova {
                 Some(iova) => format!("{}: {} bytes at {iova}", object.handle, object.bytes),
                 None => format!("{}: no address", object.handle),
             });
-            texts.collect::<Vec<_>>().join(", ")
-        };
-        let tasks = |job: &CapturedJob| {
-            let texts = job
-                .tasks
-                .iter()
-                .map(|task| format!("{}+{}", task.regcmd, task.words));
-            texts.collect::<Vec<_>>().join(", ")
-        };
-        let facts = |side: usize| {
-            let job = jobs[side];
             [
                 ("file", job.file.to_string()),
                 ("programs", job.tasks.len().to_string()),
-                ("places of programs", tasks(job)),
-                ("lists", lists(job)),
-                ("objects", places(side)),
+                ("places of programs", list(tasks)),
+                ("lists", list(lists)),
+                ("objects", list(objects)),
                 ("outcome", job.outcome.to_string()),
             ]
         };
         for ((what, first), (_, second)) in facts(0).into_iter().zip(facts(1)) {
             if first != second {
-                (self.each)(CaptureDifference::Job {
-                    job,
-                    what,
-                    first,
-                    second,
-                });
+                (self.each)(format_args!("job {job}: {what}: {first} | {second}"));
             }
         }
     }
@@ -292,18 +163,16 @@ impl<'a> Diff<'a, '_> {
     fn words(&mut self, job: usize, jobs: [&CapturedJob; 2]) {
         let [first, second] =
             [0, 1].map(|at| self.sides[at].programs(jobs[at], &self.contents[at]));
-        for (first, second) in first.zip(second) {
+        let text =
+            |word: Option<&_>| word.map_or("none".into(), |&word| Item::of(word).to_string());
+        for (program, (first, second)) in first.zip(second).enumerate() {
             let (ours, theirs) = (first.words(), second.words());
             for index in 0..ours.len().max(theirs.len()) {
-                let (ours, theirs) = (ours.get(index).copied(), theirs.get(index).copied());
+                let (ours, theirs) = (ours.get(index), theirs.get(index));
                 if ours != theirs {
-                    (self.each)(CaptureDifference::Word {
-                        job,
-                        program: first.index,
-                        index,
-                        first: ours,
-                        second: theirs,
-                    });
+                    let (ours, theirs) = (text(ours), text(theirs));
+                    let place = format_args!("job {job}, program {program}, word {index}");
+                    (self.each)(format_args!("{place}: {ours} | {theirs}"));
                 }
             }
         }
@@ -332,15 +201,19 @@ impl<'a> Diff<'a, '_> {
             }
         }
         if let Some((offset, first, second)) = found {
-            (self.each)(CaptureDifference::Contents {
-                moment,
-                object,
-                other,
-                bytes,
-                offset,
-                first,
-                second,
-            });
+            let (when, job) = match moment {
+                Moment::Before(job) => ("before", job),
+                Moment::After(job) => ("after", job),
+            };
+            let objects = if object == other {
+                object.to_string()
+            } else {
+                format!("{object} | {other}")
+            };
+            (self.each)(format_args!(
+                "{when} job {job}: object {objects}: {bytes} bytes differ, \
+                 the first at {offset:#x}: {first:#04x} | {second:#04x}"
+            ));
         }
         Ok(())
     }

@@ -39,7 +39,6 @@ mod capture;
 mod contents;
 mod delta;
 mod diff;
-mod drops;
 mod error;
 mod fields;
 pub mod format;
@@ -60,16 +59,15 @@ pub use capture::{
 };
 pub use contents::{Contents, Moment};
 pub use delta::BoBytes;
-pub use diff::{CaptureDifference, diff};
-pub use drops::why_dropped;
+pub use diff::diff;
 pub use error::{CaptureError, RecordError};
-pub use programs::{CapturedProgram, Programs};
+pub use programs::CapturedProgram;
 pub use recorded::RecordedFile;
 pub use recorder::{
     BoView, JobToken, JobView, Outcomes, Recorder, RecorderOptions, RecordingSummary,
 };
 pub use replay::{
     ByteDifference, ContentsComparison, ElementDifference, ReplayError, ReplayOptions,
-    ReplayReport, ReplayedJob, Value, replay,
+    ReplayReport, ReplayedJob, replay,
 };
 pub use writer::CaptureWriter;

@@ -5,11 +5,12 @@
 mod section;
 
 use std::fs::File;
+use std::ops::Range;
 use std::path::Path;
 use std::sync::Mutex;
 
 use self::section::{FoundSection, check_table, file_header, trailer};
-use crate::capture::{Capture, CapturedJob, CapturedObject, Chunk, JobOutcome, RecordedDevice};
+use crate::capture::{Capture, CapturedJob, CapturedObject, Chunk, RecordedDevice};
 use crate::error::CaptureError;
 use crate::fields::Fields;
 use crate::format::{FLAG_ZERO_DATA, FileHeader, SECTIONS_MAX, SectionKind, Trailer};
@@ -149,20 +150,10 @@ impl Parser {
         if self.running {
             return Err(fields.malformed("the previous job has not ended"));
         }
-        let job = sections::job::decode(fields, self.jobs.len(), &self.objects)?;
-        let before = self.first..self.chunks.len();
-        self.first = self.chunks.len();
+        let mut job = sections::job::decode(fields, self.jobs.len(), &self.objects)?;
+        job.before = self.new_chunks();
         self.running = true;
-        self.jobs.push(CapturedJob {
-            file: job.file,
-            tasks: job.tasks,
-            uses: job.uses,
-            started_ns: job.started_ns,
-            ended_ns: None,
-            outcome: JobOutcome::Unknown,
-            before,
-            after: self.first..self.first,
-        });
+        self.jobs.push(job);
         Ok(())
     }
 
@@ -170,15 +161,24 @@ impl Parser {
         if !self.running {
             return Err(fields.malformed("no job is running"));
         }
-        let end = sections::done::decode(fields, self.jobs.len())?;
-        if let Some(job) = self.jobs.last_mut() {
-            job.outcome = end.outcome;
-            job.ended_ns = Some(end.ended_ns);
-            job.after = self.first..self.chunks.len();
-        }
-        self.first = self.chunks.len();
-        self.running = false;
+        sections::done::decode(fields, &mut self.jobs)?;
+        self.end_job();
         Ok(())
+    }
+
+    /// Assigns the chunks since the start of the running job to its end.
+    fn end_job(&mut self) {
+        let after = self.new_chunks();
+        if let Some(job) = self.jobs.last_mut() {
+            job.after = after;
+        }
+        self.running = false;
+    }
+
+    /// The chunks since the last call.
+    fn new_chunks(&mut self) -> Range<usize> {
+        let first = std::mem::replace(&mut self.first, self.chunks.len());
+        first..self.first
     }
 
     fn finish(
@@ -189,9 +189,7 @@ impl Parser {
     ) -> Result<Capture, CaptureError> {
         if self.running {
             // The job never ended. Its changes so far still count.
-            if let Some(job) = self.jobs.last_mut() {
-                job.after = self.first..self.chunks.len();
-            }
+            self.end_job();
         }
         Ok(Capture {
             device: self.device.ok_or(CaptureError::NoDevice)?,

@@ -69,49 +69,32 @@ impl CapturedProgram {
     }
 }
 
-/// The programs of a job, one after another.
-#[derive(Debug)]
-pub struct Programs<'a, R> {
-    tasks: std::iter::Enumerate<std::slice::Iter<'a, RawTask>>,
-    memory: R,
-    regs: RegisterFile,
-}
-
-impl<'a, R: FnMut(u64, &mut [u8]) -> bool> Programs<'a, R> {
-    /// The programs of `tasks`. `memory` reads NPU memory from an address on, and
-    /// returns whether that exists.
-    pub fn new(tasks: &'a [RawTask], memory: R) -> Self {
-        Self {
-            tasks: tasks.iter().enumerate(),
-            memory,
-            regs: RegisterFile::new(),
-        }
-    }
-}
-
-impl<R: FnMut(u64, &mut [u8]) -> bool> Iterator for Programs<'_, R> {
-    type Item = CapturedProgram;
-
-    fn next(&mut self) -> Option<CapturedProgram> {
-        let (index, &task) = self.tasks.next()?;
+/// The programs of the tasks of a job. `memory` reads NPU memory from an address on, and
+/// returns whether that exists.
+pub(crate) fn programs(
+    tasks: &[RawTask],
+    mut memory: impl FnMut(u64, &mut [u8]) -> bool,
+) -> impl Iterator<Item = CapturedProgram> {
+    let mut regs = RegisterFile::new();
+    tasks.iter().enumerate().map(move |(index, &task)| {
         let words = (task.words as usize <= Program::WORDS_MAX)
             .then(|| vec![0; task.words as usize * WORD_BYTES as usize])
             .filter(|_| task.words > 0)
             .and_then(|mut bytes| {
-                let there = (self.memory)(task.regcmd.0.into(), &mut bytes);
+                let there = memory(task.regcmd.0.into(), &mut bytes);
                 there.then(|| words_of(&bytes))
             });
         let program = CapturedProgram {
             index,
             task,
             words,
-            before: self.regs.clone(),
+            before: regs.clone(),
         };
         if let Some(last) = program.tasks().last() {
-            self.regs = last.regs;
+            regs = last.regs;
         }
-        Some(program)
-    }
+        program
+    })
 }
 
 fn words_of(bytes: &[u8]) -> Vec<Word> {
@@ -137,7 +120,7 @@ mod tests {
                 into.fill(0);
                 true
             };
-            let found = Programs::new(&tasks, memory).flat_map(|program| program.lint());
+            let found = programs(&tasks, memory).flat_map(|program| program.lint());
             found.map(|finding| finding.rule).collect::<Vec<_>>()
         };
         assert!(rules(0x1008).contains(&"T06-program-address"));

@@ -9,13 +9,11 @@ use std::time::{Duration, Instant};
 
 use rocket_uapi::sys::HandleChange;
 use rocket_uapi::{
-    Arena, Caller, ClientJob, Deadline, Device, Errno, Error, FenceStatus, FileLayer,
-    FileOperations, MapRequest, PAGE_BYTES, ReadJobsError, SyncFile, ioctl, prep_bo, sys,
-    write_fence,
+    Arena, Caller, ClientJob, Deadline, Device, Errno, Error, FileLayer, FileOperations,
+    MapRequest, PAGE_BYTES, ReadJobsError, SyncFile, ioctl, prep_bo, sys, write_fence,
 };
 
-use crate::capture::JobOutcome;
-use crate::drops::why_dropped;
+use crate::capture::{JobOutcome, is_dropped};
 use crate::error::RecordError;
 use crate::object_pages::ObjectPages;
 use crate::recorder::{JobToken, JobView, Recorder};
@@ -59,8 +57,8 @@ type Known = Option<sys::CreateBo>;
 #[derive(Clone, Copy, Debug)]
 struct End {
     was_accepted: bool,
-    /// `None` if not known, `Some(None)` if not killed, else its fence's error.
-    was_killed: Option<Option<Errno>>,
+    /// Completed, killed or unknown.
+    outcome: JobOutcome,
 }
 
 impl<F: fmt::Debug> fmt::Debug for RecordedFile<F> {
@@ -140,7 +138,7 @@ impl<F: Deref<Target: FileOperations>> RecordedFile<F> {
         };
         let token = self.recorder.job(self.file, &view);
         let exists = |handle| known.contains_key(&handle);
-        let dropped = why_dropped(&job.tasks, &job.reads, &job.writes, exists).is_some();
+        let dropped = is_dropped(&job.tasks, &job.reads, &job.writes, exists);
         let waited = if dropped {
             job.writes.clone()
         } else {
@@ -162,14 +160,10 @@ impl<F: Deref<Target: FileOperations>> RecordedFile<F> {
             }
         };
         let end = self.end(&waited, since);
-        let outcome = match end {
-            _ if dropped => JobOutcome::Dropped,
-            Some(End { was_killed, .. }) => match was_killed {
-                Some(None) => JobOutcome::Completed,
-                Some(Some(errno)) => JobOutcome::Killed(errno),
-                None => JobOutcome::Unknown,
-            },
-            None => JobOutcome::Unknown,
+        let outcome = if dropped {
+            JobOutcome::Dropped
+        } else {
+            end.map_or(JobOutcome::Unknown, |end| end.outcome)
         };
         // Objects of a job that may still run are not read.
         let changed = if end.is_some() { &views[..] } else { &[] };
@@ -210,18 +204,18 @@ impl<F: Deref<Target: FileOperations>> RecordedFile<F> {
             }
             Err(errno) => return Err(errno),
         };
-        let was_killed = match file.was_killed(handle, since) {
+        let outcome = match file.was_killed(handle, since) {
+            Some(false) => JobOutcome::Completed,
             // The errno that the driver puts into the fence.
-            Some(killed) => Some(killed.then_some(Errno::CANCELED)),
+            Some(true) => JobOutcome::Killed(Errno::CANCELED),
             None => match fence.as_ref().map(SyncFile::status) {
-                Some(Ok(FenceStatus::Signaled)) => Some(None),
-                Some(Ok(FenceStatus::Failed(errno))) => Some(Some(errno)),
-                Some(Ok(FenceStatus::Active) | Err(_)) | None => None,
+                Some(Ok(status)) => status.into(),
+                Some(Err(_)) | None => JobOutcome::Unknown,
             },
         };
         Ok(End {
             was_accepted,
-            was_killed,
+            outcome,
         })
     }
 }
@@ -316,7 +310,9 @@ where
     }
 
     fn was_killed(&self, handle: u32, _: Instant) -> Option<bool> {
-        let killed = self.ends().get(&handle)?.was_killed;
-        killed.map(|errno| errno.is_some())
+        match self.ends().get(&handle)?.outcome {
+            JobOutcome::Unknown => None,
+            outcome => Some(matches!(outcome, JobOutcome::Killed(_))),
+        }
     }
 }

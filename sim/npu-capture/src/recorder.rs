@@ -2,10 +2,9 @@
 //! Records jobs into a file when they are submitted.
 
 mod input;
-mod reach;
 mod state;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::BufWriter;
 use std::path::Path;
@@ -37,8 +36,6 @@ pub struct Recorder(Arc<Inner>);
 pub struct RecordingSummary {
     /// Number of jobs.
     pub jobs: u32,
-    /// Number of buffer objects.
-    pub objects: u32,
     /// Length of the file, bytes.
     pub bytes: u64,
 }
@@ -72,13 +69,7 @@ impl Recorder {
         Ok(Self(Arc::new(Inner {
             state: Mutex::new(State {
                 writer: Some(writer),
-                error: None,
-                has_device: false,
-                running: false,
-                jobs: 0,
-                current: BTreeMap::new(),
-                objects: Vec::new(),
-                outcomes: Outcomes::default(),
+                ..State::default()
             }),
             ended: Condvar::new(),
             begun: Instant::now(),
@@ -109,12 +100,11 @@ impl Recorder {
         let objects = state.keep_going(recorded);
         JobToken {
             recorder: self.clone(),
-            begun: BegunJob {
+            begun: Some(BegunJob {
                 job: state.jobs,
                 file,
                 objects,
-            },
-            ended: false,
+            }),
         }
     }
 
@@ -144,7 +134,6 @@ impl Recorder {
         }
         let mut summary = RecordingSummary {
             jobs: state.jobs,
-            objects: state.objects.len() as u32,
             bytes: 0,
         };
         if let Some(writer) = state.writer.take() {
@@ -180,16 +169,18 @@ impl Drop for Inner {
 #[derive(Debug)]
 pub struct JobToken {
     recorder: Recorder,
-    begun: BegunJob,
-    ended: bool,
+    /// `None` once its end is recorded.
+    begun: Option<BegunJob>,
 }
 
 impl JobToken {
     /// The handles of the objects whose contents are recorded.
     #[must_use]
     pub fn handles(&self) -> BTreeSet<u32> {
+        let Some(BegunJob { file, objects, .. }) = &self.begun else {
+            return BTreeSet::new();
+        };
         let state = self.recorder.0.lock();
-        let BegunJob { file, objects, .. } = &self.begun;
         let ours = state.current.range((*file, 0)..=(*file, u32::MAX));
         ours.filter(|(_, object)| objects.contains(object))
             .map(|(&(_, handle), _)| handle)
@@ -202,11 +193,13 @@ impl JobToken {
     }
 
     fn end(&mut self, outcome: JobOutcome, bos: &[BoView<'_>]) {
-        self.ended = true;
+        let Some(begun) = self.begun.take() else {
+            return;
+        };
         let ended_ns = self.recorder.0.now();
         let mut state = self.recorder.0.lock();
         state.outcomes.note(outcome);
-        let recorded = state.end(&self.begun, outcome, ended_ns, bos);
+        let recorded = state.end(&begun, outcome, ended_ns, bos);
         state.keep_going(recorded);
         state.running = false;
         drop(state);
@@ -216,9 +209,7 @@ impl JobToken {
 
 impl Drop for JobToken {
     fn drop(&mut self) {
-        if !self.ended {
-            self.end(JobOutcome::Unknown, &[]);
-        }
+        self.end(JobOutcome::Unknown, &[]);
     }
 }
 

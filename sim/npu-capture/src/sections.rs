@@ -8,5 +8,4 @@ pub(crate) mod notes;
 pub(crate) mod object;
 pub(crate) mod pages;
 
-pub(crate) use job::JobSection;
 pub(crate) use pages::PagesEncoder;

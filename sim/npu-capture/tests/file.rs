@@ -4,9 +4,12 @@
 
 #![allow(missing_docs, clippy::unwrap_used)]
 
+mod common;
+
 use std::fs;
 use std::path::Path;
 
+use common::{device, fields};
 use npu_capture::format::{PAGE, SectionKind};
 use npu_capture::{
     BoView, Capture, CaptureError, CaptureWriter, Contents, JobOutcome, JobView, Moment, Recorder,
@@ -169,13 +172,9 @@ fn check(capture: &Capture, jobs: &[PlannedJob], moments: &[[Memory; 2]]) {
         assert!(job.ended_ns.unwrap() >= job.started_ns);
         let tasks: Vec<_> = planned.tasks.iter().map(raw).collect();
         assert_eq!(job.tasks, tasks);
-        let listed = |role| {
-            let list = job.uses.iter().filter(move |used| used.role == role);
-            list.map(|used| used.handle).collect::<Vec<_>>()
-        };
         let list = |list: &[usize]| list.iter().map(|&at| handle(at)).collect::<Vec<_>>();
-        assert_eq!(listed(Role::In), list(&planned.reads));
-        assert_eq!(listed(Role::Out), list(&planned.writes));
+        assert_eq!(job.handles(Role::In), list(&planned.reads));
+        assert_eq!(job.handles(Role::Out), list(&planned.writes));
         for (moment, memory) in [Moment::Before(index), Moment::After(index)]
             .into_iter()
             .zip(&moments[index])
@@ -328,23 +327,19 @@ fn forged(sections: &[(SectionKind, Vec<u8>)]) -> Result<Capture, CaptureError> 
     Capture::from_bytes(writer.finish().unwrap())
 }
 
-fn numbers(numbers: &[u32]) -> Vec<u8> {
-    numbers.iter().flat_map(|word| word.to_le_bytes()).collect()
+fn object(numbers: &[u32; 8]) -> (SectionKind, Vec<u8>) {
+    (SectionKind::OBJECT, fields(numbers))
 }
 
-/// A device with empty names.
-fn device() -> (SectionKind, Vec<u8>) {
-    let mut payload = numbers(&[0; 6]);
-    payload.extend([0; 10]);
-    (SectionKind::DEVICE, payload)
+fn pages(numbers: &[u32], data: &[u8]) -> (SectionKind, Vec<u8>) {
+    (SectionKind::PAGES, [&fields(numbers), data].concat())
 }
 
-fn object(fields: &[u32; 8]) -> (SectionKind, Vec<u8>) {
-    (SectionKind::OBJECT, numbers(fields))
-}
-
-fn pages(fields: &[u32], data: &[u8]) -> (SectionKind, Vec<u8>) {
-    (SectionKind::PAGES, [&numbers(fields), data].concat())
+/// Whether a file of a device and these sections is refused as malformed.
+fn assert_malformed(sections: &[(SectionKind, Vec<u8>)]) {
+    let read = forged(&[&[device()], sections].concat());
+    let is_malformed = matches!(read, Err(CaptureError::Malformed { .. }));
+    assert!(is_malformed, "{sections:?}: {read:?}");
 }
 
 #[test]
@@ -369,12 +364,11 @@ fn lies_are_refused() {
         [0, 0, 1, 0x1000, 0, 0, 1, 0],
         [0, 0, 1, 0x1000, 0x2000, 0, 0, 0],
     ] {
-        let error = forged(&[device(), object(&wrong)]).unwrap_err();
-        assert!(matches!(error, CaptureError::Malformed { .. }), "{wrong:?}");
+        assert_malformed(&[object(&wrong)]);
     }
     // Object, runs, length, reserved; then first, count, kind for each run.
     assert!(forged(&[device(), good.clone(), pages(&[0, 1, 0, 0, 0, 2, 0], &[])]).is_ok());
-    for (fields, data) in [
+    for (wrong, data) in [
         (&[1, 0, 0, 0][..], &[][..]),
         (&[0, 1, 0, 0], &[]),
         (&[0, u32::MAX, 0, 0], &[]),
@@ -388,16 +382,12 @@ fn lies_are_refused() {
         (&[0, 1, 8192, 0, 0, 1, 1], &[1]),
         (&[0, 1, 0, 0, 0, 1, 0], &[1]),
     ] {
-        let error = forged(&[device(), good.clone(), pages(fields, data)]).unwrap_err();
-        assert!(
-            matches!(error, CaptureError::Malformed { .. }),
-            "{fields:?}"
-        );
+        assert_malformed(&[good.clone(), pages(wrong, data)]);
     }
     assert!(matches!(forged(&[]), Err(CaptureError::NoDevice)));
-    assert!(forged(&[device(), device()]).is_err());
-    let job = |fields: &[u32]| (SectionKind::JOB, numbers(fields));
-    let done = |fields: &[u32]| (SectionKind::DONE, numbers(fields));
+    assert_malformed(&[device()]);
+    let job = |numbers: &[u32]| (SectionKind::JOB, fields(numbers));
+    let done = |numbers: &[u32]| (SectionKind::DONE, fields(numbers));
     // Number, file, start (64 bits), tasks, uses; address, words; handle,
     // object, role.
     let run = job(&[0, 0, 0, 0, 1, 1, 0x1000, 5, 1, 0, 0]);
@@ -419,12 +409,7 @@ fn lies_are_refused() {
             done(&[0, 0, 0, 0, 0, 0]),
         ],
     ] {
-        let sections: Vec<_> = [device(), good.clone()].into_iter().chain(wrong).collect();
-        let error = forged(&sections).unwrap_err();
-        assert!(
-            matches!(error, CaptureError::Malformed { .. }),
-            "{sections:?}"
-        );
+        assert_malformed(&[vec![good.clone()], wrong].concat());
     }
 }
 
@@ -432,22 +417,18 @@ fn lies_are_refused() {
 fn pages_that_unpack_to_something_else_are_refused() {
     // An object of 256 pages, in which a decompression bomb would fit.
     let object = object(&[0, 0, 1, 0, 0x10_0000, 0, 1, 0]);
-    let read = |raw: &[u8]| {
-        let packed = zstd::bulk::compress(raw, 19).unwrap();
-        let pages = pages(&[0, 1, 8192, 0, 0, 2, 1], &packed);
+    let read = |packed: &[u8]| {
+        let pages = pages(&[0, 1, 8192, 0, 0, 2, 1], packed);
         let capture = forged(&[device(), object.clone(), pages]).unwrap();
         let mut contents = Contents::new(&capture);
         contents.go(Moment::Before(0));
         contents.read(0, 4090, &mut [0; 10])
     };
-    assert!(read(&[3; 8192]).is_ok());
-    for len in [0, 1, 8191, 8193, 1 << 26] {
-        let error = read(&vec![3; len]).unwrap_err();
-        assert!(matches!(error, CaptureError::Compression { .. }), "{len}");
+    let packed = |len| zstd::bulk::compress(&vec![3; len], 19).unwrap();
+    assert!(read(&packed(8192)).is_ok());
+    for wrong in [0, 1, 8191, 8193, 1 << 26].map(packed) {
+        let error = read(&wrong).unwrap_err();
+        assert!(matches!(error, CaptureError::Compression { .. }), "{error}");
     }
-    let rubbish = pages(&[0, 1, 8192, 0, 0, 2, 1], b"no zstd");
-    let capture = forged(&[device(), object.clone(), rubbish]).unwrap();
-    let mut contents = Contents::new(&capture);
-    contents.go(Moment::Before(0));
-    assert!(contents.read(0, 0, &mut [0]).is_err());
+    assert!(read(b"no zstd").is_err());
 }

@@ -5,40 +5,15 @@
 
 mod common;
 
-use common::{SIZES, multiply, recorded_matmuls, recorded_model};
-use npu_capture::{
-    Capture, CapturedProgram, Contents, JobOutcome, Moment, Programs, RecorderOptions, Role,
-};
-use npu_model::{Model, ModelOptions};
-use rocket_uapi::RawTask;
+use common::{SIZES, bare, multiply, plain_model, recorded, recorded_matmuls};
+use npu_capture::{Capture, Contents, JobOutcome, Moment, RecorderOptions, Role};
 
 #[test]
 fn recording_changes_no_result() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("x");
-    let (device, recorder) = recorded_model(&path, RecorderOptions::default());
-    let recorded = multiply(&device, 2);
-    let plain = Model::new(ModelOptions::default()).open_device();
-    assert_eq!(recorded, multiply(&plain, 2));
-    let summary = recorder.finish().unwrap();
-    assert!(summary.jobs >= 2);
-}
-
-fn programs<'a>(
-    capture: &'a Capture,
-    contents: &'a Contents<'_>,
-    tasks: &'a [RawTask],
-) -> impl Iterator<Item = CapturedProgram> + 'a {
-    let read = move |iova: u64, into: &mut [u8]| {
-        let holder = capture
-            .objects()
-            .iter()
-            .position(|object| object.range().is_some_and(|range| range.contains(&iova)));
-        let Some(holder) = holder else { return false };
-        let start = capture.objects()[holder].range().unwrap().start;
-        contents.read(holder, iova - start, into).is_ok()
-    };
-    Programs::new(tasks, read)
+    let capture = recorded(&plain_model(), RecorderOptions::default(), |device| {
+        assert_eq!(multiply(device, 2), multiply(&plain_model(), 2));
+    });
+    assert!(capture.jobs().len() >= 2);
 }
 
 #[test]
@@ -52,7 +27,7 @@ fn a_recording_has_programs_and_results() {
         assert!(job.uses.iter().any(|used| used.role == Role::Out));
         assert!(job.uses.iter().all(|used| used.role != Role::Reached));
         contents.go(Moment::Before(index));
-        for program in programs(&capture, &contents, &job.tasks) {
+        for program in capture.programs(job, &contents) {
             assert_eq!(program.words().len(), program.task.words as usize);
             assert_eq!(program.tasks().count(), 1);
             assert!(program.lint().is_empty(), "{:?}", program.lint());
@@ -68,20 +43,13 @@ fn a_recording_has_programs_and_results() {
 
 #[test]
 fn without_data_programs_stay_whole() {
-    let options = RecorderOptions {
-        zero_data: true,
-        ..RecorderOptions::default()
-    };
-    let bare = recorded_matmuls(1, options);
+    let bare = recorded_matmuls(1, bare());
     let full = recorded_matmuls(1, RecorderOptions::default());
     let words = |capture: &Capture| {
         let mut contents = Contents::new(capture);
         contents.go(Moment::Before(0));
-        let tasks = &capture.jobs()[0].tasks;
-        let words: Vec<_> = programs(capture, &contents, tasks)
-            .map(|program| program.words)
-            .collect();
-        words
+        let programs = capture.programs(&capture.jobs()[0], &contents);
+        programs.map(|program| program.words).collect::<Vec<_>>()
     };
     assert_eq!(words(&bare), words(&full));
     let data = |capture: &Capture| {

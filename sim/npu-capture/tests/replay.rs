@@ -7,11 +7,11 @@ mod common;
 
 use std::time::Duration;
 
-use common::{SIZES, multiply, recorded_matmuls, recorded_model};
+use common::{SIZES, bare, fields, multiply, plain_model, recorded, recorded_matmuls};
 use npu_capture::format::SectionKind;
 use npu_capture::{
-    BoView, Capture, CaptureDifference, CaptureWriter, Contents, JobOutcome, JobView, Moment,
-    Recorder, RecorderOptions, ReplayError, ReplayOptions, Role, Value, diff, replay,
+    BoView, Capture, CaptureWriter, Contents, JobOutcome, JobView, Moment, Recorder,
+    RecorderOptions, ReplayError, ReplayOptions, Role, diff, replay,
 };
 use npu_model::{Model, ModelOptions};
 use rknpu_regcmd::{Precision, written_element};
@@ -60,16 +60,12 @@ fn changed(
         let after = bytes(Moment::After(index), &|object, bytes| {
             change(index, object, bytes);
         });
-        let list = |role| {
-            let list = job.uses.iter().filter(move |used| used.role == role);
-            list.map(|used| used.handle).collect::<Vec<_>>()
-        };
         let token = recorder.job(
             job.file,
             &JobView {
                 tasks: &job.tasks,
-                reads: &list(Role::In),
-                writes: &list(Role::Out),
+                reads: &job.handles(Role::In),
+                writes: &job.handles(Role::Out),
                 bos: &views(capture, &before),
             },
         );
@@ -108,18 +104,15 @@ fn what_was_recorded_comes_out_again() {
 
 #[test]
 fn addresses_are_had_again_whatever_else_was_there() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("x");
-    let (device, recorder) = recorded_model(&path, RecorderOptions::default());
-    let other = device.alloc(ByteLen::new(5 << 20).unwrap()).unwrap();
-    multiply(&device, 1);
-    // The same addresses once more, for other objects.
-    let small = device.alloc(ByteLen::new(4096).unwrap()).unwrap();
-    multiply(&device, 1);
-    drop((other, small));
-    multiply(&device, 1);
-    recorder.finish().unwrap();
-    let capture = Capture::open(&path).unwrap();
+    let capture = recorded(&plain_model(), RecorderOptions::default(), |device| {
+        let other = device.alloc(ByteLen::new(5 << 20).unwrap()).unwrap();
+        multiply(device, 1);
+        // The same addresses once more, for other objects.
+        let small = device.alloc(ByteLen::new(4096).unwrap()).unwrap();
+        multiply(device, 1);
+        drop((other, small));
+        multiply(device, 1);
+    });
     let ranges = || capture.objects().iter().filter_map(|object| object.range());
     assert!(ranges().next().unwrap().start >= 5 << 20);
     let overlaps = ranges().enumerate().any(|(at, a)| {
@@ -174,11 +167,10 @@ fn the_first_wrong_element_is_named() {
     assert_eq!((first.object, first.offset), (out, offset));
     assert_eq!(first.iova, start + offset);
     assert_eq!(first.recorded ^ first.replayed, 0x55);
-    let place = first.place.unwrap();
+    let place = first.place.as_ref().unwrap();
     assert_eq!((place.program, place.element.channel), (0, 33));
-    let (Value::Integer(then), Value::Integer(now)) = (place.recorded, place.replayed) else {
-        panic!("{place:?}");
-    };
+    let values = [&place.recorded, &place.replayed];
+    let [then, now] = values.map(|value| value.parse::<i32>().unwrap());
     assert_eq!(then ^ now, 0x55_5500);
 }
 
@@ -229,7 +221,8 @@ fn hang(device: &Device) {
         regcmd: bo.iova(),
         words: 4,
     }];
-    for writes in [&[bo.handle()][..], &[]] {
+    let (own, unknown) = (bo.handle(), Handle::new(77).unwrap());
+    for writes in [&[own][..], &[], &[own, own], &[own, unknown]] {
         let job = RawJob {
             tasks: &tasks,
             reads: &[],
@@ -239,30 +232,12 @@ fn hang(device: &Device) {
         #[allow(unsafe_code)]
         unsafe { device.submit_raw(&[job]) }.unwrap();
     }
-    let unknown = Handle::new(77).unwrap();
-    for writes in [[bo.handle(), bo.handle()], [bo.handle(), unknown]] {
-        let job = RawJob {
-            tasks: &tasks,
-            reads: &[],
-            writes: &writes,
-        };
-        // SAFETY: as above.
-        #[allow(unsafe_code)]
-        unsafe { device.submit_raw(&[job]) }.unwrap();
-    }
     assert!(bo.read(Deadline::FOREVER).is_ok());
 }
 
 #[test]
 fn jobs_that_did_not_run_do_not_run_again() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("x");
-    let recorder = Recorder::create(&path, RecorderOptions::default()).unwrap();
-    let device = Model::new(quick()).open_device();
-    let device = recorder.open(&device).unwrap();
-    hang(&device);
-    recorder.finish().unwrap();
-    let capture = Capture::open(&path).unwrap();
+    let capture = recorded(&model(), RecorderOptions::default(), hang);
     let outcomes: Vec<_> = capture.jobs().iter().map(|job| job.outcome).collect();
     let killed = JobOutcome::Killed(Errno::CANCELED);
     assert_eq!(
@@ -297,27 +272,23 @@ fn memory_is_limited() {
 fn claims(jobs: u32, file_each: bool, first: u32, pages: u32) -> Capture {
     const DROPPED: u32 = 2;
     const NO_PROGRAM: u32 = 0;
-    let numbers = |numbers: &[u32]| -> Vec<u8> {
-        let bytes = numbers.iter().flat_map(|word| word.to_le_bytes());
-        bytes.collect()
-    };
     let mut writer = CaptureWriter::new(Vec::new(), 0, 0).unwrap();
     let mut section = |kind, payload: Vec<u8>| writer.section(kind, &payload).unwrap();
-    let device = [numbers(&[0; 6]), vec![0; 10]].concat();
-    section(SectionKind::DEVICE, device);
+    let (device, payload) = common::device();
+    section(device, payload);
     let (iova, bytes) = (first << 12, pages << 12);
     for job in 0..jobs {
         let (file, object) = if file_each { (job, job) } else { (0, 0) };
         if file_each || job == 0 {
             let record = [object, file, 1, iova, bytes, 0, 1, 0];
-            section(SectionKind::OBJECT, numbers(&record));
+            section(SectionKind::OBJECT, fields(&record));
         }
         let task = [first << 12, NO_PROGRAM];
         let uses = [1, object, 1];
         let record = [job, file, 0, 0, 1, 1];
         let job_section = [&record[..], &task, &uses].concat();
-        section(SectionKind::JOB, numbers(&job_section));
-        section(SectionKind::DONE, numbers(&[job, DROPPED, 0, 0, 0, 0]));
+        section(SectionKind::JOB, fields(&job_section));
+        section(SectionKind::DONE, fields(&[job, DROPPED, 0, 0, 0, 0]));
     }
     Capture::from_bytes(writer.finish().unwrap()).unwrap()
 }
@@ -374,24 +345,21 @@ fn all_files_together_keep_to_the_limit() {
 
 #[test]
 fn without_data_only_outcomes_are_compared() {
-    let bare = RecorderOptions {
-        zero_data: true,
-        ..RecorderOptions::default()
-    };
-    let report = replay(&recorded_matmuls(2, bare), &model(), &options()).unwrap();
+    let report = replay(&recorded_matmuls(2, bare()), &model(), &options()).unwrap();
     assert!(report.matches());
     assert!(report.jobs.iter().all(|job| job.comparison.is_none()));
 }
 
+fn differences(first: &Capture, second: &Capture) -> Vec<String> {
+    let mut differences = Vec::new();
+    diff(first, second, &mut |one| differences.push(one.to_string())).unwrap();
+    differences
+}
+
 #[test]
 fn what_differs_is_told_by_name() {
-    let changes = |first: &Capture, second: &Capture| {
-        let mut changes = Vec::new();
-        diff(first, second, &mut |change| changes.push(change)).unwrap();
-        changes
-    };
     let capture = recorded_matmuls(2, RecorderOptions::default());
-    assert_eq!(changes(&capture, &capture), []);
+    assert_eq!(differences(&capture, &capture), <[&str; 0]>::default());
     let words = capture.jobs()[0].tasks[0].regcmd;
     let (object, at) = capture
         .holder(&capture.jobs()[0], words.0.into(), u64::from(words.0) + 8)
@@ -406,51 +374,36 @@ fn what_differs_is_told_by_name() {
         },
         |_| JobOutcome::Killed(Errno::CANCELED),
     );
-    let found = changes(&capture, &other);
-    let texts: Vec<_> = found.iter().map(CaptureDifference::to_string).collect();
+    let found = differences(&capture, &other);
+    let expected = [
+        "job 0: outcome: completed | killed".to_owned(),
+        format!(
+            "after job 0: object {object}: 1 bytes differ, the first at {:#x}: ",
+            at + 10
+        ),
+    ];
+    assert!(found.len() >= expected.len(), "{found:?}");
+    for (found, expected) in found.iter().zip(expected) {
+        assert!(found.starts_with(&expected), "{found}");
+    }
+    let found = differences(&capture, &recorded_matmuls(1, bare()));
+    let told = |part: &str| found.iter().any(|one| one.contains(part));
     assert!(
-        texts[0].starts_with("job 0: outcome: completed | killed"),
-        "{texts:?}"
-    );
-    assert!(matches!(
-        found[1],
-        CaptureDifference::Contents { moment: Moment::After(0), bytes: 1, offset, .. } if offset == at + 10
-    ));
-    let bare = RecorderOptions {
-        zero_data: true,
-        ..RecorderOptions::default()
-    };
-    let found = changes(&capture, &recorded_matmuls(1, bare));
-    let told = |part: &str| found.iter().any(|change| change.to_string().contains(part));
-    assert!(
-        told("without data: false | true") && told("jobs: "),
+        told("without data: false | true") && told("jobs: ") && !told(", word "),
         "{found:?}"
-    );
-    assert!(
-        !found
-            .iter()
-            .any(|change| matches!(change, CaptureDifference::Word { .. }))
     );
 }
 
 #[test]
 fn words_that_differ_are_told_by_register() {
     let capture = recorded_matmuls(1, RecorderOptions::default());
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("x");
-    let (device, recorder) = recorded_model(&path, RecorderOptions::default());
-    // Everything lies a page higher.
-    let _page = device.alloc(ByteLen::new(4096).unwrap()).unwrap();
-    multiply(&device, 1);
-    recorder.finish().unwrap();
-    let moved = Capture::open(&path).unwrap();
-    let mut words = Vec::new();
-    diff(&capture, &moved, &mut |change| {
-        if let CaptureDifference::Word { .. } = change {
-            words.push(change.to_string());
-        }
-    })
-    .unwrap();
+    let moved = recorded(&plain_model(), RecorderOptions::default(), |device| {
+        // Everything lies a page higher.
+        let _page = device.alloc(ByteLen::new(4096).unwrap()).unwrap();
+        multiply(device, 1);
+    });
+    let mut words = differences(&capture, &moved);
+    words.retain(|one| one.contains(", word "));
     assert!(!words.is_empty());
     for word in &words {
         assert!(word.contains("_ADDR"), "{word}");

@@ -4,18 +4,18 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io::BufWriter;
+use std::ops::Range;
 
 use rknpu_regcmd::Iova;
 use rocket_uapi::RawTask;
 
 use super::input::{BoView, JobView, RecorderOptions};
-use super::reach::reached;
-use crate::capture::{CapturedObject, JobOutcome, ObjectUse, Role};
-use crate::delta::{Keep, StoredPages, changes};
+use crate::capture::{CapturedJob, CapturedObject, JobOutcome, ObjectUse, Role};
+use crate::delta::{BoBytes, Keep, ZERO_PAGE, changes};
 use crate::error::RecordError;
-use crate::format::SectionKind;
-use crate::programs::words_range;
-use crate::sections::{self, JobSection};
+use crate::format::{PAGE, SectionKind};
+use crate::programs::{programs, words_range};
+use crate::sections;
 use crate::writer::CaptureWriter;
 
 /// Numbers of recorded jobs by outcome.
@@ -44,7 +44,7 @@ impl Outcomes {
 }
 
 /// State of a recording: what is in the file so far, and its writer.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct State {
     /// `None` after the end or an error.
     pub(super) writer: Option<CaptureWriter<BufWriter<File>>>,
@@ -70,10 +70,20 @@ pub(super) struct BegunJob {
 /// An object that is in the file.
 #[derive(Debug)]
 pub(super) struct WrittenObject {
-    iova: Option<Iova>,
-    len: u64,
+    captured: CapturedObject,
     keep: Keep,
-    stored: StoredPages,
+    /// Hashes of its pages as they are in the file.
+    stored: Vec<u128>,
+}
+
+/// The object behind `bo`. One without an address has no contents in the file.
+fn captured(file: u32, bo: &BoView<'_>) -> CapturedObject {
+    CapturedObject {
+        file,
+        handle: bo.handle,
+        iova: bo.iova,
+        bytes: bo.iova.map_or(0, |_| bo.len),
+    }
 }
 
 impl State {
@@ -110,9 +120,10 @@ impl State {
         for bo in job.bos {
             let named = job.reads.contains(&bo.handle) || job.writes.contains(&bo.handle);
             if named || reached.contains(&bo.handle) {
-                objects.push(self.object(file, bo, options.zero_data)?);
-                self.keep_words(file, bo, job.tasks);
-                self.contents(file, bo)?;
+                let object = self.object(file, bo, options.zero_data)?;
+                self.keep_words(object, job.tasks);
+                self.contents(object, bo.bytes)?;
+                objects.push(object);
             }
         }
         self.job(file, job, &reached, started_ns)?;
@@ -127,19 +138,12 @@ impl State {
 
     /// The number of the object behind `bo`. Writes a section for a new object.
     fn object(&mut self, file: u32, bo: &BoView<'_>, zero: bool) -> Result<u32, RecordError> {
-        if let Some(&object) = self.current.get(&(file, bo.handle)) {
-            let known = &self.objects[object as usize];
-            if known.iova == bo.iova && (known.len == bo.len || bo.iova.is_none()) {
-                return Ok(object);
-            }
+        let captured = captured(file, bo);
+        if let Some(&object) = self.current.get(&(file, bo.handle))
+            && self.objects[object as usize].captured == captured
+        {
+            return Ok(object);
         }
-        let len = bo.iova.map_or(0, |_| bo.len);
-        let captured = CapturedObject {
-            file,
-            handle: bo.handle,
-            iova: bo.iova,
-            bytes: len,
-        };
         if captured.wrong().is_some() {
             let handle = bo.handle;
             return Err(RecordError::Object { handle });
@@ -148,14 +152,13 @@ impl State {
         let payload = sections::object::encode(object, &captured);
         self.section(SectionKind::OBJECT, &payload)?;
         self.objects.push(WrittenObject {
-            iova: bo.iova,
-            len,
+            captured,
             keep: if zero {
                 Keep::Only(BTreeMap::new())
             } else {
                 Keep::All
             },
-            stored: StoredPages::new(len),
+            stored: vec![ZERO_PAGE; (captured.bytes / PAGE) as usize],
         });
         self.current.insert((file, bo.handle), object);
         Ok(object)
@@ -168,48 +171,30 @@ impl State {
         }
     }
 
-    fn known(&mut self, file: u32, handle: u32) -> Option<(u32, &mut WrittenObject)> {
-        let object = *self.current.get(&(file, handle))?;
-        Some((object, &mut self.objects[object as usize]))
-    }
-
-    /// Marks the words of `tasks` that are in `bo` to be stored, even if other data is left
-    /// out.
-    fn keep_words(&mut self, file: u32, bo: &BoView<'_>, tasks: &[RawTask]) {
-        let Some((_, known)) = self.known(file, bo.handle) else {
+    /// Marks the words of `tasks` that are in an object to be stored, even if other data is
+    /// left out.
+    fn keep_words(&mut self, object: u32, tasks: &[RawTask]) {
+        let known = &mut self.objects[object as usize];
+        let Some(range) = known.captured.range() else {
             return;
         };
-        let Some(iova) = known.iova else { return };
-        let start = u64::from(iova.0);
-        let len = known.len;
         for task in tasks {
             let words = words_range(task);
-            if words.start >= start && words.end <= start + len && !words.is_empty() {
-                known.keep.add(words.start - start..words.end - start);
+            if range.start <= words.start && words.end <= range.end && !words.is_empty() {
+                let keep = words.start - range.start..words.end - range.start;
+                known.keep.add(keep);
             }
         }
     }
 
-    /// Writes the pages of `bo` that changed.
-    fn contents(&mut self, file: u32, bo: &BoView<'_>) -> Result<(), RecordError> {
-        let Self {
-            writer: Some(writer),
-            current,
-            objects,
-            ..
-        } = self
-        else {
+    /// Writes the pages of an object that changed.
+    fn contents(&mut self, object: u32, bytes: &dyn BoBytes) -> Result<(), RecordError> {
+        let Some(writer) = &mut self.writer else {
             return Ok(());
         };
-        let Some(&object) = current.get(&(file, bo.handle)) else {
-            return Ok(());
-        };
-        let known = &mut objects[object as usize];
-        if known.iova.is_none() {
-            return Ok(());
-        }
+        let known = &mut self.objects[object as usize];
         let mut emit = |payload: &[u8]| writer.section(SectionKind::PAGES, payload);
-        changes(object, bo.bytes, &known.keep, &mut known.stored, &mut emit)
+        changes(object, bytes, &known.keep, &mut known.stored, &mut emit)
     }
 
     fn job(
@@ -238,12 +223,7 @@ impl State {
                 push(handle, Role::Reached);
             }
         }
-        let submitted = JobSection {
-            file,
-            started_ns,
-            tasks: job.tasks.to_vec(),
-            uses,
-        };
+        let submitted = CapturedJob::new(file, started_ns, job.tasks.to_vec(), uses);
         let payload = sections::job::encode(self.jobs, &submitted)?;
         self.section(SectionKind::JOB, &payload)
     }
@@ -259,13 +239,13 @@ impl State {
             return Ok(());
         }
         for bo in bos {
-            let known = self.known(begun.file, bo.handle);
+            let Some(&object) = self.current.get(&(begun.file, bo.handle)) else {
+                continue;
+            };
+            let known = &self.objects[object as usize].captured;
             // The handle may have been closed and reused meanwhile.
-            let same = known.is_some_and(|(object, known)| {
-                begun.objects.contains(&object) && known.iova == bo.iova && known.len == bo.len
-            });
-            if same {
-                self.contents(begun.file, bo)?;
+            if begun.objects.contains(&object) && *known == captured(begun.file, bo) {
+                self.contents(object, bo.bytes)?;
             }
         }
         let payload = sections::done::encode(begun.job, outcome, ended_ns);
@@ -273,4 +253,44 @@ impl State {
         self.jobs += 1;
         Ok(())
     }
+}
+
+/// Handles of the objects that contain the programs or that these can touch; all
+/// handles if that is not known.
+fn reached(job: &JobView<'_>) -> BTreeSet<u32> {
+    let range = |bo: &BoView<'_>| captured(0, bo).range();
+    let read = |iova: u64, into: &mut [u8]| {
+        let end = iova + into.len() as u64;
+        let holder = job.bos.iter().find_map(|bo| {
+            let range = range(bo).filter(|range| range.start <= iova && end <= range.end)?;
+            Some((bo, iova - range.start))
+        });
+        let Some((bo, offset)) = holder else {
+            return false;
+        };
+        bo.bytes.read(offset, into);
+        true
+    };
+    let mut reached = BTreeSet::new();
+    let mut add = |start: u64, end: u64| {
+        let is_touched = |range: Range<u64>| start < range.end && range.start < end;
+        let touched = job
+            .bos
+            .iter()
+            .filter(|bo| range(bo).is_some_and(is_touched));
+        reached.extend(touched.map(|bo| bo.handle));
+    };
+    for program in programs(job.tasks, read) {
+        let words = words_range(&program.task);
+        add(words.start, words.end);
+        for (_, touched) in program.extents() {
+            match touched {
+                Ok(extents) => extents
+                    .iter()
+                    .for_each(|extent| add(extent.start, extent.end)),
+                Err(_) => add(0, Iova::END),
+            }
+        }
+    }
+    reached
 }

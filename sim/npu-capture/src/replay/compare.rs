@@ -2,9 +2,9 @@
 //! Compares the contents of objects after a replay with the recorded ones.
 
 use half::{bf16, f16};
-use rknpu_regcmd::{Precision, WrittenElement, written_element};
+use rknpu_regcmd::{Precision, written_element};
 
-use super::report::{ByteDifference, ContentsComparison, ElementDifference, Value};
+use super::report::{ByteDifference, ContentsComparison, ElementDifference};
 use crate::capture::{Capture, CapturedJob};
 use crate::contents::Contents;
 use crate::error::CaptureError;
@@ -29,14 +29,11 @@ pub(super) fn object(
         if piece == expected {
             continue;
         }
-        let mut differing = expected.iter().zip(piece).enumerate();
-        let mut differing = differing.by_ref().filter(|(_, (then, now))| then != now);
-        if comparison.first.is_none()
-            && let Some((at, (&recorded, &replayed))) = differing.next()
-        {
-            let offset = offset + at as u64;
+        let bytes = expected.iter().zip(piece).enumerate();
+        for (at, (&recorded, &replayed)) in bytes.filter(|(_, (then, now))| then != now) {
             comparison.different += 1;
-            comparison.first = Some(ByteDifference {
+            let offset = offset + at as u64;
+            comparison.first.get_or_insert(ByteDifference {
                 object,
                 offset,
                 iova: start + offset,
@@ -45,20 +42,20 @@ pub(super) fn object(
                 place: None,
             });
         }
-        comparison.different += differing.count() as u64;
     }
     Ok(())
 }
 
-/// The element at `difference`, and the index of the program that writes it, by the
-/// programs in `before`.
-pub(super) fn place(
+/// The element at `difference`, with its recorded and replayed value. The last program of
+/// `job` that writes there decides, by the contents before the job. `now` are the bytes of
+/// the object.
+pub(super) fn element(
     capture: &Capture,
     job: &CapturedJob,
-    before: &Contents<'_>,
+    [before, after]: [&Contents<'_>; 2],
     difference: &ByteDifference,
-) -> Option<(usize, WrittenElement)> {
-    // The last program that writes there decides.
+    now: &[u8],
+) -> Option<ElementDifference> {
     let mut found = None;
     for program in capture.programs(job, before) {
         for task in program.tasks() {
@@ -67,16 +64,7 @@ pub(super) fn place(
             }
         }
     }
-    found
-}
-
-/// The place of a difference with the recorded and the replayed value.
-pub(super) fn valued(
-    (program, element): (usize, WrittenElement),
-    difference: &ByteDifference,
-    after: &Contents<'_>,
-    now: &[u8],
-) -> Option<ElementDifference> {
+    let (program, element) = found?;
     let start = difference.offset.checked_sub(element.byte.into())?;
     let len = element.ty.bytes(1) as usize;
     let mut then = [0; 4];
@@ -93,15 +81,16 @@ pub(super) fn valued(
     })
 }
 
-fn value(ty: Precision, bytes: &[u8]) -> Option<Value> {
+/// The value of an element as text. No output has the precisions without one.
+fn value(ty: Precision, bytes: &[u8]) -> Option<String> {
+    let float = |value: f32| format!("{value:e}");
     Some(match ty {
-        Precision::Int8 => Value::Integer(i8::from_le_bytes(bytes.try_into().ok()?).into()),
-        Precision::Int16 => Value::Integer(i16::from_le_bytes(bytes.try_into().ok()?).into()),
-        Precision::Int32 => Value::Integer(i32::from_le_bytes(bytes.try_into().ok()?)),
-        Precision::Fp16 => Value::Float(f16::from_le_bytes(bytes.try_into().ok()?).to_f32()),
-        Precision::Bf16 => Value::Float(bf16::from_le_bytes(bytes.try_into().ok()?).to_f32()),
-        Precision::Fp32 => Value::Float(f32::from_le_bytes(bytes.try_into().ok()?)),
-        // No output has these precisions.
+        Precision::Int8 => i8::from_le_bytes(bytes.try_into().ok()?).to_string(),
+        Precision::Int16 => i16::from_le_bytes(bytes.try_into().ok()?).to_string(),
+        Precision::Int32 => i32::from_le_bytes(bytes.try_into().ok()?).to_string(),
+        Precision::Fp16 => float(f16::from_le_bytes(bytes.try_into().ok()?).to_f32()),
+        Precision::Bf16 => float(bf16::from_le_bytes(bytes.try_into().ok()?).to_f32()),
+        Precision::Fp32 => float(f32::from_le_bytes(bytes.try_into().ok()?)),
         Precision::Int4 | Precision::Tf32 => return None,
     })
 }

@@ -7,7 +7,6 @@
 
 mod compare;
 mod error;
-mod options;
 mod place;
 mod report;
 mod run;
@@ -17,10 +16,10 @@ use rocket_uapi::Device;
 use crate::capture::Capture;
 
 pub use error::ReplayError;
-pub use options::ReplayOptions;
 pub use report::{
-    ByteDifference, ContentsComparison, ElementDifference, ReplayReport, ReplayedJob, Value,
+    ByteDifference, ContentsComparison, ElementDifference, ReplayReport, ReplayedJob,
 };
+pub use run::ReplayOptions;
 
 /// Runs all jobs of `capture` in order, on new files of `device`, and compares the
 /// results.

@@ -19,9 +19,10 @@ use crate::capture::{Capture, CapturedJob};
 /// An open file with objects at their recorded addresses.
 #[derive(Debug)]
 pub(super) struct PlacedFile {
-    device: Device,
-    bos: BTreeMap<usize, Bo>,
-    bytes: u64,
+    pub(super) device: Device,
+    pub(super) bos: BTreeMap<usize, Bo>,
+    /// Bytes that its objects and fillers took.
+    pub(super) bytes: u64,
 }
 
 impl PlacedFile {
@@ -63,27 +64,6 @@ impl PlacedFile {
             bos,
             bytes: cursor,
         })
-    }
-
-    /// Bytes that its objects and fillers took.
-    pub(super) fn bytes(&self) -> u64 {
-        self.bytes
-    }
-
-    pub(super) fn has(&self, object: usize) -> bool {
-        self.bos.contains_key(&object)
-    }
-
-    pub(super) fn device(&self) -> &Device {
-        &self.device
-    }
-
-    pub(super) fn bo(&self, object: usize) -> Option<&Bo> {
-        self.bos.get(&object)
-    }
-
-    pub(super) fn bo_mut(&mut self, object: usize) -> Option<&mut Bo> {
-        self.bos.get_mut(&object)
     }
 }
 

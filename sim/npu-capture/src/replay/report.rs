@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The results of a replay.
 
-use std::fmt;
-
 use rknpu_regcmd::WrittenElement;
 
 use crate::capture::JobOutcome;
@@ -73,32 +71,14 @@ pub struct ByteDifference {
 }
 
 /// An element that a program writes.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct ElementDifference {
     /// Index of the program in the job.
     pub program: usize,
     /// Its place in the output tensor, and its precision.
     pub element: WrittenElement,
-    /// Its value in the recording.
-    pub recorded: Value,
-    /// Its value after the replay.
-    pub replayed: Value,
-}
-
-/// The value of an element.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Value {
-    /// An element of an integer precision.
-    Integer(i32),
-    /// An element of a float precision, widened to 32 bits.
-    Float(f32),
-}
-
-impl fmt::Display for Value {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Integer(value) => write!(f, "{value}"),
-            Self::Float(value) => write!(f, "{value:e}"),
-        }
-    }
+    /// Its value in the recording, as text.
+    pub recorded: String,
+    /// Its value after the replay, as text.
+    pub replayed: String,
 }

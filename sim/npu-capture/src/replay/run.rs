@@ -2,17 +2,44 @@
 //! Runs the jobs of a capture one after another, and compares each.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
-use rocket_uapi::{Bo, BufferAccess, Deadline, Device, Error, FenceStatus, Handle, RawJob};
+use rocket_uapi::{Bo, BufferAccess, Deadline, Device, Error, Handle, RawJob};
 
 use super::compare::{self, PIECE};
 use super::error::ReplayError;
-use super::options::ReplayOptions;
 use super::place::{PlacedFile, bytes_needed};
 use super::report::{ContentsComparison, ReplayReport, ReplayedJob};
-use crate::capture::{Capture, CapturedJob, JobOutcome, Role};
+use crate::capture::{Capture, CapturedJob, JobOutcome, Role, is_dropped};
 use crate::contents::{Contents, Moment};
-use crate::drops::why_dropped;
+
+/// Options of a replay.
+#[derive(Clone, Copy, Debug)]
+pub struct ReplayOptions {
+    /// Maximum bytes of buffer objects at a time. The gaps between the addresses of
+    /// a job's objects count too, since they are allocated for a moment.
+    pub bytes_max: u64,
+    /// Maximum bytes that all jobs together load and compare.
+    pub work_max: u64,
+}
+
+/// Enough for all but large language models. A board has 4 GiB and more.
+const BYTES_MAX: u64 = 1 << 30;
+/// About ten seconds of a fast CPU.
+const WORK_MAX: u64 = 64 << 30;
+
+/// How long to wait for a job. The driver kills it after half a second; this leaves room
+/// for a slow host that computes it in software.
+const WAIT: Duration = Duration::from_secs(60);
+
+impl Default for ReplayOptions {
+    fn default() -> Self {
+        Self {
+            bytes_max: BYTES_MAX,
+            work_max: WORK_MAX,
+        }
+    }
+}
 
 pub(super) struct Replay<'a> {
     capture: &'a Capture,
@@ -82,15 +109,9 @@ impl<'a> Replay<'a> {
     /// Opens a file with the objects of job `index`. The limit is for all files
     /// together, so the others are closed if necessary.
     fn place(&mut self, index: usize) -> Result<PlacedFile, ReplayError> {
-        let job = &self.capture.jobs()[index];
-        // Close the older file of the same recorded file first, to free its
-        // memory.
-        self.files.remove(&job.file);
-        let needed = bytes_needed(self.capture, job);
-        let mut left = self.options.bytes_max;
-        for placed in self.files.values() {
-            left = left.saturating_sub(placed.bytes());
-        }
+        let needed = bytes_needed(self.capture, &self.capture.jobs()[index]);
+        let taken: u64 = self.files.values().map(|placed| placed.bytes).sum();
+        let mut left = self.options.bytes_max.saturating_sub(taken);
         if needed > left {
             self.files.clear();
             left = self.options.bytes_max;
@@ -102,38 +123,30 @@ impl<'a> Replay<'a> {
         let job = &self.capture.jobs()[index];
         let addressed = |&object: &usize| self.capture.objects()[object].iova.is_some();
         let objects: Vec<usize> = job.objects().into_iter().filter(addressed).collect();
-        let ready = self.files.get(&job.file);
-        let ready = ready.is_some_and(|placed| objects.iter().all(|&object| placed.has(object)));
-        if !ready {
-            let placed = self.place(index)?;
-            self.files.insert(job.file, placed);
-        }
-        let Some(placed) = self.files.get_mut(&job.file) else {
-            return Ok(ReplayedJob {
-                recorded: job.outcome,
-                replayed: JobOutcome::Unknown,
-                comparison: None,
-            });
-        };
+        // An older file without these objects is closed first, to free its memory.
+        let has =
+            |placed: &PlacedFile| objects.iter().all(|object| placed.bos.contains_key(object));
+        let ready = self.files.remove(&job.file).filter(has);
+        let mut placed = ready.map_or_else(|| self.place(index), Ok)?;
         self.before.go(Moment::Before(index));
         self.after.go(Moment::After(index));
         for &object in &objects {
-            if let Some(bo) = placed.bo_mut(object) {
-                load(&self.before, object, bo, &self.options)?;
+            if let Some(bo) = placed.bos.get_mut(&object) {
+                load(&self.before, object, bo)?;
             }
         }
-        let replayed = run(job, placed, &objects, &self.options)?;
+        let replayed = run(job, &placed, &objects)?;
         // If the recorded end is unknown, there is nothing to compare with.
         // Objects of a job that may still run must not be read.
         let known = job.outcome != JobOutcome::Unknown && replayed != JobOutcome::Unknown;
         let comparison = if known && !self.capture.zero_data() {
-            Some(self.compare(index, &objects)?)
+            Some(self.compare(job, &placed, &objects)?)
         } else {
             None
         };
-        if replayed == JobOutcome::Unknown {
-            // The job may still change its objects.
-            self.files.remove(&job.file);
+        // A job whose end was not seen may still change its objects.
+        if replayed != JobOutcome::Unknown {
+            self.files.insert(job.file, placed);
         }
         Ok(ReplayedJob {
             recorded: job.outcome,
@@ -142,24 +155,24 @@ impl<'a> Replay<'a> {
         })
     }
 
-    fn compare(&self, index: usize, objects: &[usize]) -> Result<ContentsComparison, ReplayError> {
-        let job = &self.capture.jobs()[index];
+    fn compare(
+        &self,
+        job: &CapturedJob,
+        placed: &PlacedFile,
+        objects: &[usize],
+    ) -> Result<ContentsComparison, ReplayError> {
         let mut comparison = ContentsComparison::default();
-        let Some(placed) = self.files.get(&job.file) else {
-            return Ok(comparison);
-        };
         for &object in objects {
-            let Some(bo) = placed.bo(object) else {
+            let Some(bo) = placed.bos.get(&object) else {
                 continue;
             };
-            let now = bo.read(Deadline::after(self.options.wait))?;
+            let now = bo.read(Deadline::after(WAIT))?;
             let start = bo.iova().0.into();
             let none_yet = comparison.first.is_none();
             compare::object(&mut comparison, &self.after, object, start, &now)?;
             if let Some(first) = comparison.first.as_mut().filter(|_| none_yet) {
-                let place = compare::place(self.capture, job, &self.before, first);
-                first.place =
-                    place.and_then(|place| compare::valued(place, first, &self.after, &now));
+                let moments = [&self.before, &self.after];
+                first.place = compare::element(self.capture, job, moments, first, &now);
             }
         }
         Ok(comparison)
@@ -167,13 +180,8 @@ impl<'a> Replay<'a> {
 }
 
 /// Fills `bo` with its bytes in `contents`.
-fn load(
-    contents: &Contents<'_>,
-    object: usize,
-    bo: &mut Bo,
-    options: &ReplayOptions,
-) -> Result<(), ReplayError> {
-    let mut bytes = bo.write(Deadline::after(options.wait))?;
+fn load(contents: &Contents<'_>, object: usize, bo: &mut Bo) -> Result<(), ReplayError> {
+    let mut bytes = bo.write(Deadline::after(WAIT))?;
     let mut wanted = vec![0; PIECE.min(bytes.len())];
     for (index, piece) in bytes.chunks_mut(PIECE).enumerate() {
         let wanted = &mut wanted[..piece.len()];
@@ -190,20 +198,16 @@ fn run(
     job: &CapturedJob,
     placed: &PlacedFile,
     objects: &[usize],
-    options: &ReplayOptions,
 ) -> Result<JobOutcome, ReplayError> {
-    let listed = |role| {
-        let list = job.uses.iter().filter(move |used| used.role == role);
-        list.map(|used| used.handle).collect::<Vec<u32>>()
-    };
     let exists = |handle| {
         let mut list = job.uses.iter();
         list.any(|used| used.handle == handle && used.object.is_some())
     };
-    if why_dropped(&job.tasks, &listed(Role::In), &listed(Role::Out), exists).is_some() {
+    let (reads, writes) = (job.handles(Role::In), job.handles(Role::Out));
+    if is_dropped(&job.tasks, &reads, &writes, exists) {
         return Ok(JobOutcome::Dropped);
     }
-    let handle = |object| placed.bo(object).map(Bo::handle);
+    let handle = |object| placed.bos.get(&object).map(Bo::handle);
     let handles = |role| {
         let list = job.uses.iter().filter(move |used| used.role == role);
         // Imported objects only order jobs, so they are left out.
@@ -221,7 +225,7 @@ fn run(
     }
     let Some(last) = objects
         .iter()
-        .filter_map(|&object| placed.bo(object))
+        .filter_map(|object| placed.bos.get(object))
         .find(|bo| writes.first() == Some(&bo.handle()))
     else {
         return Ok(JobOutcome::Unknown);
@@ -235,20 +239,16 @@ fn run(
     // it. The file lives past the wait below, and no guard of any of them
     // exists here. If the end of the job is not seen, the whole file is
     // dropped, and the driver keeps the objects of a job until it has ended.
-    if let Err(error) = unsafe { placed.device().submit_raw(&[raw]) } {
+    if let Err(error) = unsafe { placed.device.submit_raw(&[raw]) } {
         return match error {
             Error::Refused { errno, .. } => Ok(JobOutcome::Refused(errno)),
             error => Err(error.into()),
         };
     }
-    match last.read(Deadline::after(options.wait)) {
+    match last.read(Deadline::after(WAIT)) {
         Ok(_) => {}
         Err(Error::TimedOut { .. }) => return Ok(JobOutcome::Unknown),
         Err(error) => return Err(error.into()),
     }
-    Ok(match last.fence(BufferAccess::Read)?.status()? {
-        FenceStatus::Signaled => JobOutcome::Completed,
-        FenceStatus::Failed(errno) => JobOutcome::Killed(errno),
-        FenceStatus::Active => JobOutcome::Unknown,
-    })
+    Ok(last.fence(BufferAccess::Read)?.status()?.into())
 }

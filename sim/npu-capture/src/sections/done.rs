@@ -5,7 +5,7 @@ use rocket_uapi::Errno;
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use crate::capture::JobOutcome;
+use crate::capture::{CapturedJob, JobOutcome};
 use crate::error::CaptureError;
 use crate::fields::Fields;
 
@@ -17,12 +17,6 @@ struct DoneRecord {
     errno: U32,
     reserved: U32,
     ended_ns: U64,
-}
-
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct EndedJob {
-    pub(crate) outcome: JobOutcome,
-    pub(crate) ended_ns: u64,
 }
 
 /// The payload for the end of job `number` of the file.
@@ -38,19 +32,19 @@ pub(crate) fn encode(number: u32, outcome: JobOutcome, ended_ns: u64) -> Vec<u8>
     record.as_bytes().to_vec()
 }
 
-/// The end of a job in a payload, which must be the last of the file's `jobs` jobs so far.
-pub(crate) fn decode(mut fields: Fields<'_>, jobs: usize) -> Result<EndedJob, CaptureError> {
+/// Sets the end of the last of `jobs`, the file's jobs so far, from a payload.
+pub(crate) fn decode(mut fields: Fields<'_>, jobs: &mut [CapturedJob]) -> Result<(), CaptureError> {
     let record: DoneRecord = fields.record()?;
-    if record.job.get() as usize + 1 != jobs {
+    let Some((job, before)) = jobs.split_last_mut() else {
+        return Err(fields.malformed("no job is running"));
+    };
+    if record.job.get() as usize != before.len() {
         return Err(fields.malformed("it is not for the job that is running"));
     }
     let outcome = decode_outcome(record.outcome.get(), record.errno.get());
-    let end = EndedJob {
-        outcome: outcome.ok_or_else(|| fields.malformed("the outcome has an unknown kind"))?,
-        ended_ns: record.ended_ns.get(),
-    };
-    fields.finish()?;
-    Ok(end)
+    job.outcome = outcome.ok_or_else(|| fields.malformed("the outcome has an unknown kind"))?;
+    job.ended_ns = Some(record.ended_ns.get());
+    fields.finish()
 }
 
 /// The fields `outcome` and `errno` for an outcome.

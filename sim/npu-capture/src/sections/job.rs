@@ -6,7 +6,7 @@ use rocket_uapi::RawTask;
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use crate::capture::{CapturedObject, ObjectUse, Role};
+use crate::capture::{CapturedJob, CapturedObject, ObjectUse, Role};
 use crate::error::{CaptureError, RecordError};
 use crate::fields::Fields;
 
@@ -44,16 +44,8 @@ struct UseRecord {
     role: U32,
 }
 
-#[derive(Debug)]
-pub(crate) struct JobSection {
-    pub(crate) file: u32,
-    pub(crate) started_ns: u64,
-    pub(crate) tasks: Vec<RawTask>,
-    pub(crate) uses: Vec<ObjectUse>,
-}
-
 /// The payload for job `number` of the file.
-pub(crate) fn encode(number: u32, job: &JobSection) -> Result<Vec<u8>, RecordError> {
+pub(crate) fn encode(number: u32, job: &CapturedJob) -> Result<Vec<u8>, RecordError> {
     if job.tasks.len() > TASKS_MAX as usize || job.uses.len() > USES_MAX as usize {
         let what = "a job has too many programs or objects";
         return Err(RecordError::Full { what });
@@ -89,7 +81,7 @@ pub(crate) fn decode(
     mut fields: Fields<'_>,
     number: usize,
     objects: &[CapturedObject],
-) -> Result<JobSection, CaptureError> {
+) -> Result<CapturedJob, CaptureError> {
     let record: JobRecord = fields.record()?;
     if record.job.get() as usize != number {
         return Err(fields.malformed("the jobs are not numbered in order"));
@@ -120,14 +112,9 @@ pub(crate) fn decode(
             role,
         });
     }
-    let job = JobSection {
-        file,
-        started_ns: record.started_ns.get(),
-        tasks: tasks.collect(),
-        uses,
-    };
     fields.finish()?;
-    Ok(job)
+    let started_ns = record.started_ns.get();
+    Ok(CapturedJob::new(file, started_ns, tasks.collect(), uses))
 }
 
 /// The number of a role in the file.

@@ -3,18 +3,39 @@
 
 #![allow(dead_code, reason = "each test file uses some")]
 
-use std::path::Path;
-
+use npu_capture::format::SectionKind;
 use npu_capture::{Capture, Recorder, RecorderOptions};
 use npu_matmul::{Engine, Output, Weights};
 use npu_model::{Model, ModelOptions};
 use rocket_uapi::{Device, DevicePool};
 
-/// A model whose jobs are recorded into `path`.
-pub(crate) fn recorded_model(path: &Path, options: RecorderOptions) -> (Device, Recorder) {
-    let recorder = Recorder::create(path, options).unwrap();
-    let device = Model::new(ModelOptions::default()).open_device();
-    (recorder.open(&device).unwrap(), recorder)
+/// Options for a recording without data.
+pub(crate) fn bare() -> RecorderOptions {
+    RecorderOptions {
+        zero_data: true,
+        ..RecorderOptions::default()
+    }
+}
+
+/// A model of the chip.
+pub(crate) fn plain_model() -> Device {
+    Model::new(ModelOptions::default()).open_device()
+}
+
+/// Records the jobs that `run` submits to `device`.
+pub(crate) fn recorded(
+    device: &Device,
+    options: RecorderOptions,
+    run: impl FnOnce(&Device),
+) -> Capture {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("x");
+    let recorder = Recorder::create(&path, options).unwrap();
+    run(&recorder.open(device).unwrap());
+    let summary = recorder.finish().unwrap();
+    let capture = Capture::open(&path).unwrap();
+    assert_eq!(summary.jobs as usize, capture.jobs().len());
+    capture
 }
 
 /// Sizes M, K and N of the matmuls below.
@@ -43,10 +64,17 @@ pub(crate) fn multiply(device: &Device, times: usize) -> Vec<i32> {
 
 /// Records `times` matmuls.
 pub(crate) fn recorded_matmuls(times: usize, options: RecorderOptions) -> Capture {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("matmuls.rkcap");
-    let (device, recorder) = recorded_model(&path, options);
-    multiply(&device, times);
-    recorder.finish().unwrap();
-    Capture::open(&path).unwrap()
+    recorded(&plain_model(), options, |device| {
+        drop(multiply(device, times))
+    })
+}
+
+/// Fields of a section.
+pub(crate) fn fields(fields: &[u32]) -> Vec<u8> {
+    fields.iter().flat_map(|word| word.to_le_bytes()).collect()
+}
+
+/// The section of a device with empty names.
+pub(crate) fn device() -> (SectionKind, Vec<u8>) {
+    (SectionKind::DEVICE, [fields(&[0; 6]), vec![0; 10]].concat())
 }

@@ -40,15 +40,15 @@ struct JobJson {
 /// The first byte that differs, with its output element if the program determines
 /// it.
 fn difference(capture: &Capture, difference: &ByteDifference) -> Value {
-    let element = difference.place.map(|place| {
+    let element = difference.place.as_ref().map(|place| {
         json!({
             "program": place.program,
             "y": place.element.y,
             "x": place.element.x,
             "channel": place.element.channel,
             "dtype": place.element.ty.to_string(),
-            "recorded": place.recorded.to_string(),
-            "replayed": place.replayed.to_string(),
+            "recorded": place.recorded,
+            "replayed": place.replayed,
         })
     });
     json!({

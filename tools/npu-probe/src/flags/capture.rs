@@ -55,7 +55,6 @@ impl ReplayFlags {
         ReplayOptions {
             bytes_max: self.max_memory.saturating_mul(1 << MIB),
             work_max: self.max_work.saturating_mul(1 << GIB),
-            ..ReplayOptions::default()
         }
     }
 }
