@@ -3,9 +3,9 @@
 
 use std::num::NonZeroUsize;
 use std::ops::Range;
+use std::panic::resume_unwind;
 use std::thread;
 
-use half::f16;
 use npu_matmul::quantise::quantise_rows;
 use npu_matmul::reference::{self, Expected};
 use serde::{Deserialize, Serialize};
@@ -17,14 +17,9 @@ use crate::shape::MatmulShape;
 /// Most differing elements that a report shows.
 const SHOWN: usize = 8;
 
-/// The CPU's result.
+/// The CPU's result: a value with a tolerance for each element. Integers have no tolerance.
 #[derive(Clone, Debug)]
-pub(crate) enum CpuResult {
-    /// Sums that must be equal: exactly, or rounded to the result's type.
-    Integers(Vec<i32>),
-    /// Sums, each with a tolerance.
-    Floats(Vec<Expected>),
-}
+pub(crate) struct CpuResult(Vec<Expected>);
 
 /// An element that differs.
 #[derive(Clone, Debug, Deserialize, Serialize)]
@@ -34,7 +29,7 @@ pub(crate) struct WrongElement {
     /// As text, since JSON has neither NaN nor infinity.
     pub(crate) got: String,
     pub(crate) expected: String,
-    /// Tolerance of floats.
+    /// None if the element must be exact.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) tolerance: Option<f64>,
 }
@@ -53,13 +48,18 @@ impl CpuResult {
     /// number of K tiles of the NPU's plan.
     pub(crate) fn compute(shape: MatmulShape, operands: &MatmulOperands, k_tiles: usize) -> Self {
         let MatmulShape { m, k, n } = shape;
-        let bands = by_bands(m, |from, to| {
-            vec![Self::of_rows(from..to, n, k, operands, k_tiles)]
-        });
-        let mut bands = bands.into_iter();
-        let mut all = bands.next().unwrap_or(Self::Integers(Vec::new()));
-        bands.for_each(|band| all.append(band));
-        all
+        Self(by_bands(m, |rows| {
+            Self::of_rows(rows, n, k, operands, k_tiles).0
+        }))
+    }
+
+    /// Exact sums, below 2^24 if they are compared with floats.
+    pub(crate) fn exact(sums: Vec<i32>) -> Self {
+        let exact = |sum| Expected {
+            value: f64::from(sum),
+            tolerance: 0.0,
+        };
+        Self(sums.into_iter().map(exact).collect())
     }
 
     /// The result of some of the rows.
@@ -73,22 +73,12 @@ impl CpuResult {
         let (m, of_a) = (rows.len(), rows.start * k..rows.end * k);
         match operands {
             MatmulOperands::Integers { a, b } => {
-                Self::Integers(reference::multiply_i32(m, n, k, &a[of_a], b))
+                Self::exact(reference::multiply_i32(m, n, k, &a[of_a], b))
             }
             MatmulOperands::Floats { a, b } => {
-                Self::Floats(reference::multiply_f64(m, n, k, &a[of_a], b, k_tiles))
+                Self(reference::multiply_f64(m, n, k, &a[of_a], b, k_tiles))
             }
-            MatmulOperands::Quantised { a, b } => Self::Floats(quantised(m, n, k, &a[of_a], b)),
-        }
-    }
-
-    /// Appends later rows of the same matmul.
-    fn append(&mut self, later: Self) {
-        match (self, later) {
-            (Self::Integers(all), Self::Integers(more)) => all.extend(more),
-            (Self::Floats(all), Self::Floats(more)) => all.extend(more),
-            // Rows of one matmul have the same type.
-            _ => {}
+            MatmulOperands::Quantised { a, b } => Self(quantised(m, n, k, &a[of_a], b)),
         }
     }
 
@@ -109,59 +99,44 @@ impl CpuResult {
 
     /// Compares a result of `n` columns with the expected one.
     pub(crate) fn compare(&self, matmul: &MatmulResult, n: usize) -> ResultComparison {
-        match (self, matmul) {
-            (Self::Integers(want), MatmulResult::Integers(got)) => exact(n, want, got, |sum| sum),
-            (Self::Integers(want), MatmulResult::Floats(got)) => {
-                exact(n, want, got, |sum| sum as f32)
-            }
-            (Self::Integers(want), MatmulResult::Halves(got)) => {
-                exact(n, want, got, |sum| f16::from_f32(sum as f32))
-            }
-            (Self::Floats(want), MatmulResult::Floats(got)) => {
-                compare(n, want, got, |want, got| {
-                    // Not "greater than": a NaN must not pass.
-                    let close = (f64::from(*got) - want.value).abs() <= want.tolerance;
-                    (!close).then(|| texts(want, got))
-                })
-            }
-            (Self::Floats(want), MatmulResult::Halves(got)) => {
-                compare(n, want, got, |want, got| {
-                    (!want.allows_half(*got)).then(|| texts(want, got))
-                })
-            }
-            // Both come from the same precision; otherwise all elements are wrong.
-            _ => ResultComparison {
-                elements: self.len(),
-                different: self.len(),
-                first: Vec::new(),
-            },
+        // Not "greater than": a NaN must not pass.
+        let is_near = |want: &Expected, got: f64| (got - want.value).abs() <= want.tolerance;
+        match matmul {
+            MatmulResult::Integers(got) => self.compare_by(n, got, |w, &g| is_near(w, g.into())),
+            MatmulResult::Floats(got) => self.compare_by(n, got, |w, &g| is_near(w, g.into())),
+            MatmulResult::Halves(got) => self.compare_by(n, got, |w, &g| w.allows_half(g)),
         }
     }
 
-    fn len(&self) -> usize {
-        match self {
-            Self::Integers(x) => x.len(),
-            Self::Floats(x) => x.len(),
+    fn compare_by<G: ToString>(
+        &self,
+        n: usize,
+        got: &[G],
+        is_right: impl Fn(&Expected, &G) -> bool,
+    ) -> ResultComparison {
+        let mut comparison = ResultComparison {
+            elements: self.0.len(),
+            // Elements that are missing on either side are wrong.
+            different: self.0.len().abs_diff(got.len()),
+            first: Vec::new(),
+        };
+        for (at, (want, got)) in self.0.iter().zip(got).enumerate() {
+            if is_right(want, got) {
+                continue;
+            }
+            comparison.different += 1;
+            if comparison.first.len() < SHOWN {
+                comparison.first.push(WrongElement {
+                    row: at / n,
+                    column: at % n,
+                    got: got.to_string(),
+                    expected: want.value.to_string(),
+                    tolerance: Some(want.tolerance).filter(|most| *most > 0.0),
+                });
+            }
         }
+        comparison
     }
-}
-
-/// Compares with exact sums: a result must equal `rounded` of its sum.
-fn exact<G: PartialEq + ToString>(
-    n: usize,
-    want: &[i32],
-    got: &[G],
-    rounded: impl Fn(i32) -> G,
-) -> ResultComparison {
-    compare(n, want, got, |want, got| {
-        let is_right = rounded(*want) == *got;
-        (!is_right).then(|| (want.to_string(), got.to_string(), None))
-    })
-}
-
-fn texts(want: &Expected, got: &impl ToString) -> Texts {
-    let value = want.value.to_string();
-    (value, got.to_string(), Some(want.tolerance))
 }
 
 /// The expected result of floats quantised to INT8, with a scale for each row.
@@ -183,130 +158,89 @@ fn quantised(m: usize, n: usize, k: usize, a: &[f32], b: &[f32]) -> Vec<Expected
 /// numbers; each step rounds by half an ulp.
 const DEQUANTISED: f64 = 4.0 / (1 << 24) as f64;
 
-/// Runs `rows(from, to)` for bands of `0..m` on all CPUs, and joins the results in order.
-fn by_bands<T: Send>(m: usize, rows: impl Fn(usize, usize) -> Vec<T> + Sync) -> Vec<T> {
+/// Runs `rows` for bands of `0..m` on all CPUs, and joins the results in order.
+fn by_bands<T: Send>(m: usize, rows: impl Fn(Range<usize>) -> Vec<T> + Sync) -> Vec<T> {
     let threads = thread::available_parallelism().map_or(1, NonZeroUsize::get);
     let band = m.div_ceil(threads).max(1);
-    let mut parts: Vec<Vec<T>> = Vec::new();
-    parts.resize_with(m.div_ceil(band), Vec::new);
-    let band_of = |index: usize| rows(index * band, ((index + 1) * band).min(m));
-    let mut not_started = Vec::new();
+    let band_of = |index: usize| rows(index * band..((index + 1) * band).min(m));
+    let band_of = &band_of;
     thread::scope(|scope| {
-        for (index, part) in parts.iter_mut().enumerate() {
-            let band_of = &band_of;
-            let work = move || *part = band_of(index);
-            if thread::Builder::new().spawn_scoped(scope, work).is_err() {
-                not_started.push(index);
-            }
-        }
-    });
-    // Runs here if the system starts no thread.
-    for index in not_started {
-        parts[index] = band_of(index);
-    }
-    parts.into_iter().flatten().collect()
-}
-
-type Texts = (String, String, Option<f64>);
-
-fn compare<W, G>(
-    n: usize,
-    want: &[W],
-    got: &[G],
-    differ: impl Fn(&W, &G) -> Option<Texts>,
-) -> ResultComparison {
-    let mut comparison = ResultComparison {
-        elements: want.len(),
-        // Elements that are missing on either side are wrong.
-        different: want.len().abs_diff(got.len()),
-        first: Vec::new(),
-    };
-    for (at, (want, got)) in want.iter().zip(got).enumerate() {
-        let Some((expected, got, tolerance)) = differ(want, got) else {
-            continue;
+        let start = |index| {
+            let started = thread::Builder::new().spawn_scoped(scope, move || band_of(index));
+            started.map_err(|_| index)
         };
-        comparison.different += 1;
-        if comparison.first.len() < SHOWN {
-            comparison.first.push(WrongElement {
-                row: at / n,
-                column: at % n,
-                got,
-                expected,
-                tolerance,
-            });
-        }
-    }
-    comparison
+        let bands: Vec<_> = (0..m.div_ceil(band)).map(start).collect();
+        let results = bands.into_iter().flat_map(|started| match started {
+            Ok(thread) => thread.join().unwrap_or_else(|panic| resume_unwind(panic)),
+            // Runs here if the system starts no thread.
+            Err(index) => band_of(index),
+        });
+        results.collect()
+    })
 }
 
 #[cfg(test)]
 mod tests {
+    use half::f16;
+
     use super::*;
 
     #[test]
     fn differences_are_found_and_placed() {
-        let want = CpuResult::Integers((0..12).collect());
+        let want = CpuResult::exact((0..12).collect());
+        let compare = |got| want.compare(&MatmulResult::Integers(got), 4);
         let mut got: Vec<i32> = (0..12).collect();
-        assert_eq!(
-            want.compare(&MatmulResult::Integers(got.clone()), 4)
-                .different,
-            0
-        );
+        assert_eq!(compare(got.clone()).different, 0);
         got[6] = -1;
         got[11] = -2;
-        let found = want.compare(&MatmulResult::Integers(got), 4);
+        let found = compare(got);
         assert_eq!(found.different, 2);
         assert_eq!((found.first[0].row, found.first[0].column), (1, 2));
-        assert_eq!(
-            (
-                found.first[1].got.as_str(),
-                found.first[1].expected.as_str()
-            ),
-            ("-2", "11")
-        );
-        let all_wrong = want.compare(&MatmulResult::Integers(vec![-5; 12]), 4);
+        let last = &found.first[1];
+        assert_eq!((&*last.got, &*last.expected), ("-2", "11"));
+        assert_eq!(last.tolerance, None);
+        let all_wrong = compare(vec![-5; 12]);
         assert_eq!((all_wrong.different, all_wrong.first.len()), (12, SHOWN));
+        assert_eq!(compare(vec![0]).different, 11);
     }
 
     #[test]
-    fn sums_of_whole_numbers_are_exact_in_every_type() {
-        let wrong = |want: &[i32], matmul| {
-            CpuResult::Integers(want.to_vec())
-                .compare(&matmul, 3)
-                .different
+    fn each_type_has_its_tolerance_and_nan_never_passes() {
+        let halves = |values: &[f32]| {
+            MatmulResult::Halves(values.iter().copied().map(f16::from_f32).collect())
         };
-        let matmul = MatmulResult::Floats(vec![3.0, f32::NAN, 5.5]);
-        assert_eq!(wrong(&[3, 4, 5], matmul), 2);
-        // 2049 rounds to its even neighbour.
-        let matmul = MatmulResult::Halves([2048.0, 2.0].map(f16::from_f32).to_vec());
-        assert_eq!(wrong(&[2049, 3], matmul), 1);
-    }
-
-    #[test]
-    fn floats_have_a_tolerance_and_nan_never_passes() {
-        let expected = Expected {
-            value: 1.0,
-            tolerance: 0.25,
+        let within = |value, count| {
+            let tolerance = 0.25;
+            CpuResult(vec![Expected { value, tolerance }; count])
         };
-        let want = CpuResult::Floats(vec![expected; 4]);
-        let got = MatmulResult::Floats(vec![0.75, 1.25, 1.5, f32::NAN]);
-        let found = want.compare(&got, 4);
-        assert_eq!(found.different, 2);
-        assert_eq!(found.first[1].got, "NaN");
-    }
-
-    #[test]
-    fn halves_have_one_more_rounding() {
-        let halves =
-            |values: &[f32]| -> Vec<f16> { values.iter().copied().map(f16::from_f32).collect() };
-        let expected = Expected {
-            value: 2049.0,
-            tolerance: 0.25,
-        };
-        let want = CpuResult::Floats(vec![expected; 4]);
-        // Numbers of binary16 are 2 apart there.
-        let got = MatmulResult::Halves(halves(&[2048.0, 2050.0, 2052.0, f32::NAN]));
-        assert_eq!(want.compare(&got, 4).different, 2);
+        for (want, got, wrong) in [
+            (
+                CpuResult::exact(vec![3, 4, 5]),
+                MatmulResult::Floats(vec![3.0, f32::NAN, 5.5]),
+                vec!["NaN", "5.5"],
+            ),
+            // 2049 rounds to its even neighbour.
+            (
+                CpuResult::exact(vec![2049, 3]),
+                halves(&[2048.0, 2.0]),
+                vec!["2"],
+            ),
+            (
+                within(1.0, 4),
+                MatmulResult::Floats(vec![0.75, 1.25, 1.5, f32::NAN]),
+                vec!["1.5", "NaN"],
+            ),
+            // Numbers of binary16 are 2 apart there.
+            (
+                within(2049.0, 4),
+                halves(&[2048.0, 2050.0, 2052.0, f32::NAN]),
+                vec!["2052", "NaN"],
+            ),
+        ] {
+            let found = want.compare(&got, 4).first;
+            let found: Vec<&str> = found.iter().map(|one| &*one.got).collect();
+            assert_eq!(found, wrong, "{got:?}");
+        }
     }
 
     #[test]
@@ -326,7 +260,7 @@ mod tests {
     #[test]
     fn bands_join_in_order() {
         for m in [1, 2, 3, 100] {
-            let joined = by_bands(m, |from, to| (from..to).collect());
+            let joined = by_bands(m, Iterator::collect);
             assert_eq!(joined, (0..m).collect::<Vec<_>>());
         }
     }

@@ -4,7 +4,7 @@
 use std::fmt;
 
 use half::f16;
-use npu_matmul::{Error, JobFailure, Results, reference};
+use npu_matmul::{Dtype, Error, JobFailure, Results, reference};
 use rocket_uapi::Device;
 use serde::{Deserialize, Serialize};
 
@@ -12,16 +12,15 @@ use crate::cmd::measuring;
 use crate::data::{MatmulOperands, SplitMix64};
 use crate::exit::Failure;
 use crate::expected::{CpuResult, ResultComparison};
-use crate::flags::OperandDtypes;
 use crate::matmul::MatmulResult;
 use crate::shape::MatmulShape;
 
 /// Types of the operands and of the results.
-const KINDS: [(OperandDtypes, Results); 4] = [
-    (OperandDtypes::Int8, Results::Sums),
-    (OperandDtypes::Fp16, Results::Sums),
-    (OperandDtypes::Fp16, Results::Halves),
-    (OperandDtypes::Int4, Results::Sums),
+const KINDS: [(Dtype, Results); 4] = [
+    (Dtype::Int8, Results::Sums),
+    (Dtype::Fp16, Results::Sums),
+    (Dtype::Fp16, Results::Halves),
+    (Dtype::Int4, Results::Sums),
 ];
 
 /// Bits of the largest sizes. Most matmuls are small; some have several tiles in each
@@ -42,7 +41,7 @@ const FILES: u64 = 3;
 /// One random matmul, repeated a few times.
 #[derive(Clone, Debug)]
 pub(crate) struct SoakMatmul {
-    kind: OperandDtypes,
+    kind: Dtype,
     results: Results,
     shape: MatmulShape,
     files: usize,
@@ -92,11 +91,11 @@ impl SoakMatmul {
         let b = self.integers(&mut random, n * k);
         let sides = [(); 2].map(|()| {
             let a = self.integers(&mut random, m * k);
-            let want = CpuResult::Integers(reference::multiply_i32(m, n, k, &a, &b));
+            let want = CpuResult::exact(reference::multiply_i32(m, n, k, &a, &b));
             (self.operands(a, b.clone()), want)
         });
         let engine = measuring::engine_of_board(device, self.files)?;
-        let weights = sides[0].0.load(&engine, self.kind.dtype(), n, k)?;
+        let weights = sides[0].0.load(&engine, self.kind, n, k)?;
         for (operands, want) in sides.iter().cycle().take(self.turns as usize) {
             let mut matmul = MatmulResult::unwritten(operands, self.results, m * n);
             let multiplied = matmul.multiply(&engine, &weights, m, operands);
@@ -119,8 +118,8 @@ impl SoakMatmul {
     /// Random integers, for FP16 too, so that no sum is rounded.
     fn integers(&self, random: &mut SplitMix64, len: usize) -> Vec<i8> {
         let bits = match self.kind {
-            OperandDtypes::Int8 | OperandDtypes::W8a8 => 8,
-            OperandDtypes::Int4 | OperandDtypes::Fp16 => 4,
+            Dtype::Int8 => 8,
+            Dtype::Int4 | Dtype::Fp16 => 4,
         };
         (0..len).map(|_| random.signed(bits) as i8).collect()
     }
@@ -128,10 +127,8 @@ impl SoakMatmul {
     fn operands(&self, a: Vec<i8>, b: Vec<i8>) -> MatmulOperands {
         let halves = |x: Vec<i8>| x.into_iter().map(f16::from).collect();
         match self.kind {
-            OperandDtypes::Int8 | OperandDtypes::Int4 | OperandDtypes::W8a8 => {
-                MatmulOperands::Integers { a, b }
-            }
-            OperandDtypes::Fp16 => MatmulOperands::Floats {
+            Dtype::Int8 | Dtype::Int4 => MatmulOperands::Integers { a, b },
+            Dtype::Fp16 => MatmulOperands::Floats {
                 a: halves(a),
                 b: halves(b),
             },
@@ -156,14 +153,8 @@ fn size(random: &mut SplitMix64, bits: u64) -> usize {
 
 impl fmt::Display for SoakMatmul {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self {
-            kind,
-            results,
-            shape,
-            files,
-            seed,
-            ..
-        } = self;
+        let (kind, shape, results) = (self.kind, self.shape, self.results);
+        let (files, seed) = (self.files, self.seed);
         write!(
             f,
             "{kind} {shape} ({results:?}) over {files} files, seed {seed}"
