@@ -110,10 +110,8 @@ fn words(bytes: &[u8], form: Form) -> anyhow::Result<Vec<Word>> {
 
 /// Words as text that every command reads: one hexadecimal word per line.
 pub(crate) fn to_hex(words: &[Word]) -> String {
-    words
-        .iter()
-        .flat_map(|word| [format!("{:016x}", word.bits()), "\n".to_owned()])
-        .collect()
+    let line = |word: &Word| format!("{:016x}\n", word.bits());
+    words.iter().map(line).collect()
 }
 
 /// Words as bytes, as the NPU fetches them.

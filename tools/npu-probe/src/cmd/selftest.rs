@@ -3,7 +3,6 @@
 //! results.
 
 use std::fs;
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -74,7 +73,7 @@ pub(crate) fn run(test: &SelfTestFlags) -> Result<Verdict, Failure> {
     let program = counter.of_one(runs.len() + usize::from(failed.is_some()));
     // Finished after a failed run too, since recordings serve to examine
     // failures.
-    let recording = finish(recorder.as_ref())?;
+    let recording = finish(test, recorder.as_ref())?;
     let traced = trace(test, opened.model.as_deref())?;
     let is_right = failed.is_none() && runs.iter().all(RunReport::passes);
     let verdict = Verdict::of(is_right);
@@ -91,7 +90,9 @@ pub(crate) fn run(test: &SelfTestFlags) -> Result<Verdict, Failure> {
     };
     drop(progress);
     if let Some(folder) = &test.dump {
-        write_json(&folder.join(DUMPED_REPORT), &report)?;
+        let file = folder.join(DUMPED_REPORT);
+        let text = serde_json::to_vec_pretty(&report).map_err(Failure::writing(&file))?;
+        fs::write(&file, text).map_err(Failure::writing(&file))?;
     }
     if test.report.json {
         output::print_json(&report)?;
@@ -102,25 +103,12 @@ pub(crate) fn run(test: &SelfTestFlags) -> Result<Verdict, Failure> {
         }
         return Err(error.into());
     }
-    let mut text = program.text() + &report.verdict_text();
-    if let (Some(file), Some(traced)) = (&test.files.trace, &traced) {
-        text += &format!("trace      {}: {traced}\n", file.display());
-    }
-    if let (Some(file), Some(recorded)) = (test.record_file(), &recording) {
-        text += &format!("recorded   {}: {recorded}\n", file.display());
-    }
-    say(&text)?;
+    say(&(program.text() + &report.verdict_text() + &traced + &recording))?;
     Ok(verdict)
 }
 
 /// Name of the report in a dump, beside the recording.
 const DUMPED_REPORT: &str = "report.json";
-
-fn write_json(file: &Path, report: &SelfTestReport) -> Result<(), Failure> {
-    let write =
-        || -> anyhow::Result<()> { Ok(fs::write(file, serde_json::to_vec_pretty(report)?)?) };
-    write().map_err(Failure::writing(file))
-}
 
 /// The device, with a recorder in front of it if requested.
 fn recorded(device: &Device, test: &SelfTestFlags) -> Result<(Device, Option<Recorder>), Failure> {
@@ -150,31 +138,29 @@ fn recorded(device: &Device, test: &SelfTestFlags) -> Result<(Device, Option<Rec
     Ok((device, Some(recorder)))
 }
 
-/// Ends a recording; returns a summary.
-fn finish(recorder: Option<&Recorder>) -> Result<Option<String>, Failure> {
-    let Some(recorder) = recorder else {
-        return Ok(None);
+/// Ends a recording; returns the line about it.
+fn finish(test: &SelfTestFlags, recorder: Option<&Recorder>) -> Result<String, Failure> {
+    let (Some(file), Some(recorder)) = (test.record_file(), recorder) else {
+        return Ok(String::new());
     };
-    let summary = recorder
-        .finish()
-        .map_err(|error| Failure::Output(error.into()))?;
-    Ok(Some(format!(
-        "{} jobs, {} bytes",
-        summary.jobs, summary.bytes
-    )))
+    let ended = recorder.finish();
+    let summary = ended.map_err(|error| Failure::Output(error.into()))?;
+    let (file, jobs, bytes) = (file.display(), summary.jobs, summary.bytes);
+    Ok(format!("recorded   {file}: {jobs} jobs, {bytes} bytes\n"))
 }
 
-/// Writes the modelled timeline, if requested; returns a summary.
-fn trace(test: &SelfTestFlags, model: Option<&Model>) -> Result<Option<String>, Failure> {
+/// Writes the modelled timeline, if requested; returns the line about it.
+fn trace(test: &SelfTestFlags, model: Option<&Model>) -> Result<String, Failure> {
     let timeline = model.and_then(Model::timeline);
     let (Some(file), Some(timeline)) = (&test.files.trace, timeline) else {
-        return Ok(None);
+        return Ok(String::new());
     };
     fs::write(file, timeline.to_chrome_trace()).map_err(Failure::writing(file))?;
-    Ok(Some(format!(
-        "{} jobs, {:.1} us of modelled time at {} MHz (for ui.perfetto.dev)",
+    Ok(format!(
+        "trace      {}: {} jobs, {:.1} us of modelled time at {} MHz (for ui.perfetto.dev)\n",
+        file.display(),
         timeline.jobs().len(),
         seconds(timeline.end_ps()) * 1e6,
         timeline.machine().clock_hz / 1_000_000,
-    )))
+    ))
 }

@@ -2,7 +2,6 @@
 //! `npu-probe soak`: many processes multiply for some time, and some are killed.
 
 use std::collections::BTreeMap;
-use std::fmt::Write;
 use std::io::{BufRead, BufReader};
 use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
@@ -23,6 +22,7 @@ use crate::output;
 use crate::progress::ProgressLine;
 use crate::report::DeviceReport;
 use crate::soak::{CheckedMatmul, SoakMatmul};
+use crate::table::joined;
 
 /// Most matmuls of a process that is not killed on purpose.
 const CASES: u64 = 8;
@@ -43,16 +43,16 @@ pub(crate) fn run(args: &SoakFlags) -> Result<Verdict, Failure> {
     drop((opened.device, opened.model));
     args.report.say(&device.text())?;
     let soak = Soak {
+        args,
         program: super::own_path()?,
         device: args.device.selector().to_string(),
         end: Instant::now() + Duration::from_secs(args.seconds),
-        kill: args.kill,
         failed: AtomicBool::new(false),
         tally: Mutex::default(),
         progress: ProgressLine::of(args.seconds, "seconds of the soak"),
         start: Instant::now(),
     };
-    let ended = soak.all(args.processes.get(), args.seed);
+    let ended = soak.all();
     let tally = soak.tally.into_inner();
     let tally = tally.unwrap_or_else(PoisonError::into_inner);
     drop(soak.progress);
@@ -96,24 +96,28 @@ fn client(args: &SoakFlags, cases: u64) -> Result<Verdict, Failure> {
 }
 
 /// State that all threads share. Each thread runs one process at a time.
-struct Soak {
+struct Soak<'a> {
+    args: &'a SoakFlags,
     program: PathBuf,
     device: String,
     end: Instant,
-    kill: bool,
     failed: AtomicBool,
     tally: Mutex<Tally>,
     progress: ProgressLine,
     start: Instant,
 }
 
-impl Soak {
-    /// Keeps this number of processes running. Fails if one of them fails.
-    fn all(&self, processes: u64, seed: u64) -> Result<(), Failure> {
+impl Soak<'_> {
+    /// Keeps processes running until the time is over. Fails if one of them fails.
+    fn all(&self) -> Result<(), Failure> {
         thread::scope(|scope| {
             let one = |place| {
                 let work = move || {
-                    let ended = self.keep(SplitMix64::new(seed.wrapping_add(place)));
+                    let mut random = SplitMix64::new(self.args.seed.wrapping_add(place));
+                    let mut ended = self.client(&mut random);
+                    while ended.is_ok() && !self.is_over() {
+                        ended = self.client(&mut random);
+                    }
                     self.failed.fetch_or(ended.is_err(), Ordering::Relaxed);
                     ended.map_err(Failure::Device)
                 };
@@ -122,7 +126,7 @@ impl Soak {
                 self.failed.fetch_or(started.is_err(), Ordering::Relaxed);
                 started
             };
-            let threads: Vec<_> = (0..processes).map(one).collect();
+            let threads: Vec<_> = (0..self.args.processes.get()).map(one).collect();
             let results = threads.into_iter().map(|started| match started {
                 Ok(thread) => thread
                     .join()
@@ -134,18 +138,12 @@ impl Soak {
         })
     }
 
-    fn count(&self, change: impl FnOnce(&mut Tally)) {
-        change(&mut self.tally.lock().unwrap_or_else(PoisonError::into_inner));
+    fn is_over(&self) -> bool {
+        Instant::now() >= self.end || self.failed.load(Ordering::Relaxed)
     }
 
-    /// Runs one process after another until the time is over.
-    fn keep(&self, mut random: SplitMix64) -> anyhow::Result<()> {
-        loop {
-            self.client(&mut random)?;
-            if Instant::now() >= self.end || self.failed.load(Ordering::Relaxed) {
-                return Ok(());
-            }
-        }
+    fn count(&self, change: impl FnOnce(&mut Tally)) {
+        change(&mut self.tally.lock().unwrap_or_else(PoisonError::into_inner));
     }
 
     /// Runs one process from its start to its end.
@@ -153,7 +151,7 @@ impl Soak {
         let cases = 1 + random.below(CASES);
         let last = 1 + random.below(MATMULS);
         let moment = Duration::from_micros(random.below(MAX_KILL_DELAY_US));
-        let doomed = self.kill && random.below(2) == 0;
+        let doomed = self.args.kill && random.below(2) == 0;
         let mut command = Command::new(&self.program);
         command.args(["soak", "--device", &self.device]);
         command.args(["--seed", &random.below(u64::MAX).to_string(), "--client"]);
@@ -216,10 +214,7 @@ impl Tally {
     }
 
     fn verdict(&self) -> Verdict {
-        match self.wrong {
-            0 => Verdict::Pass,
-            _ => Verdict::Mismatch,
-        }
+        Verdict::of(self.wrong == 0)
     }
 }
 
@@ -239,19 +234,13 @@ impl Report {
         let tally = &self.tally;
         let matmuls: u64 = tally.matmuls.values().sum();
         let words = self.result.words(self.device.is_model);
-        let mut text = format!("RESULT {words}: {matmuls} matmuls");
-        let mut separator = " (";
-        for (kind, number) in &tally.matmuls {
-            let _ = write!(text, "{separator}{number} {kind}");
-            separator = ", ";
-        }
-        let _ = writeln!(
-            text,
-            ") by {} processes, {} at a time, {} of them killed: {} of {} words wrong, {} \
-             matmuls lost to the driver's time limit",
+        let kinds = tally.matmuls.iter();
+        let kinds = joined(kinds.map(|(kind, number)| format!("{number} {kind}")), ", ");
+        format!(
+            "RESULT {words}: {matmuls} matmuls ({kinds}) by {} processes, {} at a time, {} of them \
+             killed: {} of {} words wrong, {} matmuls lost to the driver's time limit\n",
             tally.clients, self.processes, tally.killed, tally.wrong, tally.words, tally.lost
-        );
-        text
+        )
     }
 }
 
