@@ -35,17 +35,11 @@ impl DriverBug {
 
     fn is_in(&self, version: KernelVersion) -> bool {
         let newest = self.fixed.iter().max();
-        let fixed_in_line = newest.is_some_and(|fixed| version >= *fixed);
-        let fixed_in_series = self.fix_in_series(version);
-        version >= self.since
-            && !fixed_in_line
-            && fixed_in_series.is_none_or(|fixed| version < fixed)
-    }
-
-    /// The stable release with the fix, in the series of a version.
-    fn fix_in_series(&self, version: KernelVersion) -> Option<KernelVersion> {
-        let mut fixed = self.fixed.iter().copied();
-        fixed.find(|fixed| fixed.series() == version.series())
+        let has_fix = |fixed: &KernelVersion| {
+            let is_in_line = Some(fixed) == newest || fixed.series() == version.series();
+            is_in_line && version >= *fixed
+        };
+        version >= self.since && !self.fixed.iter().any(has_fix)
     }
 
     /// The nearest release without the bug, for a kernel with it.
@@ -60,20 +54,13 @@ fn table() -> impl Iterator<Item = DriverBug> {
     lines.filter_map(DriverBug::parse)
 }
 
-/// Fixes that a kernel lacks and a newer release has.
-pub(super) struct MissingFixes {
-    pub(super) bugs: Vec<&'static str>,
-    /// The nearest release without these bugs.
-    pub(super) update: KernelVersion,
-}
-
-/// Bugs of a kernel that a later release fixes; `None` if there are none.
-pub(super) fn missing_fixes(version: KernelVersion) -> Option<MissingFixes> {
+/// Bugs of a kernel that a later release fixes, and the nearest release without them; `None`
+/// if there are none.
+pub(super) fn missing_fixes(version: KernelVersion) -> Option<(Vec<&'static str>, KernelVersion)> {
     let fixed = table().filter(|bug| bug.is_in(version));
     let fixed = fixed.filter_map(|bug| Some((bug.name, bug.update_of(version)?)));
     let (bugs, updates): (Vec<_>, Vec<_>) = fixed.unzip();
-    let update = updates.into_iter().max()?;
-    Some(MissingFixes { bugs, update })
+    Some((bugs, updates.into_iter().max()?))
 }
 
 /// The row of a kernel's bugs; none for a kernel without the driver.

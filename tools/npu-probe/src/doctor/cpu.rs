@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The CPUs: which ones handle the NPU's interrupts, their clocks and idle states.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::root::SystemRoot;
 use super::row::DoctorRow;
@@ -72,31 +72,25 @@ pub(super) fn interrupt_row(root: &SystemRoot, cores: &[String]) -> DoctorRow {
         );
     }
     let kinds = kinds(root);
-    let of_kind = |kind: &str| -> Vec<u32> {
-        let of = kinds.iter().filter(|(_, other)| **other == kind);
-        of.map(|(cpu, _)| *cpu).collect()
-    };
-    let small = of_kind("A55");
     let describe = |interrupt: &CoreInterrupt| {
         let cpus = list(&interrupt.cpus).unwrap_or_default();
+        let of: BTreeSet<_> = cpus.iter().map(|cpu| kinds.get(cpu)).collect();
         // The kind is shown only if all CPUs are of one kind.
-        let mut all = cpus.iter().map(|cpu| kinds.get(cpu));
-        let kind = all
-            .next()
-            .flatten()
-            .filter(|kind| all.all(|other| other == Some(*kind)));
-        let kind = kind.map_or(String::new(), |kind| format!(" ({kind})"));
+        let kind = match of.first() {
+            Some(Some(kind)) if of.len() == 1 => format!(" ({kind})"),
+            _ => String::new(),
+        };
         format!("{} on CPU {}{kind}", interrupt.number, interrupt.cpus)
     };
     let told = joined(found.iter().map(describe), ", ");
     let on_small = |interrupt: &&CoreInterrupt| {
         let cpus = list(&interrupt.cpus).unwrap_or_default();
-        cpus.iter().any(|cpu| small.contains(cpu))
+        cpus.iter().any(|cpu| kinds.get(cpu) == Some(&"A55"))
     };
     let slow = found.iter().filter(on_small);
     let slow = joined(slow.map(|interrupt| interrupt.number), ", ");
-    let big = of_kind("A76");
-    let (Some(first), false) = (big.first(), slow.is_empty()) else {
+    let big = kinds.iter().find(|(_, kind)| **kind == "A76");
+    let (Some((first, _)), false) = (big, slow.is_empty()) else {
         return DoctorRow::ok(TOPIC, told);
     };
     let remedy = format!(

@@ -6,7 +6,7 @@ use std::io::Read;
 use flate2::read::GzDecoder;
 use rocket_uapi::KernelVersion;
 
-use super::bugs::{self, MissingFixes};
+use super::bugs;
 use super::root::SystemRoot;
 use super::row::DoctorRow;
 use crate::table::joined;
@@ -73,7 +73,7 @@ impl RunningKernel {
 
     /// The row of a kernel with the driver, by its missing fixes.
     fn judged(&self, version: KernelVersion) -> DoctorRow {
-        let Some(MissingFixes { bugs, update }) = bugs::missing_fixes(version) else {
+        let Some((bugs, update)) = bugs::missing_fixes(version) else {
             let found = format!("{}: has all known driver fixes", self.release);
             return DoctorRow::ok("kernel", found);
         };

@@ -17,7 +17,7 @@ mod row;
 mod software;
 mod tree;
 
-pub(crate) use root::{SystemRoot, is_public_path, read_records};
+pub(crate) use root::{SystemRoot, is_public_path, open_without_waiting, read_records};
 pub(crate) use row::{DoctorReport, DoctorRow};
 
 use driver::DriverBinding;
@@ -63,7 +63,8 @@ fn npu_rows(
     if kernel.may_have_rocket() {
         rows.push(kernel.options_row(root, bound));
     }
-    rows.extend(tree.row());
+    let enabled = tree.enabled_cores();
+    rows.extend(enabled.map(|enabled| tree.cores_row(enabled)));
     let mut supplies = clock::supplies(root).into_iter();
     // A built-in driver was loaded before the kernel switches supplies off.
     let switched_off = supplies
@@ -71,7 +72,7 @@ fn npu_rows(
         .filter(|_| !kernel.has_rocket_built_in(root));
     let row = driver.row(
         root,
-        tree.enabled_cores(),
+        enabled,
         kernel.may_have_rocket(),
         switched_off.as_ref().map(|supply| &*supply.name),
     );

@@ -41,13 +41,11 @@ pub(super) fn rows(root: &SystemRoot, driver_bound: bool) -> (Vec<DoctorRow>, Op
             others.push(format!("{DIRECTORY}/{name} is another driver's"));
             continue;
         }
-        match judge(root, &name) {
-            Ok(row) => {
-                usable.get_or_insert(format!("{DIRECTORY}/{name}"));
-                rows.push(row);
-            }
-            Err(row) => rows.push(row),
+        let row = judge(root, &name);
+        if !row.is_problem() {
+            usable.get_or_insert(format!("{DIRECTORY}/{name}"));
         }
+        rows.push(row);
     }
     if rows.is_empty() {
         let remedy = if driver_bound {
@@ -66,37 +64,37 @@ fn is_rockets(root: &SystemRoot, name: &str) -> bool {
     modalias.is_some_and(|modalias| modalias == PARENT)
 }
 
-/// The row of one node, `Ok` if this user may use it.
-fn judge(root: &SystemRoot, name: &str) -> Result<DoctorRow, DoctorRow> {
+/// The row of one node, a problem if this user may not use it.
+fn judge(root: &SystemRoot, name: &str) -> DoctorRow {
     let path = format!("{DIRECTORY}/{name}");
     let wanted = root.line(&format!("{CLASS}/{name}/dev"));
     let Some(stat) = stat(root, &path) else {
-        return Err(DoctorRow::problem(
+        return DoctorRow::problem(
             TOPIC,
             format!("{path} is missing, although the kernel has the device"),
             "Check that udev runs. For a container, pass the node to it (`--device /dev/accel`).",
-        ));
+        );
     };
     let (major, minor) = stat.device;
     let group = group_name(root, stat.gid);
     let mode = stat.mode & 0o7777;
     let found = format!("{path} {major}:{minor}, mode {mode:04o}, group {group}");
     if major != ACCEL_MAJOR || wanted.is_some_and(|wanted| wanted != format!("{major}:{minor}")) {
-        return Err(DoctorRow::problem(
+        return DoctorRow::problem(
             TOPIC,
             format!("{found}: the numbers are not the kernel device's"),
             "Remove the node, and let udev create it again (`sudo udevadm trigger`).",
-        ));
+        );
     }
     if !may_use(root, &path, &stat) {
         let who = Permission { mode, group }.to_string();
-        return Err(DoctorRow::problem(
+        return DoctorRow::problem(
             TOPIC,
             format!("{path}: this user may not open it"),
             capitalised(&who) + ".",
-        ));
+        );
     }
-    Ok(DoctorRow::ok(TOPIC, found))
+    DoctorRow::ok(TOPIC, found)
 }
 
 /// A node's properties. In a test directory a regular file with MAJOR:MINOR MODE UID GID

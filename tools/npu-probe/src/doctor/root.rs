@@ -65,11 +65,9 @@ impl SystemRoot {
         if !fs::metadata(&path).ok()?.is_file() {
             return None;
         }
-        // Non-blocking, since another kind of file may replace it after the check.
-        let mut options = OpenOptions::new();
-        options.read(true).custom_flags(libc::O_NONBLOCK);
         let mut bytes = Vec::new();
-        let file = options.open(path).ok()?;
+        // Another kind of file may have replaced it since.
+        let file = open_without_waiting(&path).ok()?;
         file.take(MOST_BYTES).read_to_end(&mut bytes).ok()?;
         Some(bytes)
     }
@@ -80,9 +78,7 @@ impl SystemRoot {
         if !self.is_running() {
             return self.text(path);
         }
-        let mut options = OpenOptions::new();
-        options.read(true).custom_flags(libc::O_NONBLOCK);
-        let mut log = options.open(self.at(path)).ok()?;
+        let mut log = open_without_waiting(&self.at(path)).ok()?;
         if !log.metadata().ok()?.file_type().is_char_device() {
             return None;
         }
@@ -140,6 +136,12 @@ impl SystemRoot {
         }
         shown_line(path).unwrap_or_default()
     }
+}
+
+/// Opens a file, so that neither opening nor reading waits.
+pub(crate) fn open_without_waiting(path: &Path) -> io::Result<File> {
+    let mut options = OpenOptions::new();
+    options.read(true).custom_flags(libc::O_NONBLOCK).open(path)
 }
 
 /// The remaining records of an open log, one per read, without waiting for more.

@@ -90,15 +90,15 @@ fn backend(root: &SystemRoot, libraries: &[String]) -> DoctorRow {
         let below = below.filter(|name| name.starts_with("backends"));
         directories.extend(below.map(|name| format!("{ggml}/{name}")));
     }
-    let has = |name: &'static str| {
+    let find = |name: &str| {
         let mut all = directories.iter();
-        move || all.find(|directory| root.is_file(&format!("{directory}/{name}")))
+        all.find(|directory| root.is_file(&format!("{directory}/{name}")))
     };
     let mut details: Vec<String> = directories
         .iter()
         .map(|directory| format!("ggml's own are in {}", root.shown(directory)))
         .collect();
-    if has("libggml-blas.so")().is_some() {
+    if find("libggml-blas.so").is_some() {
         details.push(
             "its BLAS backend takes the matmuls first: `apt remove libggml0-backend-blas`"
                 .to_owned(),
@@ -107,7 +107,7 @@ fn backend(root: &SystemRoot, libraries: &[String]) -> DoctorRow {
     let unset = "Install the package libggml-rocket (docs/packages.md), or set GGML_BACKEND_PATH \
                  to libggml-rocket.so.";
     let variable = root.variable(BACKEND_PATH).filter(|path| !path.is_empty());
-    let row = match (variable, has(FOUND_BACKEND)(), has(BACKEND)()) {
+    let row = match (variable, find(FOUND_BACKEND), find(BACKEND)) {
         (Some(path), _, _) if root.is_file(&path) => {
             DoctorRow::ok(TOPIC, format!("{BACKEND_PATH}={}", root.shown(&path)))
         }

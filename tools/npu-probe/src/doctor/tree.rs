@@ -20,8 +20,8 @@ const VENDOR_NODE: &str = "rknpu";
 const CHIP: &str = "rockchip,rk3588";
 
 /// The chip that the tree names.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum ChipKind {
+#[derive(Debug)]
+enum ChipKind {
     /// RK3588 or a variant.
     Rk3588(String),
     /// Another chip of the vendor.
@@ -62,7 +62,7 @@ impl TreeNode {
 #[derive(Debug)]
 pub(super) struct DeviceTree {
     model: Option<String>,
-    pub(super) chip: ChipKind,
+    chip: ChipKind,
     nodes: Vec<TreeNode>,
     visibility: TreeVisibility,
 }
@@ -157,13 +157,8 @@ impl DeviceTree {
         (self.visibility == TreeVisibility::Seen).then_some(enabled)
     }
 
-    /// The row of the cores; `None` if no tree is readable.
-    pub(super) fn row(&self) -> Option<DoctorRow> {
-        let enabled = self.enabled_cores()?;
-        Some(self.cores_row(enabled))
-    }
-
-    fn cores_row(&self, enabled: usize) -> DoctorRow {
+    /// The row of the cores, of which `enabled` are enabled.
+    pub(super) fn cores_row(&self, enabled: usize) -> DoctorRow {
         const TOPIC: &str = "device tree";
         let cores: Vec<&TreeNode> = self.nodes.iter().filter(|node| node.is_core()).collect();
         if cores.is_empty() {
@@ -178,7 +173,7 @@ impl DeviceTree {
         }
         let details = cores.iter().map(|core| self.describe(core));
         let found = format!("{enabled} of {} cores enabled", cores.len());
-        let behind_disabled = |core: &&&TreeNode| {
+        let behind_disabled = |core: &&TreeNode| {
             core.is_enabled() && self.iommu_of(core).is_none_or(|iommu| !iommu.is_enabled())
         };
         if enabled == 0 {
@@ -187,7 +182,7 @@ impl DeviceTree {
                           board.";
             return DoctorRow::problem(TOPIC, found, remedy).with(details);
         }
-        if cores.iter().any(|core| behind_disabled(&core)) {
+        if cores.iter().any(behind_disabled) {
             let remedy = "Enable rknn_mmu_0 to 2 too: a core does not start while its IOMMU is \
                           disabled.";
             return DoctorRow::problem(TOPIC, found, remedy).with(details);
@@ -220,15 +215,14 @@ impl DeviceTree {
 }
 
 fn chip(compatible: &[String]) -> ChipKind {
-    let of_vendor = |name: &String| Some(name.strip_prefix(VENDOR)?.to_owned());
-    // The board comes first and the chip last.
-    let mut names = compatible.iter().rev();
-    if let Some(name) = compatible.iter().find(|name| name.starts_with(CHIP)) {
+    let mut names = compatible.iter();
+    if let Some(name) = names.find(|name| name.starts_with(CHIP)) {
         return ChipKind::Rk3588(name.trim_start_matches(VENDOR).to_owned());
     }
-    names
-        .find_map(of_vendor)
-        .map_or(ChipKind::Other, ChipKind::Rockchip)
+    let of_vendor = |name: &String| Some(name.strip_prefix(VENDOR)?.to_owned());
+    // The board comes first and the chip last.
+    let chip = compatible.iter().rev().find_map(of_vendor);
+    chip.map_or(ChipKind::Other, ChipKind::Rockchip)
 }
 
 /// The nodes of the NPU and of IOMMUs: at the top, or in some trees below `soc`.

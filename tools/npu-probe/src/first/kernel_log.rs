@@ -1,13 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Kernel messages about the NPU during a rung.
 
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::{Seek, SeekFrom};
-use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
 
-use nix::fcntl::OFlag;
-
-use crate::doctor::read_records;
+use crate::doctor::{open_without_waiting, read_records};
 
 const LOG: &str = "/dev/kmsg";
 /// Most lines that are kept.
@@ -32,11 +30,7 @@ impl KernelLogTail {
         if is_model {
             return Self(Err("a software model has no kernel".to_owned()));
         }
-        let opened = OpenOptions::new()
-            .read(true)
-            .custom_flags(OFlag::O_NONBLOCK.bits())
-            .open(LOG);
-        let at_end = opened.and_then(|mut file| {
+        let at_end = open_without_waiting(Path::new(LOG)).and_then(|mut file| {
             file.seek(SeekFrom::End(0))?;
             Ok(file)
         });

@@ -29,6 +29,10 @@ const MACHINES: [(&str, bool); 7] = [
     ("pc", false),
 ];
 
+/// Directory of the cores that the driver has bound, and their device names.
+const ROCKET: &str = "sys/bus/platform/drivers/rocket";
+const CORES: [&str; 3] = ["fdab0000", "fdac0000", "fdad0000"];
+
 fn doctor(machine: &TestMachine, options: &[&str]) -> Output {
     let mut command = test_support::program(env!("CARGO_BIN_EXE_npu-probe"));
     command
@@ -53,6 +57,18 @@ fn rows(report: &Value, topic: &str) -> Vec<Value> {
     rows.filter(|row| row["topic"] == topic).cloned().collect()
 }
 
+/// The first row of a topic, whose text contains all these parts.
+#[track_caller]
+fn row_with(machine: &TestMachine, topic: &str, state: &str, parts: &[&str]) -> String {
+    let row = rows(&json(machine), topic).remove(0);
+    assert_eq!(row["state"], state, "{row}");
+    let row = row.to_string();
+    for part in parts {
+        assert!(row.contains(part), "no `{part}`: {row}");
+    }
+    row
+}
+
 fn compare(name: &str, printed: &str) {
     golden::compare(&lists().join(name), printed);
 }
@@ -64,20 +80,11 @@ fn each_machine_is_told_what_it_lacks() {
         let output = doctor(&machine, &[]);
         let code = if usable { 0 } else { 3 };
         assert_eq!(output.status.code(), Some(code), "{name}");
-        compare(
-            &format!("{name}.txt"),
-            &String::from_utf8(output.stdout).unwrap(),
-        );
-    }
-}
-
-#[test]
-fn json_has_the_rows_of_the_text() {
-    for (name, usable) in MACHINES {
-        let machine = TestMachine::new(name);
+        let text = String::from_utf8(output.stdout).unwrap();
+        compare(&format!("{name}.txt"), &text);
+        // JSON has the rows of the text.
         let report = json(&machine);
         assert_eq!(report["usable"].is_string(), usable, "{name}");
-        let text = text(&machine, &[]);
         for row in report["rows"].as_array().unwrap() {
             assert!(text.contains(row["found"].as_str().unwrap()), "{row}");
             assert_eq!(row["remedy"].is_string(), row["state"] != "ok", "{row}");
@@ -142,54 +149,32 @@ fn log(machine: &TestMachine, cores: [(&str, usize); 3]) {
 #[test]
 fn cores_that_were_probed_out_of_order_are_told() {
     let machine = TestMachine::new("board");
-    let row = || rows(&json(&machine), "core numbers").remove(0);
-    assert_eq!(row()["state"], "note");
-    assert!(
-        row()["found"].to_string().contains("/dev/kmsg"),
-        "{}",
-        row()
-    );
+    let told = |state: &str, parts: &[&str]| row_with(&machine, "core numbers", state, parts);
+    told("note", &["/dev/kmsg"]);
     machine.apply("file proc/sys/kernel/dmesg_restrict 1");
-    assert!(
-        row()["found"].to_string().contains("for root only"),
-        "{}",
-        row()
-    );
+    told("note", &["for root only"]);
 
-    log(
-        &machine,
-        [("fdab0000", 0), ("fdac0000", 1), ("fdad0000", 2)],
-    );
-    assert_eq!(row()["state"], "ok", "{}", row());
-    log(
-        &machine,
-        [("fdac0000", 0), ("fdad0000", 1), ("fdab0000", 2)],
-    );
-    let wrong = row();
-    assert_eq!(wrong["state"], "problem");
-    for part in [
+    let [first, second, third] = CORES;
+    log(&machine, [(first, 0), (second, 1), (third, 2)]);
+    told("ok", &[]);
+    log(&machine, [(second, 0), (third, 1), (first, 2)]);
+    let wrong = [
         "fdab0000.npu is 2",
         "fdac0000.npu is 0",
         "fdad0000.npu is 1",
-    ] {
-        assert!(wrong["found"].to_string().contains(part), "{wrong}");
-    }
+    ];
+    told("problem", &wrong);
     assert!(text(&machine, &[]).contains("but fix `core numbers`"));
 
     // The lines are overwritten, and core 0 is missing.
-    machine.apply("file dev/kmsg 6,1,1,-;x\nremove sys/bus/platform/drivers/rocket/fdab0000.npu");
-    let gap = row();
-    assert_eq!(gap["state"], "note");
-    assert!(gap["found"].to_string().contains("is missing"), "{gap}");
+    machine.apply(&format!(
+        "file dev/kmsg 6,1,1,-;x\nremove {ROCKET}/{first}.npu"
+    ));
+    told("note", &["is missing"]);
     // Missing only the last core is not a gap.
-    machine.apply(
-        "file sys/bus/platform/drivers/rocket/fdab0000.npu/x -\n\
-         remove sys/bus/platform/drivers/rocket/fdad0000.npu",
-    );
-    let first_two = row();
-    assert_eq!(first_two["state"], "note");
-    let found = first_two["found"].to_string();
-    assert!(found.contains("not checked"), "{found}");
+    let last = format!("file {ROCKET}/{first}.npu/x -\nremove {ROCKET}/{third}.npu");
+    machine.apply(&last);
+    told("note", &["not checked"]);
 }
 
 /// As in a virtual machine: the numbers of such cores are unknown, so they are not
@@ -197,10 +182,9 @@ fn cores_that_were_probed_out_of_order_are_told() {
 #[test]
 fn cores_at_other_addresses_are_not_judged_as_those_of_an_rk3588() {
     let machine = TestMachine::new("board");
-    let drivers = "sys/bus/platform/drivers/rocket";
     for (core, elsewhere) in [("fdab0000", "10000000"), ("fdac0000", "10010000")] {
         machine.apply(&format!(
-            "remove {drivers}/{core}.npu\nfile {drivers}/{elsewhere}.npu/x -"
+            "remove {ROCKET}/{core}.npu\nfile {ROCKET}/{elsewhere}.npu/x -"
         ));
     }
     let readable = [("10010000", 0), ("10000000", 1), ("fdad0000", 2)];
@@ -208,14 +192,9 @@ fn cores_at_other_addresses_are_not_judged_as_those_of_an_rk3588() {
         if let Some(cores) = logged {
             log(&machine, cores);
         }
-        let row = rows(&json(&machine), "core numbers").remove(0);
-        assert_eq!(row["state"], "note", "{row}");
-        let found = row["found"].to_string();
-        assert!(
-            found.contains("10000000.npu, 10010000.npu is not a core of an RK3588"),
-            "{found}"
-        );
-        assert!(!found.contains("is missing"), "{found}");
+        let wanted = "10000000.npu, 10010000.npu is not a core of an RK3588";
+        let row = row_with(&machine, "core numbers", "note", &[wanted]);
+        assert!(!row.contains("is missing"), "{row}");
     }
 }
 
@@ -224,10 +203,10 @@ fn cores_at_other_addresses_are_not_judged_as_those_of_an_rk3588() {
 fn a_supply_that_was_switched_off_before_the_module_came_is_told() {
     let off = "file sys/class/regulator/regulator.9/state disabled";
     let logged = "file dev/kmsg 6,512,31654000,-;vdd_npu_s0: disabling";
-    let no_core = "remove sys/bus/platform/drivers/rocket/fdab0000.npu\n\
-                   remove sys/bus/platform/drivers/rocket/fdac0000.npu\n\
-                   remove sys/bus/platform/drivers/rocket/fdad0000.npu";
-    let not_loaded = "remove sys/bus/platform/drivers/rocket";
+    let no_core = &CORES
+        .map(|core| format!("remove {ROCKET}/{core}.npu\n"))
+        .concat();
+    let not_loaded = &format!("remove {ROCKET}");
     let built_in =
         "file boot/config-7.2.13-arm64 CONFIG_DRM_ACCEL_ROCKET=y\\nCONFIG_ROCKCHIP_IOMMU=y";
     for (changes, named) in [
@@ -245,12 +224,9 @@ fn a_supply_that_was_switched_off_before_the_module_came_is_told() {
             machine.apply(change);
         }
         let row = rows(&json(&machine), "driver").remove(0).to_string();
-        assert_eq!(
-            row.contains("vdd_npu_s0 is off"),
-            named,
-            "{changes:?}: {row}"
-        );
-        assert_eq!(row.contains("initramfs"), named, "{changes:?}: {row}");
+        for part in ["vdd_npu_s0 is off", "initramfs"] {
+            assert_eq!(row.contains(part), named, "{changes:?}: {row}");
+        }
     }
 }
 
@@ -271,9 +247,7 @@ fn kernels_are_judged_by_their_stable_release() {
     ] {
         let machine = TestMachine::new("board");
         machine.apply(&format!("file proc/sys/kernel/osrelease {release}"));
-        let row = rows(&json(&machine), "kernel").remove(0);
-        assert_eq!(row["state"], state, "{row}");
-        assert!(row.to_string().contains(part), "{row}");
+        row_with(&machine, "kernel", state, &[part]);
     }
 }
 
