@@ -8,16 +8,14 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use anyhow::anyhow;
 use npu_matmul::Profile;
 use npu_matmul::profile::Board;
 use rocket_uapi::Selector;
 
 use crate::calibrate;
 use crate::evidence::{
-    ChildRunner, EVIDENCE_MODE, EvidenceDevice, EvidenceIndex, EvidenceOutcome, EvidenceState,
-    EvidenceStep, FIRST_PROFILE, PrivateWords, RECORDING_END, StepPlaces, evidence_steps, find,
-    pack, plan_steps, rung_step, rung_steps,
+    ChildRunner, EVIDENCE_MODE, EvidenceIndex, EvidenceOutcome, EvidenceSetup, EvidenceState,
+    EvidenceStep, FIRST_PROFILE, PrivateWords, RECORDING_END, find, pack,
 };
 use crate::exit::{Failure, Verdict};
 use crate::first::{FirstReport, FirstResults, HEALTH_STEP, LADDER, Rung, broken_since};
@@ -35,48 +33,49 @@ const QUICK: Duration = Duration::from_secs(120);
 
 pub(crate) fn run(args: &EvidenceFlags) -> Result<Verdict, Failure> {
     // A failed step is part of the archive, not a failure of the command.
-    let places = places(&args.first.output, Some(args))?;
-    run_steps(&args.first, &places, true).map(|_| Verdict::Pass)
+    run_steps(&args.first, Some(args)).map(|_| Verdict::Pass)
 }
 
 /// `npu-probe first`: without measurements and without the driver suite.
 pub(crate) fn run_first(args: &FirstFlags) -> Result<Verdict, Failure> {
-    run_steps(args, &places(&args.output, None)?, false)
+    run_steps(args, None)
 }
 
-fn run_steps(args: &FirstFlags, places: &StepPlaces, all: bool) -> Result<Verdict, Failure> {
-    let folder = &places.folder;
+fn run_steps(args: &FirstFlags, evidence: Option<&EvidenceFlags>) -> Result<Verdict, Failure> {
+    let folder = &args.output;
+    fs::create_dir_all(folder)
+        .map_err(Failure::output(format!("cannot make {}", folder.display())))?;
     // Held until the process ends: two runs would overwrite each other's files.
     let lock = File::open(folder).map_err(Failure::output("the directory"))?;
     lock.try_lock()
         .map_err(Failure::usage(format!("{} is in use", folder.display())))?;
     let runner = ChildRunner::new()?;
-    let device = find_device(&args.device.selector())?;
-    let state = EvidenceState::load(folder, &device.name)?;
+    let setup = &setup(args, evidence)?;
+    let folder = &setup.folder;
+    let state = EvidenceState::load(folder, &setup.device)?;
     let mut run = EvidenceRun {
         args,
         runner,
-        private: PrivateWords::collect(&private_paths(places)),
+        private: PrivateWords::collect(&private_paths(setup)),
         broken: None,
         done: Vec::new(),
-        device,
-        places,
+        setup,
         state,
     };
-    run.say(&format!("{} on {}\n", run.device.name, run.device.board))?;
+    run.say(&format!("{} on {}\n", setup.device, setup.board))?;
     run.check_health()?;
-    run.all(rung_steps(&run.device, places))?;
+    run.all(setup.rung_steps())?;
     let first = run.judge(false)?;
     run.write_profile(&first)?;
-    run.all(plan_steps(&run.device, places))?;
+    run.all(setup.plan_steps())?;
     let first = run.judge(true)?;
     output::write_whole(
         &folder.join(FIRST),
         &serde_json::to_vec_pretty(&first).map_err(Failure::output("the verdict"))?,
         EVIDENCE_MODE,
     )?;
-    if all {
-        run.all(evidence_steps(&run.device, places))?;
+    if evidence.is_some() {
+        run.all(setup.evidence_steps())?;
     }
     let report = run.report()?;
     let of_steps = run.done.iter().flat_map(EvidenceStep::files);
@@ -86,21 +85,21 @@ fn run_steps(args: &FirstFlags, places: &StepPlaces, all: bool) -> Result<Verdic
         version: env!("CARGO_PKG_VERSION"),
         build: crate::bench::BUILD,
         date: run.state.date.clone(),
-        board: run.device.board.clone(),
-        device: run.device.name.clone(),
-        is_model: run.device.is_model,
+        board: setup.board.clone(),
+        device: setup.device.clone(),
+        is_model: setup.info.is_model,
         steps: run.state.steps.clone(),
         files: files.filter(|file| folder.join(file).exists()).collect(),
     };
     let archive = pack(folder, &index, &run.private)?;
     if args.report.json {
-        match all {
-            true => output::print_json(&index)?,
-            false => output::print_json(&first)?,
+        match evidence {
+            Some(_) => output::print_json(&index)?,
+            None => output::print_json(&first)?,
         }
     }
     run.say(&first.text())?;
-    let what = if run.device.is_model {
+    let what = if setup.info.is_model {
         "Archive of the software model; do not send it"
     } else {
         "Send this file"
@@ -124,8 +123,8 @@ fn summary(outcome: Option<&EvidenceOutcome>) -> String {
     }
 }
 
-/// The paths of programs and files, including those in the flags of `evidence`.
-fn places(folder: &Path, evidence: Option<&EvidenceFlags>) -> Result<StepPlaces, Failure> {
+/// The selected device and its board, and the paths of programs and files.
+fn setup(args: &FirstFlags, evidence: Option<&EvidenceFlags>) -> Result<EvidenceSetup, Failure> {
     let whole = |path: &Path| {
         path.canonicalize()
             .map_err(Failure::usage(path.display().to_string()))
@@ -134,24 +133,36 @@ fn places(folder: &Path, evidence: Option<&EvidenceFlags>) -> Result<StepPlaces,
         let path = evidence.and_then(|flags| of(flags).as_deref());
         path.map(whole).transpose()
     };
-    fs::create_dir_all(folder)
-        .map_err(Failure::output(format!("cannot make {}", folder.display())))?;
     let probe = super::own_path()?;
-    Ok(StepPlaces {
-        folder: whole(folder)?,
-        conformance: given(|flags| &flags.conformance)?
-            .or_else(|| find("rocket-conformance", Some(&probe))),
-        llama: given(|flags| &flags.llama)?.or_else(|| find("llama-completion", None)),
-        model: given(|flags| &flags.model)?,
+    let conformance = given(|flags| &flags.conformance)?;
+    let (llama, model) = (given(|flags| &flags.llama)?, given(|flags| &flags.model)?);
+    let selector = args.device.selector();
+    let info = super::open_selected(&selector, |_| ())?.device.info();
+    let board = match info.is_model {
+        true => "software model".to_owned(),
+        false => (HostMachine::read().board).unwrap_or_else(|| "unknown board".to_owned()),
+    };
+    Ok(EvidenceSetup {
+        device: match (info.is_model, selector) {
+            (true, selector @ Selector::ModelWith(_)) => selector.to_string(),
+            (true, _) => "model".to_owned(),
+            (false, _) => info.name.clone(),
+        },
+        info,
+        board,
+        folder: whole(&args.output)?,
+        conformance: conformance.or_else(|| find("rocket-conformance", Some(&probe))),
+        llama: llama.or_else(|| find("llama-completion", None)),
+        model,
         probe,
     })
 }
 
 /// Paths that would reveal the user's own files.
-fn private_paths(places: &StepPlaces) -> Vec<&Path> {
-    let named = [&places.conformance, &places.llama, &places.model];
+fn private_paths(setup: &EvidenceSetup) -> Vec<&Path> {
+    let named = [&setup.conformance, &setup.llama, &setup.model];
     let named = named.into_iter().flatten();
-    let all = named.chain([&places.folder, &places.probe]);
+    let all = named.chain([&setup.folder, &setup.probe]);
     let private = all.filter(|path| !path.to_str().is_some_and(crate::doctor::is_public_path));
     private
         .flat_map(|path| [Some(&**path), path.parent()])
@@ -159,30 +170,11 @@ fn private_paths(places: &StepPlaces) -> Vec<&Path> {
         .collect()
 }
 
-/// The selected device, and the name of its board.
-fn find_device(selector: &Selector) -> Result<EvidenceDevice, Failure> {
-    let info = super::open_selected(selector, |_| ())?.device.info();
-    let board = match info.is_model {
-        true => "software model".to_owned(),
-        false => (HostMachine::read().board).unwrap_or_else(|| "unknown board".to_owned()),
-    };
-    Ok(EvidenceDevice {
-        name: match (info.is_model, selector) {
-            (true, Selector::ModelWith(_)) => selector.to_string(),
-            (true, _) => "model".to_owned(),
-            (false, _) => info.name,
-        },
-        is_model: info.is_model,
-        board,
-    })
-}
-
 struct EvidenceRun<'a> {
     args: &'a FirstFlags,
     runner: ChildRunner,
-    places: &'a StepPlaces,
+    setup: &'a EvidenceSetup,
     private: PrivateWords,
-    device: EvidenceDevice,
     state: EvidenceState,
     /// Why no further step runs on the device; none if steps may run.
     broken: Option<String>,
@@ -220,15 +212,13 @@ impl EvidenceRun<'_> {
 
     /// Runs a step if it is due; returns whether it was due.
     fn one(&mut self, step: &EvidenceStep) -> Result<bool, Failure> {
-        let folder = &self.places.folder;
+        let folder = &self.setup.folder;
         let due = self.state.is_due(&step.name, self.args.retry);
         if due {
-            let outcome = match (self.hindrance(step), step.command(self.places)) {
-                (Some(reason), _) => EvidenceOutcome::NotRun { reason },
-                (None, Err(reason)) => EvidenceOutcome::NotRun {
-                    reason: reason.to_owned(),
-                },
-                (None, Ok((command, limit))) => {
+            let hindrance = self.hindrance(step).map_or(Ok(()), Err);
+            let outcome = match hindrance.and_then(|()| step.command(folder)) {
+                Err(reason) => EvidenceOutcome::NotRun { reason },
+                Ok((command, limit)) => {
                     self.state.begin(folder, &step.name)?;
                     self.step(step, command, limit)?
                 }
@@ -252,7 +242,8 @@ impl EvidenceRun<'_> {
         if let (Some(broken), true) = (&self.broken, uses_device) {
             return Some(broken.clone());
         }
-        let missing = step.needs.iter().find(|needed| !self.succeeded(needed))?;
+        let mut needs = step.needs.iter();
+        let missing = needs.find(|needed| !self.state.succeeded(needed))?;
         Some(format!("{missing} did not pass"))
     }
 
@@ -272,7 +263,7 @@ impl EvidenceRun<'_> {
             return Ok(());
         }
         let line = format!("rung {} --flip", rung.name);
-        let mut flips = rung_step(&self.device, self.places, &name, &line);
+        let mut flips = self.setup.probe(&name, &line);
         // This step succeeds also if it finds a failing register.
         flips.success_codes = &[0, 1];
         self.one(&flips)?;
@@ -288,14 +279,14 @@ impl EvidenceRun<'_> {
     fn check_health(&mut self) -> Result<(), Failure> {
         let sick = |rung: &&Rung| {
             let name = rung.health_name();
-            self.state.steps.contains_key(&name) && !self.succeeded(&name)
+            self.state.steps.contains_key(&name) && !self.state.succeeded(&name)
         };
         if let Some(rung) = LADDER.iter().find(sick) {
             self.health(rung, true)?;
             // The rung cost a power cycle, so it is not run register by register.
             let reason = "the rung left a core that needed a power cycle".to_owned();
             let skipped = EvidenceOutcome::NotRun { reason };
-            let folder = &self.places.folder;
+            let folder = &self.setup.folder;
             self.state.record(folder, &rung.flips_name(), skipped)?;
         }
         Ok(())
@@ -308,29 +299,22 @@ impl EvidenceRun<'_> {
             return Ok(None);
         };
         let line = format!("rung {}", parent.name);
-        let health = rung_step(&self.device, self.places, &rung.health_name(), &line);
+        let health = self.setup.probe(&rung.health_name(), &line);
         if again {
             self.state.steps.remove(&health.name);
         }
         self.one(&health)?;
-        if !self.succeeded(&health.name) {
+        if !self.state.succeeded(&health.name) {
             self.broken = Some(broken_since(rung.name));
         }
         Ok(Some(health))
-    }
-
-    fn succeeded(&self, step: &str) -> bool {
-        matches!(
-            self.state.steps.get(step),
-            Some(EvidenceOutcome::Ended { ok: true, .. })
-        )
     }
 
     /// The verdict on the rungs that have run.
     fn judge(&self, closely: bool) -> Result<FirstReport, Failure> {
         let mut results = FirstResults::of_steps(&self.state.steps);
         for file in self.done.iter().map(|step| &step.output) {
-            let text = fs::read(self.places.folder.join(file)).unwrap_or_default();
+            let text = fs::read(self.setup.folder.join(file)).unwrap_or_default();
             if FirstResults::reads(file) && !text.is_empty() {
                 results.add(file, &text).map_err(Failure::Output)?;
             }
@@ -352,16 +336,11 @@ impl EvidenceRun<'_> {
 
     /// The path and changes of the user's profile, if one was written.
     fn try_write_profile(&self, first: &FirstReport) -> Result<Option<String>, Failure> {
-        let selector = self
-            .device
-            .name
-            .parse()
-            .map_err(|error| Failure::Usage(anyhow!("{}: {error}", self.device.name)))?;
-        let info = super::open_selected(&selector, |_| ())?.device.info();
+        let info = &self.setup.info;
         // A profile of another board does not count.
-        let base = Profile::find(&info).unwrap_or_else(|_| Profile::built_in());
-        let (profile, changes) = first.profile(&base, Board::of(&info));
-        calibrate::write(&self.places.folder.join(FIRST_PROFILE), &profile)?;
+        let base = Profile::find(info).unwrap_or_else(|_| Profile::built_in());
+        let (profile, changes) = first.profile(&base, Board::of(info));
+        calibrate::write(&self.setup.folder.join(FIRST_PROFILE), &profile)?;
         // On the model, what passed may already be allowed.
         let is_needed =
             !changes.avoided.is_empty() || !(changes.allowed.is_empty() || info.is_model);
@@ -388,10 +367,10 @@ impl EvidenceRun<'_> {
         let limit = self.args.limit.map_or(limit, Duration::from_secs);
         output::tell(&format!("{}: at most {} s\n", step.name, limit.as_secs()));
         let files = step.files();
+        let at = |file: &str| self.setup.folder.join(file);
         for file in &files {
-            let _ = fs::remove_file(self.places.folder.join(file));
+            let _ = fs::remove_file(at(file));
         }
-        let at = |file: &str| self.places.folder.join(file);
         command
             .stdout(output::create(&at(&files[0]))?)
             .stderr(output::create(&at(&files[1]))?);
@@ -399,7 +378,7 @@ impl EvidenceRun<'_> {
         self.clean_all(step)?;
         match ended {
             Ok(Some(code)) => {
-                let ok = step.succeeded(code);
+                let ok = step.success_codes.contains(&code);
                 Ok(EvidenceOutcome::Ended { code, ok })
             }
             Ok(None) => Ok(EvidenceOutcome::Killed {
@@ -416,7 +395,7 @@ impl EvidenceRun<'_> {
         let files = step.files();
         // Recordings are not text; this program made their programs and matrices.
         let texts = files.iter().filter(|file| !file.ends_with(RECORDING_END));
-        let mut files = texts.map(|file| self.places.folder.join(file));
+        let mut files = texts.map(|file| self.setup.folder.join(file));
         files.try_for_each(|file| self.clean(&file))
     }
 
@@ -440,23 +419,24 @@ impl EvidenceRun<'_> {
 
     /// Renders the page of all successful steps; returns whether it could.
     fn report(&self) -> Result<bool, Failure> {
-        let ended = |step: &&EvidenceStep| self.succeeded(&step.name);
-        // Rungs have a separate report; the output of `calibrate` contains the profile.
-        let is_rung = |step: &&EvidenceStep| {
-            FirstResults::reads(&step.output) || step.name.starts_with(HEALTH_STEP)
+        let is_shown = |step: &&EvidenceStep| {
+            // Rungs have a separate report.
+            let is_rung = FirstResults::reads(&step.output) || step.name.starts_with(HEALTH_STEP);
+            self.state.succeeded(&step.name) && !is_rung
         };
-        let steps = self
+        let files = self
             .done
             .iter()
-            .filter(|step| ended(step) && !is_rung(step));
-        let files = steps.flat_map(EvidenceStep::files);
-        let json = files.filter(|file| file.ends_with(".json") && file != "profile.json");
-        let json: Vec<String> = json
-            .filter(|file| self.places.folder.join(file).exists())
-            .collect();
-        let mut command = Command::new(&self.places.probe);
+            .filter(is_shown)
+            .flat_map(EvidenceStep::files);
+        let folder = &self.setup.folder;
+        let json = files.filter(|file| {
+            // The output of `calibrate` contains the profile.
+            file.ends_with(".json") && file != "profile.json" && folder.join(file).exists()
+        });
+        let mut command = Command::new(&self.setup.probe);
         command.args(["report", "-o", REPORT]).args(json);
-        command.current_dir(&self.places.folder);
+        command.current_dir(folder);
         Ok(self.runner.run(command, QUICK)? == Some(0))
     }
 }

@@ -15,7 +15,4 @@ pub(crate) use archive::{EvidenceIndex, pack};
 pub(crate) use child::ChildRunner;
 pub(crate) use private::PrivateWords;
 pub(crate) use state::{EVIDENCE_MODE, EvidenceOutcome, EvidenceState};
-pub(crate) use step::{
-    EvidenceDevice, EvidenceStep, FIRST_PROFILE, RECORDING_END, SELF_TEST, StepPlaces,
-    evidence_steps, find, plan_steps, rung_step, rung_steps,
-};
+pub(crate) use step::{EvidenceSetup, EvidenceStep, FIRST_PROFILE, RECORDING_END, SELF_TEST, find};

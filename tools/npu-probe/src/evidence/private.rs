@@ -3,6 +3,7 @@
 
 use std::env;
 use std::fs;
+use std::net::{Ipv4Addr, Ipv6Addr};
 use std::path::Path;
 
 use nix::unistd::{Uid, User};
@@ -126,20 +127,12 @@ fn is_private(token: &str) -> bool {
     let is_path = path.starts_with('/') && shown.len() > 1;
     // Paths of a list, such as PATH, are checked one by one.
     let paths = || shown.split(':').filter(|path| path.starts_with('/'));
-    let bytes = token.trim_end_matches(['.', ',']).split([':', '-']);
-    let is_mac = bytes.clone().count() == 6
-        && bytes
-            .clone()
-            .all(|byte| byte.len() == 2 && byte.chars().all(|c| c.is_ascii_hexdigit()));
+    let mut bytes = token.trim_end_matches(['.', ',']).split([':', '-']);
+    let is_byte = |byte: &str| byte.len() == 2 && byte.chars().all(|c| c.is_ascii_hexdigit());
+    let is_mac = bytes.clone().count() == 6 && bytes.all(is_byte);
     let host = token.split(['/', ':']).next().unwrap_or_default();
-    let is_address = host
-        .trim_end_matches('.')
-        .parse::<std::net::Ipv4Addr>()
-        .is_ok()
-        || token
-            .trim_end_matches('.')
-            .parse::<std::net::Ipv6Addr>()
-            .is_ok();
+    let [host, whole] = [host, token].map(|text| text.trim_end_matches('.'));
+    let is_address = host.parse::<Ipv4Addr>().is_ok() || whole.parse::<Ipv6Addr>().is_ok();
     is_mac || is_address || (is_path && !paths().all(is_public_path)) || token.starts_with("~")
 }
 

@@ -35,6 +35,12 @@ pub(crate) enum EvidenceOutcome {
     NotRun { reason: String },
 }
 
+impl EvidenceOutcome {
+    pub(crate) const fn is_success(&self) -> bool {
+        matches!(self, Self::Ended { ok: true, .. })
+    }
+}
+
 /// The content of the state file.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct EvidenceState {
@@ -77,6 +83,13 @@ impl EvidenceState {
             }
         }
         Ok(state)
+    }
+
+    /// Whether a step ended with success.
+    pub(crate) fn succeeded(&self, name: &str) -> bool {
+        self.steps
+            .get(name)
+            .is_some_and(EvidenceOutcome::is_success)
     }
 
     /// Whether a step must run now.

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use rocket_uapi::DEVICE_VARIABLE;
+use rocket_uapi::{DEVICE_VARIABLE, DeviceInfo};
 
 use crate::first::{LADDER, Rung};
 
@@ -27,18 +27,13 @@ pub(crate) const SELF_TEST: &str = "selftest-";
 /// Suffix of recordings of jobs.
 pub(crate) const RECORDING_END: &str = ".rkcap";
 
-/// The device of all steps.
+/// What all steps share: the device, the directory of the results, and programs.
 #[derive(Debug)]
-pub(crate) struct EvidenceDevice {
+pub(crate) struct EvidenceSetup {
     /// The device as `--device` accepts it.
-    pub(crate) name: String,
-    pub(crate) is_model: bool,
+    pub(crate) device: String,
+    pub(crate) info: DeviceInfo,
     pub(crate) board: String,
-}
-
-/// Paths of programs and of the results.
-#[derive(Debug)]
-pub(crate) struct StepPlaces {
     pub(crate) folder: PathBuf,
     pub(crate) probe: PathBuf,
     pub(crate) conformance: Option<PathBuf>,
@@ -68,23 +63,19 @@ pub(crate) struct EvidenceStep {
 }
 
 impl EvidenceStep {
-    fn new(name: &str, output: &str, program: &Path, line: &str) -> Self {
+    fn new(name: &str, output: String, program: Result<PathBuf, &'static str>, line: &str) -> Self {
         Self {
             name: name.to_owned(),
-            program: Ok(program.to_owned()),
+            program,
             arguments: line.split_whitespace().map(OsString::from).collect(),
             variables: Vec::new(),
             limit: SHORT,
             success_codes: &[0],
-            output: output.to_owned(),
+            output,
             others: Vec::new(),
             needs: Vec::new(),
             rung: None,
         }
-    }
-
-    pub(crate) fn succeeded(&self, code: i32) -> bool {
-        self.success_codes.contains(&code)
     }
 
     /// All files that it writes, including its standard error.
@@ -110,13 +101,13 @@ impl EvidenceStep {
     }
 
     /// The command and its time limit; or why it cannot run.
-    pub(crate) fn command(&self, places: &StepPlaces) -> Result<(Command, Duration), &'static str> {
-        let program = self.program.as_ref().map_err(|reason| *reason)?;
+    pub(crate) fn command(&self, folder: &Path) -> Result<(Command, Duration), String> {
+        let program = self.program.clone()?;
         let mut command = Command::new(program);
-        command.args(&self.arguments).current_dir(&places.folder);
+        command.args(&self.arguments).current_dir(folder);
         command.envs(self.variables.iter().map(|(name, value)| (name, value)));
         // The profile of an earlier successful step, if there is one.
-        let profiles = [PROFILE, FIRST_PROFILE].map(|file| places.folder.join(file));
+        let profiles = [PROFILE, FIRST_PROFILE].map(|file| folder.join(file));
         // A profile that this step itself writes does not exist yet.
         let own = |file: &&PathBuf| self.others.iter().any(|other| file.ends_with(other));
         if let Some(profile) = profiles.iter().find(|file| file.exists() && !own(file)) {
@@ -126,146 +117,120 @@ impl EvidenceStep {
     }
 }
 
-/// A step that runs npu-probe itself.
-fn probe(
-    device: &EvidenceDevice,
-    places: &StepPlaces,
-    name: &str,
-    output: &str,
-    line: &str,
-) -> EvidenceStep {
-    let mut step = EvidenceStep::new(name, output, &places.probe, line);
-    step.variables = vec![(DEVICE_VARIABLE, device.name.clone().into())];
-    step
-}
-
-/// The checks that only read files, and the rungs.
-pub(crate) fn rung_steps(device: &EvidenceDevice, places: &StepPlaces) -> Vec<EvidenceStep> {
-    let doctor = |name, output, line| EvidenceStep {
-        success_codes: &[0, 3],
-        ..probe(device, places, name, output, line)
-    };
-    let mut steps = vec![
-        doctor("doctor", "doctor.json", "doctor --json --paste"),
-        doctor("doctor-text", "doctor.txt", "doctor --paste"),
-    ];
-    steps.extend(LADDER.iter().map(|rung| {
-        let line = format!("rung {}", rung.name);
-        let parents = rung.parents.iter().filter_map(|name| Rung::named(name));
+impl EvidenceSetup {
+    /// A step that runs npu-probe itself, which prints JSON.
+    pub(crate) fn probe(&self, name: &str, line: &str) -> EvidenceStep {
         EvidenceStep {
-            needs: parents.map(Rung::step_name).collect(),
-            rung: Some(rung),
-            ..rung_step(device, places, &rung.step_name(), &line)
+            variables: vec![(DEVICE_VARIABLE, self.device.clone().into())],
+            ..EvidenceStep::new(name, format!("{name}.json"), Ok(self.probe.clone()), line)
         }
-    }));
-    steps
-}
+    }
 
-/// A step that runs a rung, or a variant of it.
-pub(crate) fn rung_step(
-    device: &EvidenceDevice,
-    places: &StepPlaces,
-    name: &str,
-    line: &str,
-) -> EvidenceStep {
-    probe(device, places, name, &format!("{name}.json"), line)
-}
+    /// The checks that only read files, and the rungs.
+    pub(crate) fn rung_steps(&self) -> Vec<EvidenceStep> {
+        let doctor = |name, output: &str, line| EvidenceStep {
+            success_codes: &[0, 3],
+            output: output.to_owned(),
+            ..self.probe(name, line)
+        };
+        let rung = |rung: &'static Rung| {
+            let parents = rung.parents.iter().filter_map(|name| Rung::named(name));
+            EvidenceStep {
+                needs: parents.map(Rung::step_name).collect(),
+                rung: Some(rung),
+                ..self.probe(&rung.step_name(), &format!("rung {}", rung.name))
+            }
+        };
+        let mut steps = vec![
+            doctor("doctor", "doctor.json", "doctor --json --paste"),
+            doctor("doctor-text", "doctor.txt", "doctor --paste"),
+        ];
+        steps.extend(LADDER.iter().map(rung));
+        steps
+    }
 
-/// Steps for the default plans of a prompt, one per precision.
-pub(crate) fn plan_steps(device: &EvidenceDevice, places: &StepPlaces) -> Vec<EvidenceStep> {
-    // A projection of a small transformer for 512 tokens.
-    let shape = match device.is_model {
-        // A size that software multiplies quickly.
-        true => "128x512x512",
-        false => "512x1024x2048",
-    };
-    let plans = |dtype: &str| {
-        let name = format!("{SELF_TEST}{dtype}");
-        let line = format!("--json --dtype {dtype} --shape {shape} --fds 3");
-        let rung = Rung::named(dtype).map(Rung::step_name);
-        EvidenceStep {
-            needs: rung.into_iter().collect(),
-            ..probe(device, places, &name, &format!("{name}.json"), &line)
-        }
-    };
-    ["int8", "fp16", "int4"].map(plans).into()
-}
+    /// Steps for the default plans of a prompt, one per precision.
+    pub(crate) fn plan_steps(&self) -> Vec<EvidenceStep> {
+        // A projection of a small transformer for 512 tokens.
+        let shape = match self.info.is_model {
+            // A size that software multiplies quickly.
+            true => "128x512x512",
+            false => "512x1024x2048",
+        };
+        let plans = |dtype: &str| {
+            let line = format!("--json --dtype {dtype} --shape {shape} --fds 3");
+            let rung = Rung::named(dtype).map(Rung::step_name);
+            EvidenceStep {
+                needs: rung.into_iter().collect(),
+                ..self.probe(&format!("{SELF_TEST}{dtype}"), &line)
+            }
+        };
+        ["int8", "fp16", "int4"].map(plans).into()
+    }
 
-/// The steps of `evidence` beyond `first`, in this order.
-pub(crate) fn evidence_steps(device: &EvidenceDevice, places: &StepPlaces) -> Vec<EvidenceStep> {
-    let probe = |name, output, line: &str| probe(device, places, name, output, line);
-    let calibrate = format!("calibrate --json --out {PROFILE}");
-    let bench = match device.is_model {
-        // Software would multiply the default matrices for minutes.
-        true => "bench --json --repeat 2 64x512x256 8x256x256",
-        false => "bench --json",
-    };
-    vec![
-        EvidenceStep {
-            limit: LONG,
-            success_codes: &[0, 1],
-            others: vec![PROFILE.to_owned()],
-            ..probe("calibrate", "calibrate.json", &calibrate)
-        },
-        EvidenceStep {
-            limit: LONG,
-            ..probe("bench", "bench.json", bench)
-        },
-        llama(device, places),
-        conformance(device, places),
-    ]
-}
+    /// The steps of `evidence` beyond `first`, in this order.
+    pub(crate) fn evidence_steps(&self) -> Vec<EvidenceStep> {
+        let bench = match self.info.is_model {
+            // Software would multiply the default matrices for minutes.
+            true => "bench --json --repeat 2 64x512x256 8x256x256",
+            false => "bench --json",
+        };
+        let mut calibrate = self.probe("calibrate", &format!("calibrate --json --out {PROFILE}"));
+        calibrate.success_codes = &[0, 1];
+        calibrate.others = vec![PROFILE.to_owned()];
+        let mut steps = vec![
+            calibrate,
+            self.probe("bench", bench),
+            self.llama(),
+            self.conformance(),
+        ];
+        steps.iter_mut().for_each(|step| step.limit = LONG);
+        steps
+    }
 
-/// A prompt with the installed llama.cpp.
-fn llama(device: &EvidenceDevice, places: &StepPlaces) -> EvidenceStep {
-    let line = "-n 16 --temp 0 --ignore-eos -no-cnv --no-display-prompt";
-    let mut step = EvidenceStep::new("llama", "llama.txt", Path::new(""), line);
-    step.limit = LONG;
-    step.others = vec![TRACE.to_owned()];
-    step.program = match (&places.model, &places.llama) {
-        (None, _) => Err("it needs --model FILE.gguf"),
-        (_, None) => Err("there is no llama-completion in PATH"),
-        (Some(model), Some(program)) => {
+    /// A prompt with the installed llama.cpp.
+    fn llama(&self) -> EvidenceStep {
+        let program = match (&self.model, &self.llama) {
+            (None, _) => Err("it needs --model FILE.gguf"),
+            (_, None) => Err("there is no llama-completion in PATH"),
+            (Some(_), Some(program)) => Ok(program.clone()),
+        };
+        let line = "-n 16 --temp 0 --ignore-eos -no-cnv --no-display-prompt";
+        let mut step = EvidenceStep::new("llama", "llama.txt".to_owned(), program, line);
+        step.others = vec![TRACE.to_owned()];
+        if let Some(model) = &self.model {
             let prompt = PROMPT.repeat(PROMPT_TIMES);
             let more: [OsString; 4] = ["-m".into(), model.into(), "-p".into(), prompt.into()];
             step.arguments.extend(more);
-            Ok(program.clone())
         }
-    };
-    step.variables = vec![
-        ("GGML_ROCKET_DEVICE", device.name.clone().into()),
-        ("GGML_ROCKET_STATS", "1".into()),
-        ("GGML_ROCKET_TRACE", places.folder.join(TRACE).into()),
-    ];
-    if device.is_model {
-        // Small models would not gain, and larger ones take too long.
-        step.variables.push(("GGML_ROCKET_MIN_M", "32".into()));
+        step.variables = vec![
+            ("GGML_ROCKET_DEVICE", self.device.clone().into()),
+            ("GGML_ROCKET_STATS", "1".into()),
+            ("GGML_ROCKET_TRACE", self.folder.join(TRACE).into()),
+        ];
+        if self.info.is_model {
+            // Small models would not gain, and larger ones take too long.
+            step.variables.push(("GGML_ROCKET_MIN_M", "32".into()));
+        }
+        step
     }
-    step
-}
 
-/// The driver suite, without tests that can damage a kernel or trigger its known bugs.
-fn conformance(device: &EvidenceDevice, places: &StepPlaces) -> EvidenceStep {
-    let line = "--except bug- --device";
-    let mut step = EvidenceStep::new("conformance", "conformance.txt", Path::new(""), line);
-    step.arguments.push(device.name.clone().into());
-    step.limit = LONG;
-    step.program = places
-        .conformance
-        .clone()
-        .ok_or("there is no rocket-conformance");
-    step
+    /// The driver suite, without tests that can damage a kernel or trigger its known bugs.
+    fn conformance(&self) -> EvidenceStep {
+        let program = self.conformance.clone();
+        let program = program.ok_or("there is no rocket-conformance");
+        let (output, line) = ("conformance.txt".to_owned(), "--except bug- --device");
+        let mut step = EvidenceStep::new("conformance", output, program, line);
+        step.arguments.push(self.device.clone().into());
+        step
+    }
 }
 
 /// The path of a program beside this one, or in PATH.
 pub(crate) fn find(name: &str, beside: Option<&Path>) -> Option<PathBuf> {
     let path = env::var_os("PATH").unwrap_or_default();
-    let folders = beside
-        .and_then(Path::parent)
-        .map(Path::to_owned)
-        .into_iter();
-    let mut files = folders
-        .chain(env::split_paths(&path))
-        .map(|folder| folder.join(name));
+    let beside = beside.and_then(Path::parent).map(Path::to_owned);
+    let folders = beside.into_iter().chain(env::split_paths(&path));
+    let mut files = folders.map(|folder| folder.join(name));
     files.find(|file| file.is_file())
 }

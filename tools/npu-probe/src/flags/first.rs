@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Options of `npu-probe first`, `npu-probe rung` and `npu-probe explain`.
+//! Options of `npu-probe first`, `rung`, `explain` and `evidence`.
 
 use std::path::PathBuf;
 
@@ -56,4 +56,23 @@ pub(crate) struct ExplainFlags {
 
     #[command(flatten)]
     pub(crate) report: ReportFlags,
+}
+
+/// Options of `evidence`.
+#[derive(Debug, Args)]
+pub(crate) struct EvidenceFlags {
+    #[command(flatten)]
+    pub(crate) first: FirstFlags,
+
+    /// Run one prompt of this language model with llama.cpp
+    #[arg(long, value_name = "FILE.gguf")]
+    pub(crate) model: Option<PathBuf>,
+
+    /// The llama.cpp program to run it with [default: llama-completion in PATH]
+    #[arg(long, value_name = "PROGRAM", requires = "model")]
+    pub(crate) llama: Option<PathBuf>,
+
+    /// The driver suite [default: rocket-conformance beside npu-probe, or in PATH]
+    #[arg(long, value_name = "PROGRAM")]
+    pub(crate) conformance: Option<PathBuf>,
 }

@@ -41,17 +41,15 @@ impl Volunteer {
     }
 
     fn run(&self, more: &[&str]) -> Output {
-        self.command("evidence")
-            .arg("--json")
-            .arg("--model")
-            .arg(self.path("My model.gguf"))
-            .arg("--llama")
-            .arg(self.path("llama"))
-            .arg("--conformance")
-            .arg(self.path("conformance"))
-            .args(more)
-            .output()
-            .unwrap()
+        let mut command = self.command("evidence");
+        for (flag, file) in [
+            ("--model", "My model.gguf"),
+            ("--llama", "llama"),
+            ("--conformance", "conformance"),
+        ] {
+            command.arg(flag).arg(self.path(file));
+        }
+        command.arg("--json").args(more).output().unwrap()
     }
 
     fn command(&self, name: &str) -> Command {
@@ -77,23 +75,35 @@ impl Volunteer {
 
     /// Files of the archive.
     fn archive(&self) -> BTreeMap<String, String> {
-        let all = fs::read_dir(self.path("out")).unwrap();
-        let all = all.map(|entry| entry.unwrap().path());
-        let mut archives = all.filter(|path| path.extension().is_some_and(|end| end == "gz"));
-        let file = File::open(archives.next().unwrap()).unwrap();
-        assert!(archives.next().is_none());
-        let mut archive = tar::Archive::new(flate2::read::GzDecoder::new(file));
-        let mut files = BTreeMap::new();
-        for entry in archive.entries().unwrap() {
-            let mut entry = entry.unwrap();
-            let name = entry.path().unwrap().display().to_string();
-            assert!(name.starts_with("npu-evidence-") && name.contains("-software-model/"));
-            let mut text = String::new();
-            entry.read_to_string(&mut text).unwrap();
-            files.insert(name.split_once('/').unwrap().1.to_owned(), text);
-        }
-        files
+        let files = unpacked(&archive_in(&self.path("out"))).into_iter();
+        let text = |(name, bytes)| (name, String::from_utf8(bytes).unwrap());
+        files.map(text).collect()
     }
+}
+
+/// The only archive in a folder of results.
+pub(crate) fn archive_in(folder: &Path) -> PathBuf {
+    let all = fs::read_dir(folder).unwrap();
+    let all = all.map(|entry| entry.unwrap().path());
+    let archives = all.filter(|path| path.extension().is_some_and(|end| end == "gz"));
+    let [archive] = archives.collect::<Vec<_>>().try_into().unwrap();
+    archive
+}
+
+/// Files of an archive, by name.
+pub(crate) fn unpacked(archive: &Path) -> BTreeMap<String, Vec<u8>> {
+    let file = File::open(archive).unwrap();
+    let mut archive = tar::Archive::new(flate2::read::GzDecoder::new(file));
+    let mut files = BTreeMap::new();
+    for entry in archive.entries().unwrap() {
+        let mut entry = entry.unwrap();
+        let name = entry.path().unwrap().display().to_string();
+        assert!(name.starts_with("npu-evidence-") && name.contains("-software-model/"));
+        let mut bytes = Vec::new();
+        entry.read_to_end(&mut bytes).unwrap();
+        files.insert(name.split_once('/').unwrap().1.to_owned(), bytes);
+    }
+    files
 }
 
 /// The names of the steps that a command prints, in order.

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::process::Output;
 
 use crate::common::{has, read_json, rows};
+use crate::evidence::{archive_in, unpacked};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -40,11 +41,15 @@ impl Board {
     }
 
     fn archive(&self) -> PathBuf {
-        let files = fs::read_dir(self.home.path().join("npu-evidence")).unwrap();
-        let mut files = files.map(|entry| entry.unwrap().path());
-        files
-            .find(|file| file.extension().is_some_and(|end| end == "gz"))
-            .unwrap()
+        archive_in(&self.home.path().join("npu-evidence"))
+    }
+
+    /// The report of `explain` on the archive.
+    fn explain(&self, code: i32) -> Value {
+        self.json(
+            &["explain", "--json", self.archive().to_str().unwrap()],
+            code,
+        )
     }
 
     fn profile(&self) -> Option<Value> {
@@ -89,11 +94,7 @@ fn told([device, code, verdict, cause, side]: [&str; 5]) {
     let board = Board::new(device);
     let report = board.json(&["first", "--json"], code);
     assert_eq!(report["verdict"], verdict, "{device}: {report:#}");
-    assert_eq!(
-        causes(&report),
-        cause.into_iter().collect::<Vec<_>>(),
-        "{device}"
-    );
+    assert_eq!(causes(&report), Vec::from_iter(cause), "{device}");
     if let Some(side) = side {
         let found = &report["causes"][0]["as_model_with"];
         assert_eq!(*found, json!([side]));
@@ -112,10 +113,9 @@ fn told([device, code, verdict, cause, side]: [&str; 5]) {
         assert!(told.starts_with(&sentence), "{device}: {told}");
     }
     // `explain` gives the same report from the archive.
-    let archive = board.archive();
-    assert!(fs::metadata(&archive).unwrap().len() < 4 << 20, "{device}");
-    let explained = board.json(&["explain", "--json", archive.to_str().unwrap()], code);
-    assert_eq!(explained, report, "{device}");
+    let archive = fs::metadata(board.archive()).unwrap();
+    assert!(archive.len() < 4 << 20, "{device}");
+    assert_eq!(board.explain(code), report, "{device}");
     // If something must be avoided, the user gets a profile that avoids it.
     let changes = verdict == "works-without" && cause != Some("cores");
     assert_eq!(board.profile().is_some(), changes, "{device}");
@@ -167,9 +167,7 @@ fn a_wedged_core_is_told_until_power_is_cycled() {
         let told = report["sentence"].as_str().unwrap();
         has(told, &["rung-form-a", "power"]);
         assert_eq!(report["rungs"]["int8"]["state"], "not_run");
-        let archive = board.archive();
-        let explained = board.json(&["explain", "--json", archive.to_str().unwrap()], 1);
-        assert_eq!(explained, report);
+        assert_eq!(board.explain(1), report);
     }
     fs::remove_file(&memory).unwrap();
     let report = board.json(&["first", "--json"], 0);
@@ -213,13 +211,9 @@ fn a_reboot_goes_on_behind_the_culprit() {
     let folder = board.home.path().join("npu-evidence");
     let mut down = read_json(folder.join("state.json"));
     down["steps"]["rung-fp16-streams"] = json!({ "outcome": "begun", "boot": "another" });
-    for later in [
-        "rung-fp16-streams-large",
-        "rung-int8-streams",
-        "rung-int8-full",
-        "rung-tasks",
-    ] {
-        down["steps"].as_object_mut().unwrap().remove(later);
+    for later in ["fp16-streams-large", "int8-streams", "int8-full", "tasks"] {
+        let steps = down["steps"].as_object_mut().unwrap();
+        steps.remove(&format!("rung-{later}")).unwrap();
     }
     fs::write(folder.join("state.json"), down.to_string()).unwrap();
     fs::remove_file(folder.join("rung-fp16-streams.json")).unwrap();
@@ -240,13 +234,7 @@ fn a_reboot_goes_on_behind_the_culprit() {
     failed["steps"]["selftest-fp16"] = json!({ "outcome": "ended", "code": 1, "ok": false });
     fs::write(folder.join("state.json"), failed.to_string()).unwrap();
     board.json(&["first", "--json"], 0);
-    let archive = flate2::read::GzDecoder::new(fs::File::open(board.archive()).unwrap());
-    let mut archive = tar::Archive::new(archive);
-    let mut names = archive
-        .entries()
-        .unwrap()
-        .map(|entry| entry.unwrap().path().unwrap().into_owned());
-    assert!(names.any(|name| name.ends_with("recorded-fp16.rkcap")));
+    assert!(unpacked(&board.archive()).contains_key("recorded-fp16.rkcap"));
     let recording = folder.join("recorded-fp16.rkcap");
     let replayed = board.json(&["replay", "--json", recording.to_str().unwrap()], 0);
     assert_eq!(replayed["result"], "PASS");
