@@ -10,10 +10,11 @@ use rknpu_regcmd::regs::dpu;
 use serde::Serialize;
 
 use super::ladder::Rung;
-use super::record::{RungRecord, data, expected, on_model};
+use super::record::{RungJob, RungRecord, data, expected, on_model};
 use crate::data::hex;
 use crate::experiment::runner::SENTINEL;
-use crate::experiment::{Experiment, SeenJob};
+use crate::experiment::{Experiment, SeenJob, TaskTemplate};
+use crate::table::joined;
 
 const ATOM: usize = rknpu_regcmd::ATOM_BYTES as usize;
 
@@ -47,12 +48,8 @@ impl RungFinding {
         }
         let count = record.jobs.len();
         let killed = record.jobs.iter().filter(|job| !job.completed).count();
-        let wrong = record
-            .jobs
-            .iter()
-            .filter(|job| job.output.is_some())
-            .count()
-            - killed;
+        let is_wrong = |job: &&RungJob| job.completed && job.output.is_some();
+        let wrong = record.jobs.iter().filter(is_wrong).count();
         for (jobs, what) in [(killed, "did not end"), (wrong, "gave wrong results")] {
             if jobs > 0 {
                 shown.push(format!("{jobs} of {count} jobs {what}"));
@@ -62,17 +59,14 @@ impl RungFinding {
         let mut as_model_with = Vec::new();
         if let Some(seen) = record.first_wrong()? {
             let experiment = rung.experiment()?;
-            if record.is_of(&experiment) {
-                let right = expected(&experiment)?;
-                if let (Some(right), true) = (right, closely) {
-                    shown.extend(wrong_elements(&experiment, &seen, &right));
-                    as_model_with = sides_like(&experiment, &seen, &right)?;
-                }
-            } else {
+            if !record.is_of(&experiment) {
                 let version = &record.version;
                 shown.push(format!(
                     "recorded by version {version}, whose operands differ: not compared"
                 ));
+            } else if let (Some(right), true) = (expected(&experiment)?, closely) {
+                shown.extend(wrong_elements(&experiment, &seen, &right));
+                as_model_with = sides_like(&experiment, &seen, &right)?;
             }
         }
         Ok(Self {
@@ -107,7 +101,7 @@ fn places(record: &RungRecord) -> Vec<String> {
     if !raised.is_empty() && !wrong.is_empty() {
         let listed = |lines: BTreeSet<&String>| match lines.is_empty() {
             true => "none".to_owned(),
-            false => lines.into_iter().cloned().collect::<Vec<_>>().join(", "),
+            false => joined(lines, ", "),
         };
         shown.push(format!(
             "interrupts: right jobs {}; wrong jobs {}",
@@ -168,7 +162,7 @@ impl OutputCube {
             .first()
             .into_iter()
             .flat_map(|job| &job.tasks);
-        let cube = |task: &crate::experiment::TaskTemplate| {
+        let cube = |task: &TaskTemplate| {
             let height = task.value::<dpu::DataCubeHeight>().height() as usize + 1;
             let width = task.value::<dpu::DataCubeWidth>().width() as usize + 1;
             let columns = task.value::<dpu::DataCubeChannel>().channel() as usize + 1;
@@ -282,20 +276,14 @@ fn wrong_elements(experiment: &Experiment, seen: &SeenJob, right: &SeenJob) -> V
 /// The numbers as ranges, such as `0-3, 8`; `...` after the first few.
 fn ranges(numbers: &BTreeSet<usize>) -> String {
     const MOST: usize = 4;
-    let mut stretches: Vec<(usize, usize)> = Vec::new();
-    for &number in numbers {
-        match stretches.last_mut() {
-            Some((_, last)) if *last + 1 == number => *last = number,
-            _ => stretches.push((number, number)),
-        }
-    }
-    let shown = stretches
-        .iter()
-        .take(MOST)
-        .map(|(first, last)| match first == last {
-            true => first.to_string(),
-            false => format!("{first}-{last}"),
-        });
-    let more = (stretches.len() > MOST).then(|| "...".to_owned());
-    shown.chain(more).collect::<Vec<_>>().join(", ")
+    let numbers: Vec<usize> = numbers.iter().copied().collect();
+    let mut stretches = numbers.chunk_by(|one, next| one + 1 == *next);
+    let shown = stretches.by_ref().take(MOST).map(|stretch| match stretch {
+        [first, .., last] => format!("{first}-{last}"),
+        [alone] => alone.to_string(),
+        [] => String::new(),
+    });
+    let shown: Vec<String> = shown.collect();
+    let more = stretches.next().map(|_| "...".to_owned());
+    joined(shown.into_iter().chain(more), ", ")
 }

@@ -8,7 +8,7 @@ use serde::Deserialize;
 
 use super::ladder::{FLIPS, HEALTH_STEP, RUNG_STEP, Rung, RungMeaning};
 use super::record::RungRecord;
-use super::verdict::{FirstReport, FirstVerdict};
+use super::verdict::{FirstReport, FirstVerdict, broken_since};
 use crate::evidence::{EvidenceOutcome, SELF_TEST};
 use crate::exit::Verdict;
 
@@ -77,24 +77,24 @@ impl FirstResults {
             matches!(step, Some(EvidenceOutcome::Ended { .. }))
         });
         let mut died = BTreeMap::new();
-        let (mut plans, mut unjudged) = (BTreeMap::new(), Vec::new());
+        let (mut failed_plans, mut unjudged) = (Vec::new(), Vec::new());
         for (step, outcome) in &self.steps {
             let how = match outcome {
-                EvidenceOutcome::Ended { ok: true, .. } => None,
-                EvidenceOutcome::Ended { code, .. } => {
-                    Some(format!("its process ended with code {code}"))
+                EvidenceOutcome::Ended { ok: false, code } => {
+                    format!("its process ended with code {code}")
                 }
                 EvidenceOutcome::Killed { after_seconds } => {
-                    Some(format!("it did not end within {after_seconds} s"))
+                    format!("it did not end within {after_seconds} s")
                 }
-                EvidenceOutcome::MachineWentDown => Some("the machine went down".to_owned()),
-                EvidenceOutcome::Begun { .. } | EvidenceOutcome::NotRun { .. } => continue,
+                EvidenceOutcome::MachineWentDown => "the machine went down".to_owned(),
+                EvidenceOutcome::Ended { ok: true, .. }
+                | EvidenceOutcome::Begun { .. }
+                | EvidenceOutcome::NotRun { .. } => continue,
             };
             if step.starts_with(SELF_TEST) {
-                plans.insert(step.clone(), how.is_none());
+                failed_plans.push(step.clone());
             }
-            let rung = step.strip_prefix(RUNG_STEP).and_then(Rung::named);
-            let (Some(rung), Some(how)) = (rung, how) else {
+            let Some(rung) = step.strip_prefix(RUNG_STEP).and_then(Rung::named) else {
                 continue;
             };
             let has_ended = matches!(outcome, EvidenceOutcome::Ended { .. });
@@ -107,15 +107,15 @@ impl FirstResults {
             }
             died.insert(rung.name.to_owned(), how);
         }
-        let mut report = FirstReport::of(&records, &died, &plans, closely)?;
+        let mut report = FirstReport::of(&records, &died, &failed_plans, closely)?;
         report.notes.extend(unjudged);
         let sick = self.steps.iter().find_map(|(step, outcome)| {
             let rung = step.strip_prefix(HEALTH_STEP)?;
-            let is_well = matches!(outcome, EvidenceOutcome::Ended { ok: true, .. });
-            (!is_well).then_some(rung)
+            (!outcome.is_success()).then_some(rung)
         });
         if let Some(rung) = sick {
-            report.leave_unfinished(rung);
+            report.verdict = FirstVerdict::Unfinished;
+            report.sentence = broken_since(rung);
         }
         Ok(report)
     }

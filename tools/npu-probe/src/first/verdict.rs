@@ -12,13 +12,17 @@ use serde::Serialize;
 
 use super::finding::RungFinding;
 use super::ladder::{LADDER, Rung, RungMeaning};
-use super::record::{FlipRecord, RungRecord};
+use super::record::RungRecord;
 use crate::table::joined;
 
 /// Cores of an RK3588.
 const CORES: u32 = 3;
 /// Evidence in a profile for choices of `first`.
 const EVIDENCE: &str = "npu-probe first";
+
+/// The cause if only some of the equal jobs of an essential rung are wrong.
+const PARTIAL: &str = "some of its jobs are right and others are not: a core does not work or has a \
+                       wrong number; see `npu-probe doctor`";
 
 /// Rungs that settle a contested fact, and the fact's switch. If the rung passes, the
 /// default side holds.
@@ -79,10 +83,10 @@ pub(crate) struct FirstCause {
 
 impl FirstCause {
     /// A cause without further details.
-    fn new(name: &str, sentence: String) -> Self {
+    fn new(name: &str, sentence: impl Into<String>) -> Self {
         Self {
             name: name.to_owned(),
-            sentence,
+            sentence: sentence.into(),
             what: "",
             shown: Vec::new(),
             as_model_with: Vec::new(),
@@ -121,125 +125,94 @@ impl FirstReport {
     pub(crate) fn of(
         records: &BTreeMap<String, RungRecord>,
         died: &BTreeMap<String, String>,
-        plans: &BTreeMap<String, bool>,
+        failed_plans: &[String],
         closely: bool,
     ) -> anyhow::Result<Self> {
-        let mut rungs = BTreeMap::new();
+        let (mut rungs, mut causes) = (BTreeMap::new(), Vec::new());
         for rung in LADDER {
+            let mut cause = FirstCause::new(rung.name, rung.cause);
+            cause.what = rung.what;
             let state = match (records.get(rung.name), died.get(rung.name)) {
                 (Some(record), _) if record.right => RungState::Passed,
-                (Some(record), _) => RungState::Failed(RungFinding::of(rung, record, closely)?),
-                (None, Some(how)) => RungState::Died { how: how.clone() },
+                (Some(record), _) => {
+                    let found = RungFinding::of(rung, record, closely)?;
+                    if found.is_partial && rung.meaning == RungMeaning::Essential {
+                        cause.sentence = PARTIAL.to_owned();
+                    }
+                    cause.shown.clone_from(&found.shown);
+                    cause.as_model_with.clone_from(&found.as_model_with);
+                    let failing = record.flips.iter().filter(|flip| !flip.right);
+                    cause.registers = failing.map(|flip| flip.register.clone()).collect();
+                    RungState::Failed(found)
+                }
+                (None, Some(how)) => {
+                    cause.shown.push(how.clone());
+                    RungState::Died { how: how.clone() }
+                }
                 (None, None) => RungState::NotRun {
                     reason: "an experiment that it builds on did not pass".to_owned(),
                 },
             };
+            if matches!(state, RungState::Failed(_) | RungState::Died { .. }) {
+                causes.push(cause);
+            }
             rungs.insert(rung.name.to_owned(), state);
+        }
+        let cores = records.values().map(|record| record.cores).max();
+        if let Some(cores) = cores.filter(|cores| *cores < CORES) {
+            let sentence = format!("the driver uses {cores} of the {CORES} cores");
+            causes.push(FirstCause::new("cores", sentence));
         }
         let mut report = Self {
             version: env!("CARGO_PKG_VERSION"),
             verdict: FirstVerdict::Works,
             sentence: String::new(),
-            causes: Vec::new(),
+            causes,
             notes: notes(records),
             rungs,
         };
-        report.find_causes(records);
-        report.judge_plans(plans);
+        report.judge_plans(failed_plans);
         report.judge(records);
         Ok(report)
     }
 
-    /// Sets the verdict to unfinished: since `rung` failed, an experiment that passed
-    /// before fails too.
-    pub(super) fn leave_unfinished(&mut self, rung: &str) {
-        self.verdict = FirstVerdict::Unfinished;
-        self.sentence = broken_since(rung);
-    }
-
-    fn find_causes(&mut self, records: &BTreeMap<String, RungRecord>) {
-        for rung in LADDER {
-            let Some(state) = self.rungs.get(rung.name) else {
-                continue;
-            };
-            let (shown, as_model_with, is_partial) = match state {
-                RungState::Passed | RungState::NotRun { .. } => continue,
-                RungState::Failed(found) => (
-                    found.shown.clone(),
-                    found.as_model_with.clone(),
-                    found.is_partial,
-                ),
-                RungState::Died { how } => (vec![how.clone()], Vec::new(), false),
-            };
-            let sentence = match is_partial && rung.meaning == RungMeaning::Essential {
-                true => {
-                    "some of its jobs are right and others are not: a core does not work or has a \
-                     wrong number; see `npu-probe doctor`"
-                }
-                false => rung.cause,
-            };
-            let flips = records
-                .get(rung.name)
-                .map_or(&[][..], |record| &record.flips);
-            self.causes.push(FirstCause {
-                name: rung.name.to_owned(),
-                sentence: sentence.to_owned(),
-                what: rung.what,
-                shown,
-                as_model_with,
-                registers: smallest(flips),
-            });
-        }
-        let cores = records.values().map(|record| record.cores).max();
-        if let Some(cores) = cores.filter(|cores| *cores < CORES) {
-            let sentence = format!("the driver uses {cores} of the {CORES} cores");
-            self.causes.push(FirstCause::new("cores", sentence));
-        }
-    }
-
     /// Adds failed default plans of a prompt as causes, unless a failed rung explains
     /// them.
-    fn judge_plans(&mut self, plans: &BTreeMap<String, bool>) {
-        let unexplained = self
-            .failed()
-            .all(|rung| rung.meaning == RungMeaning::Unused);
-        for (name, right) in plans.iter().filter(|_| unexplained) {
-            if !right {
-                let sentence = "the matmul of a prompt is wrong or its jobs do not end, although \
-                                all experiments that it builds on pass";
-                self.causes.push(FirstCause::new(name, sentence.to_owned()));
-            }
+    fn judge_plans(&mut self, failed: &[String]) {
+        let is_unused = |rung: &Rung| rung.meaning == RungMeaning::Unused;
+        if self.failed().all(is_unused) {
+            let sentence = "the matmul of a prompt is wrong or its jobs do not end, although all \
+                            experiments that it builds on pass";
+            let cause = |name: &String| FirstCause::new(name, sentence);
+            self.causes.extend(failed.iter().map(cause));
         }
     }
 
     fn judge(&mut self, records: &BTreeMap<String, RungRecord>) {
         let ran = records.contains_key("fp16") || records.contains_key("int8");
-        let works = |dtype| !self.refused().contains(&dtype);
-        let any = [Dtype::Int8, Dtype::Fp16].into_iter().any(works);
-        let essential = self
-            .failed()
-            .any(|rung| rung.meaning == RungMeaning::Essential);
-        let is_plan =
-            |cause: &FirstCause| cause.name != "cores" && Rung::named(&cause.name).is_none();
-        let plans = self.causes.iter().any(is_plan);
-        let all: Vec<&str> = self.causes.iter().map(|cause| &*cause.sentence).collect();
-        let needless = |cause: &FirstCause| {
-            Rung::named(&cause.name).is_some_and(|rung| rung.meaning == RungMeaning::Unused)
+        let is_refused = |dtype| {
+            let mut failed = self.failed();
+            failed.any(|rung| rung.meaning == RungMeaning::Precision(dtype))
         };
-        let without: Vec<&str> = self
-            .causes
-            .iter()
-            .filter(|cause| !needless(cause))
-            .map(|cause| &*cause.sentence)
-            .collect();
-        (self.verdict, self.sentence) = if essential || !any || !ran || plans {
-            let why = all.first().unwrap_or(&"no experiment ran");
+        let any = ![Dtype::Int8, Dtype::Fp16].into_iter().all(is_refused);
+        let meaning = |cause: &FirstCause| Rung::named(&cause.name).map(|rung| rung.meaning);
+        // A step of a plan is not a rung.
+        let is_fatal = |cause: &FirstCause| match meaning(cause) {
+            Some(meaning) => meaning == RungMeaning::Essential,
+            None => cause.name != "cores",
+        };
+        let is_needed = |cause: &&FirstCause| meaning(cause) != Some(RungMeaning::Unused);
+        let needed = self.causes.iter().filter(is_needed);
+        let needed = joined(needed.map(|cause| &cause.sentence), "; ");
+        (self.verdict, self.sentence) = if !any || !ran || self.causes.iter().any(is_fatal) {
+            let first = self.causes.first();
+            let why = first.map_or("no experiment ran", |cause| &cause.sentence);
             (FirstVerdict::DoesNotWork, format!("does not work: {why}"))
-        } else if !without.is_empty() {
-            let text = format!("works, but: {}", without.join("; "));
-            (FirstVerdict::WorksWithout, text)
-        } else if !all.is_empty() {
-            let text = format!("works; not needed by default: {}", all.join("; "));
+        } else if !needed.is_empty() {
+            (FirstVerdict::WorksWithout, format!("works, but: {needed}"))
+        } else if !self.causes.is_empty() {
+            let all = joined(self.causes.iter().map(|cause| &cause.sentence), "; ");
+            let text = format!("works; not needed by default: {all}");
             (FirstVerdict::Works, text)
         } else {
             (FirstVerdict::Works, "works".to_owned())
@@ -249,15 +222,6 @@ impl FirstReport {
     fn failed(&self) -> impl Iterator<Item = &'static Rung> {
         let causes = self.causes.iter();
         causes.filter_map(|cause| Rung::named(&cause.name))
-    }
-
-    /// Precisions whose matmuls cannot run on this NPU.
-    fn refused(&self) -> Vec<Dtype> {
-        let of = |rung: &Rung| match rung.meaning {
-            RungMeaning::Precision(dtype) => Some(dtype),
-            _ => None,
-        };
-        self.failed().filter_map(of).collect()
     }
 
     /// `base` without what failed on this board and with what passed on it; and the
@@ -378,12 +342,6 @@ pub(crate) fn broken_since(rung: &str) -> String {
         "unfinished: after rung-{rung} failed, an experiment that passed before fails too; cut \
          the board's power and run the same command again"
     )
-}
-
-/// Registers that make the parent's program fail when changed alone.
-fn smallest(flips: &[FlipRecord]) -> Vec<String> {
-    let failing = flips.iter().filter(|flip| !flip.right);
-    failing.map(|flip| flip.register.clone()).collect()
 }
 
 /// Kernel messages about failed rungs, or why they are unknown.
