@@ -57,7 +57,7 @@ fn of_nothing(count: usize) -> TimedTasks {
 
 /// Measures clock, memory and driver costs of a device with `cores` cores, at least one.
 pub(super) fn measure(
-    open: &impl Open,
+    open: Open<'_>,
     cores: usize,
     tell: &impl Fn(&str),
 ) -> Result<Machine, Failure> {
@@ -94,7 +94,7 @@ fn bytes(tasks: &TimedTasks) -> u64 {
 }
 
 /// Bytes per second that `devices` cores move together.
-fn memory(open: &impl Open, devices: usize) -> Result<f64, Failure> {
+fn memory(open: Open<'_>, devices: usize) -> Result<f64, Failure> {
     let [few, many] = [of_weights(512, devices), of_weights(1024, devices)];
     let more = bytes(&many) - bytes(&few);
     per_second(more, few.run(open)?, many.run(open)?)
@@ -139,7 +139,7 @@ fn dram(clock_hz: u64, one: f64, all: f64, cores: usize) -> Dram {
 /// The driver's costs: measured times minus those that `machine` predicts for the tasks. How
 /// a job's start divides into submitting, attaching and waking is not measurable here; it
 /// follows the published figures (E-time-submit).
-fn driver(open: &impl Open, machine: &Machine) -> Result<DriverCosts, Failure> {
+fn driver(open: Open<'_>, machine: &Machine) -> Result<DriverCosts, Failure> {
     const FEW: usize = 1;
     const MANY: usize = 63;
     let bare = machine.with_driver(DriverCosts::NONE);

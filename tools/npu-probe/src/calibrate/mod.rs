@@ -12,30 +12,35 @@
 //! the same profile. The host's CPU is then not measured.
 
 pub(crate) mod facts;
-mod file;
 mod host;
 mod machine;
-pub(crate) mod report;
+mod report;
 mod tiles;
 mod timed;
 
+use std::fs;
+use std::path::Path;
+
+use anyhow::Context;
 use npu_matmul::Profile;
 use npu_matmul::profile::Board;
 use npu_model::Opened;
 
 use crate::exit::Failure;
+use crate::output::{folder_of, try_write_whole};
 
-pub(crate) use file::write;
 pub(crate) use report::CalibrateReport;
 
+/// Permissions of a profile: its owner reads and writes, others read.
+const MODE: u32 = 0o644;
+
 /// Opens a device for one measurement: a model gets a separate timeline.
-pub(crate) trait Open: Fn() -> Result<Opened, Failure> {}
-impl<F: Fn() -> Result<Opened, Failure>> Open for F {}
+type Open<'a> = &'a dyn Fn() -> Result<Opened, Failure>;
 
 /// Measures everything that cannot hang a core, except the facts. `tell` prints progress and
 /// results; `keep` gets the profile after each part, so that a failure loses no earlier part.
 pub(crate) fn measured(
-    open: &impl Open,
+    open: Open<'_>,
     tell: &impl Fn(&str),
     keep: &impl Fn(&Profile) -> Result<(), Failure>,
 ) -> Result<Profile, Failure> {
@@ -70,7 +75,7 @@ pub(crate) fn measured(
 
 /// Searches for larger tiles than those that are known to run; they may hang a core.
 pub(crate) fn extended(
-    open: &impl Open,
+    open: Open<'_>,
     profile: &mut Profile,
     tell: &impl Fn(&str),
     keep: &impl Fn(&Profile) -> Result<(), Failure>,
@@ -82,4 +87,23 @@ pub(crate) fn extended(
     }
     tell("larger tiles");
     tiles::extend(profile, &opened.device, tell, keep)
+}
+
+/// Writes the whole file of a profile or nothing: the old content took long to measure.
+pub(crate) fn write(file: &Path, profile: &Profile) -> Result<(), Failure> {
+    let write = || -> anyhow::Result<()> {
+        let json = profile.to_json().context("too many plans")?;
+        Profile::from_json(json.as_bytes()).context(
+            "the measurements contradict each other; stop other users of the NPU and \
+             try again",
+        )?;
+        // Writes through a symbolic link instead of replacing it.
+        let file = file.canonicalize().unwrap_or_else(|_| file.to_owned());
+        fs::create_dir_all(folder_of(&file)).context("cannot create its folder")?;
+        try_write_whole(&file, json.as_bytes(), MODE)
+    };
+    write().map_err(Failure::output(format!(
+        "cannot write the profile {}",
+        file.display()
+    )))
 }

@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The report of `calibrate`, as text and as JSON.
 
+use std::borrow::Cow;
+
 use npu_matmul::Profile;
 use npu_matmul::profile::HostCores;
 use rknpu_regcmd::timing::{DriverCosts, Machine};
 use serde::{Deserialize, Serialize};
 
-use super::facts::report::SettleReport;
+use super::facts::report::FactReport;
 use crate::flags::planning::HERTZ_PER_MHZ;
+use crate::report::DeviceReport;
 
 const GIGA: f64 = 1e9;
 const PS_PER_US: f64 = 1e6;
@@ -15,8 +18,12 @@ const PS_PER_US: f64 = 1e6;
 /// The report of `calibrate`, as printed with `--json`.
 #[derive(Debug, Deserialize, Serialize)]
 pub(crate) struct CalibrateReport {
-    #[serde(flatten)]
-    pub(crate) facts: SettleReport,
+    /// Whether every experiment matched some side.
+    pub(crate) settled: bool,
+    /// Version of this tool, and so of its experiments and its model.
+    pub(crate) version: Cow<'static, str>,
+    pub(crate) device: DeviceReport,
+    pub(crate) facts: Vec<FactReport>,
     /// The profile, unless only facts were requested.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) profile: Option<Profile>,
@@ -25,8 +32,48 @@ pub(crate) struct CalibrateReport {
     pub(crate) file: Option<String>,
 }
 
+impl CalibrateReport {
+    fn count(&self, kind: &str) -> usize {
+        let kinds = self
+            .facts
+            .iter()
+            .map(|fact| fact.outcome.kind_and_result().0);
+        kinds.filter(|own| *own == kind).count()
+    }
+
+    /// The verdict, the number of facts for each outcome, and the profile.
+    pub(crate) fn text(&self) -> String {
+        let [neither, not_run, impossible] =
+            ["neither", "not run", "impossible"].map(|kind| self.count(kind));
+        let other = self.facts.iter().filter(|fact| fact.differs()).count() - neither;
+        let all = self.facts.len();
+        let expected = all - other - neither - not_run - impossible;
+        let verdict = match (neither, other) {
+            (0, 0) => "every experiment gave the software model's result".to_owned(),
+            (0, other) => {
+                format!("{other} experiments differ from the model's default")
+            }
+            (neither, _) => format!(
+                "{neither} experiments gave a result that no source predicts; please run \
+                 `npu-probe evidence` and send its archive"
+            ),
+        };
+        let mut text = format!(
+            "verdict    {verdict}\n\
+             facts      of {all}: {expected} same as the model's default, {other} different, {neither} \
+             neither\n\
+             left out   {not_run} not run, {impossible} not possible here (-v names them)\n"
+        );
+        if let (Some(profile), Some(file)) = (&self.profile, &self.file) {
+            let (machine, name) = (machine(&profile.machine), &profile.name);
+            text += &format!("measured   {machine}\nprofile    {name} in {file}\n");
+        }
+        text
+    }
+}
+
 /// A line about the machine.
-pub(crate) fn machine(machine: &Machine) -> String {
+pub(super) fn machine(machine: &Machine) -> String {
     let DriverCosts {
         submit_ps,
         attach_ps,

@@ -47,7 +47,7 @@ pub(super) struct TimedTasks {
 impl TimedTasks {
     /// Runs them with operands in place: nothing is packed or read. Returns the picoseconds
     /// from the client's SUBMIT until the client continues; modelled on the software model.
-    pub(super) fn run(&self, open: &impl Open) -> Result<u64, Failure> {
+    pub(super) fn run(&self, open: Open<'_>) -> Result<u64, Failure> {
         let opened = open()?;
         let pool = DevicePool::open(&opened.device, self.devices)
             .map_err(Failure::device("cannot open the device again"))?;
@@ -82,10 +82,8 @@ impl TimedTasks {
     }
 
     /// The tasks of a device: the same A, consecutive parts of B, and a separate C each.
-    fn matmuls(&self) -> impl ExactSizeIterator<Item = MatmulTask> {
-        let [m, k, n] = self
-            .tile
-            .map(|size| u32::try_from(size).unwrap_or(u32::MAX));
+    fn matmuls(&self) -> impl Iterator<Item = MatmulTask> {
+        let [m, k, n] = self.tile.map(|size| size as u32);
         let first = MatmulTask {
             ty: self.dtype.matmul_type_of(self.results),
             m,
@@ -95,15 +93,11 @@ impl TimedTasks {
             b: B.at(0),
             c: C.at(0),
         };
-        let [b_bytes, c_bytes] = [first.b_bytes(), first.c_bytes()]
-            .map(|bytes| u32::try_from(bytes).unwrap_or(u32::MAX));
-        (0..self.count).map(move |index| {
-            let index = u32::try_from(index).unwrap_or(u32::MAX);
-            MatmulTask {
-                b: B.at(b_bytes.saturating_mul(index)),
-                c: C.at(c_bytes.saturating_mul(index)),
-                ..first
-            }
+        let [b_bytes, c_bytes] = [first.b_bytes(), first.c_bytes()].map(|bytes| bytes as u32);
+        (0..self.count as u32).map(move |index| MatmulTask {
+            b: B.at(b_bytes * index),
+            c: C.at(c_bytes * index),
+            ..first
         })
     }
 
@@ -120,8 +114,7 @@ impl TimedTasks {
         };
         let task = self.matmuls().next().context("a job without tasks")?;
         let alloc = |bytes: u64, count: usize, slack: usize| -> anyhow::Result<Bo> {
-            let bytes = usize::try_from(bytes)?.saturating_mul(count);
-            Ok(device.alloc(ByteLen::new(bytes.saturating_add(slack))?)?)
+            Ok(device.alloc(ByteLen::new(bytes as usize * count + slack)?)?)
         };
         let slack = choices.slack_bytes.value;
         let a = alloc(task.a_bytes(), 1, slack)?;
@@ -130,7 +123,7 @@ impl TimedTasks {
         let bind = |id, bo: &Bo| Binding {
             id,
             iova: bo.iova(),
-            len: u32::try_from(bo.len()).unwrap_or(u32::MAX),
+            len: bo.len() as u32,
         };
         let bindings = [bind(A, &a), bind(B, &b), bind(C, &c)];
         let programs = self.programs()?;

@@ -4,7 +4,7 @@
 use anyhow::anyhow;
 use npu_matmul::Profile;
 
-use crate::calibrate::facts::report::SettleReport;
+use crate::calibrate::facts::report::FactReport;
 use crate::calibrate::{self, CalibrateReport, facts};
 use crate::exit::{Failure, Verdict};
 use crate::flags::CalibrateFlags;
@@ -58,20 +58,13 @@ pub(crate) fn run(args: &CalibrateFlags) -> Result<Verdict, Failure> {
     }
     drop(progress);
     let report = CalibrateReport {
-        facts: SettleReport::new(device, facts),
+        settled: !facts.iter().any(FactReport::matches_no_side),
+        version: env!("CARGO_PKG_VERSION").into(),
+        device,
+        facts,
         profile,
         file: file.map(|file| file.display().to_string()),
     };
-    args.report.print(&report, || {
-        let mut text = report.facts.summary();
-        if let (Some(profile), Some(file)) = (&report.profile, &report.file) {
-            let machine = calibrate::report::machine(&profile.machine);
-            text += &format!(
-                "measured   {machine}\nprofile    {} in {file}\n",
-                profile.name
-            );
-        }
-        text
-    })?;
-    Ok(Verdict::of(report.facts.settled))
+    args.report.print(&report, || report.text())?;
+    Ok(Verdict::of(report.settled))
 }

@@ -22,8 +22,9 @@ pub(crate) struct Experiment {
     pub(crate) output: usize,
     /// The jobs, which run one after another.
     pub(crate) jobs: Vec<ExperimentJob>,
-    /// Whether the order of the jobs' outcomes matters.
-    pub(crate) reading: OutcomeOrder,
+    /// Whether only the set of outcomes counts, sorted: the jobs are equal, and the driver
+    /// chooses their cores. Otherwise each job is compared with the same job on the model.
+    pub(crate) is_unordered: bool,
     /// Sides on which part of the output is wrong in an unknown way. On these, wrong values
     /// match that differ from the model's.
     pub(crate) spoiled: &'static [&'static str],
@@ -52,20 +53,22 @@ pub(crate) struct ExperimentJob {
     pub(crate) observed: bool,
 }
 
-/// Whether outcomes are compared job by job.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum OutcomeOrder {
-    /// Yes: each job's outcome is compared with the same job's on the model.
-    EachJob,
-    /// No: the jobs are equal, and the driver chooses their cores. The set of outcomes is
-    /// compared.
-    AnyOrder,
-}
-
 impl Experiment {
     /// One job with one task.
     pub(crate) fn of(inputs: Vec<Vec<u8>>, output: usize, task: TaskTemplate) -> Self {
-        Self::of_each(inputs, output, [task])
+        Self::of_job(inputs, output, vec![task])
+    }
+
+    /// One job.
+    pub(crate) fn of_job(inputs: Vec<Vec<u8>>, output: usize, tasks: Vec<TaskTemplate>) -> Self {
+        Self {
+            inputs,
+            output,
+            jobs: vec![ExperimentJob::of(tasks)],
+            is_unordered: false,
+            spoiled: &[],
+            placement: Placement::Guarded,
+        }
     }
 
     /// Jobs of one task each.
@@ -76,12 +79,8 @@ impl Experiment {
     ) -> Self {
         let jobs = tasks.into_iter().map(|task| ExperimentJob::of(vec![task]));
         Self {
-            inputs,
-            output,
             jobs: jobs.collect(),
-            reading: OutcomeOrder::EachJob,
-            spoiled: &[],
-            placement: Placement::Guarded,
+            ..Self::of_job(inputs, output, Vec::new())
         }
     }
 

@@ -8,15 +8,10 @@ pub(crate) mod operands;
 pub(crate) mod runner;
 mod template;
 
-pub(crate) use data::{Experiment, ExperimentJob, OUT, OutcomeOrder, Placement, input};
+pub(crate) use data::{Experiment, ExperimentJob, OUT, Placement, input};
 pub(crate) use runner::SeenJob;
 pub(crate) use template::{ALU_ADD, TaskTemplate, change, fields, put, word_of};
 
-use std::sync::Arc;
-use std::time::Duration;
-
-use npu_model::{Level, Model, ModelOptions};
-use rknpu_chip::Contested;
 use rknpu_regcmd::{ChipProfile, MatmulTask, Program, ProgramOptions};
 
 /// Programs of matmuls that run one after another in a job. `options` decide what each may
@@ -35,14 +30,4 @@ pub(crate) fn chained(
         Ok(program?)
     });
     programs.collect()
-}
-
-/// A silent model with these sides of contested facts, which skips the time of a hang.
-pub(crate) fn model(contested: Contested) -> Arc<Model> {
-    Model::new(ModelOptions {
-        level: Level::Silent,
-        contested,
-        hang_timeout: Duration::ZERO,
-        ..ModelOptions::default()
-    })
 }

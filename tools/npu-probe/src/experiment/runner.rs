@@ -10,9 +10,12 @@
 
 use std::collections::BTreeSet;
 use std::mem::ManuallyDrop;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
+use npu_model::{Level, Model, ModelOptions};
+use rknpu_chip::Contested;
 use rknpu_regcmd::{
     BufferId, BufferRef, ChipProfile, Iova, MatmulTask, MatmulType, Word, extents, tasks,
 };
@@ -35,9 +38,10 @@ const MODEL_PATIENCE: Duration = Duration::from_secs(600);
 /// Programs begin at multiples of this many bytes.
 const PROGRAM_ALIGNMENT: usize = 64;
 
-/// Buffers of the witness.
+/// Buffers of the witness and of the programs.
 const WITNESS_IN: BufferId = BufferId(1000);
 const WITNESS_OUT: BufferId = BufferId(1001);
+const PROGRAM: BufferId = BufferId(1002);
 
 /// The visible outcome of one job of an experiment.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -95,7 +99,7 @@ impl CoreRounds {
     };
 }
 
-/// Runs `experiment`; returns the outcomes of the observed jobs, in order.
+/// Runs `experiment`; returns the outcomes of the observed jobs.
 pub(crate) fn run(device: &Device, experiment: &Experiment) -> anyhow::Result<Vec<SeenJob>> {
     let mut log = ExperimentLog {
         no_interrupts: Some("not requested".to_owned()),
@@ -104,8 +108,26 @@ pub(crate) fn run(device: &Device, experiment: &Experiment) -> anyhow::Result<Ve
     run_on_cores(device, experiment, CoreRounds::ONCE, &mut log)
 }
 
+/// A silent model with these sides of contested facts, which skips the time of a hang.
+pub(crate) fn model(contested: Contested) -> Arc<Model> {
+    Model::new(ModelOptions {
+        level: Level::Silent,
+        contested,
+        hang_timeout: Duration::ZERO,
+        ..ModelOptions::default()
+    })
+}
+
+/// Runs `experiment` on a [`model`].
+pub(crate) fn run_on_model(
+    experiment: &Experiment,
+    contested: Contested,
+) -> anyhow::Result<Vec<SeenJob>> {
+    run(&model(contested).open_device(), experiment)
+}
+
 /// [`run`] on each core; logs each job before it runs. Returns the outcomes by round, then
-/// by file.
+/// by file; if the experiment is unordered, each one once.
 pub(crate) fn run_on_cores(
     device: &Device,
     experiment: &Experiment,
@@ -129,6 +151,10 @@ pub(crate) fn run_on_cores(
             seen.extend(run_together(&mut files, job, log)?);
         }
         files.into_iter().for_each(ExperimentBuffers::close);
+    }
+    if experiment.is_unordered {
+        seen.sort();
+        seen.dedup();
     }
     Ok(seen)
 }
@@ -170,8 +196,8 @@ struct PlacedBuffer {
 /// The buffers of one experiment. Dropping it leaks them: only
 /// [`ExperimentBuffers::close`] knows that no job is running.
 struct ExperimentBuffers {
+    file: Device,
     buffers: ManuallyDrop<Vec<PlacedBuffer>>,
-    program: ManuallyDrop<Bo>,
     /// A matmul of zeros, and the number of bytes of its sums.
     witness: TaskTemplate,
     sums: usize,
@@ -196,50 +222,35 @@ impl ExperimentBuffers {
             tasks.map(room_for).sum()
         };
         let room = experiment.jobs.iter().map(words).max().unwrap_or(0);
-        let program = || file.alloc(ByteLen::new(room + GUARD)?);
-        let mut buffers = Vec::new();
-        let mut place = |id, bytes: &[u8], (before, behind): (usize, usize)| {
-            let bo = allocate(file, bytes, before, behind)?;
-            buffers.push(PlacedBuffer {
-                id,
-                bo,
-                start: before,
-            });
-            anyhow::Ok(())
+        let [output, sentinels] = [experiment.output, sums].map(|len| vec![SENTINEL; len]);
+        let program = vec![0; room];
+        let mut contents = vec![
+            (OUT, &output),
+            (WITNESS_IN, &zeroes),
+            (WITNESS_OUT, &sentinels),
+        ];
+        let inputs = experiment.inputs.iter().enumerate();
+        contents.extend(inputs.map(|(index, bytes)| (input(index as u32), bytes)));
+        contents.push((PROGRAM, &program));
+        let (at_zero, at_end) = match experiment.placement {
+            Placement::Guarded => (None, None),
+            Placement::ProgramAtZero => (Some(PROGRAM), None),
+            Placement::WeightsAtZero => (Some(input(1)), None),
+            Placement::NothingBehindFeatures => (None, Some(input(0))),
         };
         // The driver gives each file the lowest free address.
-        let [features, weights] = [input(0), input(1)];
-        let (mut early, mut late) = (None, None);
-        match experiment.placement {
-            Placement::Guarded => {}
-            Placement::ProgramAtZero => early = Some(program()?),
-            Placement::WeightsAtZero => {
-                let bytes = experiment.inputs.get(1).context("there are no weights")?;
-                place(weights, bytes, (0, GUARD))?;
-            }
-            Placement::NothingBehindFeatures => late = experiment.inputs.first(),
-        }
-        place(OUT, &vec![SENTINEL; experiment.output], (GUARD, GUARD))?;
-        place(WITNESS_IN, &zeroes, (GUARD, GUARD))?;
-        place(WITNESS_OUT, &vec![SENTINEL; sums], (GUARD, GUARD))?;
-        for (index, bytes) in experiment.inputs.iter().enumerate() {
-            let id = input(index as u32);
-            let is_placed = id == weights && experiment.placement == Placement::WeightsAtZero;
-            let comes_last = id == features && late.is_some();
-            if !is_placed && !comes_last {
-                place(id, bytes, (GUARD, GUARD))?;
-            }
-        }
-        let program = match early {
-            Some(program) => program,
-            None => program()?,
+        contents.sort_by_key(|(id, _)| (Some(*id) != at_zero, Some(*id) == at_end));
+        let place = |(id, bytes): (BufferId, &Vec<u8>)| {
+            let is_first = id == PROGRAM || Some(id) == at_zero;
+            let start = if is_first { 0 } else { GUARD };
+            let behind = if Some(id) == at_end { 0 } else { GUARD };
+            let bo = allocate(file, bytes, start, behind)?;
+            anyhow::Ok(PlacedBuffer { id, bo, start })
         };
-        if let Some(bytes) = late {
-            place(features, bytes, (GUARD, 0))?;
-        }
+        let buffers: Vec<_> = contents.into_iter().map(place).collect::<Result<_, _>>()?;
         Ok(Self {
+            file: file.clone(),
             buffers: ManuallyDrop::new(buffers),
-            program: ManuallyDrop::new(program),
             witness,
             sums,
         })
@@ -248,7 +259,6 @@ impl ExperimentBuffers {
     /// Frees the buffers; every job has ended.
     fn close(self) {
         drop(ManuallyDrop::into_inner(self.buffers));
-        drop(ManuallyDrop::into_inner(self.program));
     }
 
     fn place(&self, to: BufferRef) -> Option<Iova> {
@@ -297,7 +307,7 @@ impl ExperimentBuffers {
         })
     }
 
-    /// Checks that each access of the tasks in `words` lies inside a buffer. A register
+    /// Checks that each access of the tasks in `words` lies inside a buffer of data. A register
     /// that a task does not write has the value of an earlier task of the same job, which
     /// runs on the same core. If no task wrote it, as in `fresh-stages`, it affects no
     /// address: it belongs to BS and BN, whose readers the program turns off.
@@ -307,13 +317,14 @@ impl ExperimentBuffers {
             bail!("a program starts no task, or more than one");
         }
         for (template, mut task) in recipes.iter().zip(tasks) {
-            for register in template.stand_ins() {
+            for register in &template.stand_ins {
                 task.regs.set(register.offset(), register.value());
             }
             for extent in extents(&task.regs, task.enable)? {
+                let mut data = self.buffers.iter().filter(|buffer| buffer.id != PROGRAM);
                 let inside =
                     |buffer: &PlacedBuffer| extent.within(buffer.bo.iova(), buffer.bo.len() as u32);
-                if !self.buffers.iter().any(inside) {
+                if !data.any(inside) {
                     bail!("{extent} is outside of the experiment's buffers");
                 }
             }
@@ -323,8 +334,11 @@ impl ExperimentBuffers {
 
     /// Writes the programs to the buffer from which PC fetches them.
     fn load(&mut self, programs: &[Vec<Word>]) -> anyhow::Result<Vec<RawTask>> {
-        let base = self.program.iova().0;
-        let mut bytes = self.program.write(Deadline::FOREVER)?;
+        let mut buffers = self.buffers.iter_mut();
+        let program = buffers.find(|buffer| buffer.id == PROGRAM);
+        let program = &mut program.context("there is no program buffer")?.bo;
+        let base = program.iova().0;
+        let mut bytes = program.write(Deadline::FOREVER)?;
         bytes.fill(0);
         let mut tasks = Vec::new();
         let mut at = 0;
@@ -349,14 +363,12 @@ impl ExperimentBuffers {
         reason = "programs that are not known to work cannot be linked"
     )]
     fn submit(&self, tasks: &[RawTask]) -> anyhow::Result<()> {
-        let file = self.program.device();
         let is_output = |id: BufferId| [OUT, WITNESS_OUT].contains(&id);
         let (writes, reads): (Vec<_>, Vec<_>) =
             self.buffers.iter().partition(|buffer| is_output(buffer.id));
         let handle = |buffer: &PlacedBuffer| buffer.bo.handle();
         let writes: Vec<_> = writes.into_iter().map(handle).collect();
-        let mut reads: Vec<_> = reads.into_iter().map(handle).collect();
-        reads.push(self.program.handle());
+        let reads: Vec<_> = reads.into_iter().map(handle).collect();
         let job = RawJob {
             tasks,
             reads: &reads,
@@ -369,13 +381,13 @@ impl ExperimentBuffers {
         // succeeded, and nothing else frees them. No guard or slice of them exists:
         // `start` and `load` dropped theirs, and `await_output` makes new ones when the
         // job has ended.
-        unsafe { file.submit_raw(&[job]) }.context("the driver refused a job")
+        unsafe { self.file.submit_raw(&[job]) }.context("the driver refused a job")
     }
 
     /// Waits for the job, and reads one of its outputs.
     fn await_output(&self, id: BufferId) -> anyhow::Result<Vec<u8>> {
         let buffer = self.buffer(id).context("there is no output")?;
-        let patience = match self.program.device().info().is_model {
+        let patience = match self.file.info().is_model {
             true => MODEL_PATIENCE,
             false => PATIENCE,
         };
@@ -406,20 +418,13 @@ fn room_for(task: &TaskTemplate) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use npu_model::{Level, Model, ModelOptions};
     use rknpu_regcmd::regs::dpu;
 
     use super::*;
     use crate::calibrate::facts::{FACTS, SettlingMethod};
 
-    /// A model that skips the time of a hang.
-    fn device() -> Device {
-        let options = ModelOptions {
-            level: Level::Silent,
-            hang_timeout: Duration::ZERO,
-            ..ModelOptions::default()
-        };
-        Model::new(options).open_device()
+    fn run(experiment: &Experiment) -> anyhow::Result<Vec<SeenJob>> {
+        run_on_model(experiment, Contested::default())
     }
 
     fn settling(fact: &str) -> Experiment {
@@ -437,7 +442,7 @@ mod tests {
                 continue;
             };
             let experiment = experiment().unwrap();
-            for seen in run(&device(), &experiment).unwrap() {
+            for seen in run(&experiment).unwrap() {
                 let (before, rest) = seen.output.split_at(GUARD);
                 let (data, behind) = rest.split_at(experiment.output);
                 let untouched = |bytes: &[u8]| bytes.iter().all(|byte| *byte == SENTINEL);
@@ -451,10 +456,10 @@ mod tests {
     #[test]
     fn programs_that_reach_outside_are_refused() {
         let mut experiment = settling("int8-to-fp16");
-        assert!(run(&device(), &experiment).is_ok());
+        assert!(run(&experiment).is_ok());
         let far = dpu::DstSurfStride::new().with_dst_surf_stride(1 << 16);
         experiment.jobs[0].tasks[0].put(far.unwrap());
-        let error = run(&device(), &experiment).unwrap_err().to_string();
+        let error = run(&experiment).unwrap_err().to_string();
         assert!(
             error.contains("outside of the experiment's buffers"),
             "{error}"
@@ -466,12 +471,17 @@ mod tests {
         let mut experiment = settling("int8-to-fp16");
         experiment.jobs.push(experiment.jobs[0].clone());
         experiment.jobs[0].tasks[0].enable(rknpu_regcmd::EnableMask::CNA);
-        let seen = run(&device(), &experiment).unwrap();
+        let seen = run(&experiment).unwrap();
         assert_eq!(
             seen.iter().map(|one| one.completed).collect::<Vec<_>>(),
             [false, true]
         );
         assert!(seen[0].output.iter().all(|byte| *byte == SENTINEL));
+        // Jobs on cores that nobody chose count in any order, and once.
+        experiment.jobs.rotate_left(1);
+        experiment.jobs.extend(experiment.jobs.clone());
+        experiment.is_unordered = true;
+        assert_eq!(run(&experiment).unwrap(), seen);
     }
 
     /// The output shows every unknown behaviour of look-ups.
@@ -480,7 +490,7 @@ mod tests {
         let experiment = settling("lut-ends");
         let half = |bytes: &[u8]| half::f16::from_le_bytes([bytes[0], bytes[1]]).to_f32();
         let arguments: Vec<f32> = experiment.inputs[0].chunks_exact(2).map(half).collect();
-        let seen = run(&device(), &experiment).unwrap();
+        let seen = run(&experiment).unwrap();
         let [rising, falling] = [&seen[0], &seen[1]].map(|seen| {
             |argument: f32| {
                 let rounded = half::f16::from_f32(argument).to_f32();
@@ -503,7 +513,7 @@ mod tests {
 
     #[test]
     fn halves_are_next_to_what_they_are_of() {
-        for seen in run(&device(), &settling("int8-ties")).unwrap() {
+        for seen in run(&settling("int8-ties")).unwrap() {
             for (row, column) in (0..4).flat_map(|row| (0..32).map(move |column| (row, column))) {
                 let at = GUARD + ((column / 16) * 4 + row) * 16 + column % 16;
                 let half = i32::from(seen.output[at].cast_signed());

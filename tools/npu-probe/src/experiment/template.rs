@@ -14,7 +14,8 @@ pub(crate) const ALU_ADD: u32 = 2;
 #[derive(Clone, Debug)]
 pub(crate) struct TaskTemplate {
     lines: Vec<Line>,
-    stand_ins: Vec<Word>,
+    /// See [`TaskTemplate::prove_as`].
+    pub(super) stand_ins: Vec<Word>,
 }
 
 /// A word, and the buffer that it points to.
@@ -71,18 +72,13 @@ impl TaskTemplate {
 
     /// The template of `program`, unchanged.
     pub(crate) fn of(program: &Program) -> Self {
-        let target = |index: usize| {
+        let lines = program.words().iter().enumerate().map(|(index, &word)| {
             let found = program.relocations().iter().find(|at| at.0 == index);
-            found.map(|&(_, to)| to)
-        };
-        let lines = program.words().iter().enumerate();
+            let to = found.map(|&(_, to)| to);
+            Line { word, to }
+        });
         Self {
-            lines: lines
-                .map(|(index, &word)| Line {
-                    word,
-                    to: target(index),
-                })
-                .collect(),
+            lines: lines.collect(),
             stand_ins: Vec::new(),
         }
     }
@@ -127,11 +123,6 @@ impl TaskTemplate {
         self
     }
 
-    /// See [`TaskTemplate::prove_as`].
-    pub(crate) fn stand_ins(&self) -> &[Word] {
-        &self.stand_ins
-    }
-
     /// Removes the words that write a register.
     pub(crate) fn leave_out<R: Register>(&mut self) -> &mut Self {
         self.lines.retain(|line| !line.writes(R::INFO));
@@ -163,54 +154,46 @@ impl TaskTemplate {
     /// For each register that `other` writes differently or not at all: its name and values,
     /// and this program with only that one changed. The blocks to start count as a register.
     pub(crate) fn flipped(&self, other: &Self) -> Vec<(String, Self)> {
-        let key = |word: Word| (word.target(), word.offset());
-        let of = |template: &Self, line: &Line| {
-            let found = template
-                .lines
-                .iter()
-                .rfind(|one| key(one.word) == key(line.word));
-            found.map(|one| one.word)
-        };
-        let mut flips = Vec::new();
-        for (index, line) in self.lines.iter().enumerate() {
-            let theirs = of(other, line);
+        let key = |line: &Line| (line.word.target(), line.word.offset());
+        let flip = |(index, line): (usize, &Line)| {
+            let theirs = other.lines.iter().rfind(|one| key(one) == key(line));
+            let theirs = theirs.map(|one| one.word);
             if line.to.is_some() || theirs == Some(line.word) {
-                continue;
+                return None;
             }
             let name = match regs::lookup(line.word.offset()) {
                 Some(register) => format!("{:?}.{}", register.block, register.name),
                 None => format!("{:#06x}", line.word.offset()),
             };
             let mut flipped = self.clone();
-            let told = match theirs {
+            let value = match theirs {
                 Some(word) => {
-                    flipped
-                        .lines
-                        .splice(index..=index, [Line { word, to: None }]);
-                    format!("{name} {:#x} -> {:#x}", line.word.value(), word.value())
+                    flipped.lines[index] = Line { word, to: None };
+                    format!("{:#x}", word.value())
                 }
                 None => {
                     flipped.lines.remove(index);
-                    format!("{name} {:#x} -> not written", line.word.value())
+                    "not written".to_owned()
                 }
             };
-            flips.push((told, flipped));
-        }
-        flips
+            Some((
+                format!("{name} {:#x} -> {value}", line.word.value()),
+                flipped,
+            ))
+        };
+        self.lines.iter().enumerate().filter_map(flip).collect()
     }
 
     /// The words, with addresses from `place`; `None` if it lacks one.
     pub(crate) fn words(&self, place: impl Fn(BufferRef) -> Option<Iova>) -> Option<Vec<Word>> {
-        self.lines
-            .iter()
-            .map(|line| match line.to {
-                None => Some(line.word),
-                Some(to) => {
-                    let address = place(to)?;
-                    Some(Word::new(line.word.target(), line.word.offset(), address.0))
-                }
-            })
-            .collect()
+        let word = |line: &Line| match line.to {
+            None => Some(line.word),
+            Some(to) => {
+                let address = place(to)?;
+                Some(Word::new(line.word.target(), line.word.offset(), address.0))
+            }
+        };
+        self.lines.iter().map(word).collect()
     }
 }
 

@@ -4,8 +4,7 @@
 use npu_matmul::Dtype;
 use rocket_uapi::DeviceInfo;
 
-use super::experiments::{form_a_behind_flying, subnormals};
-use super::matmuls::{RungMatmul, fp16, int4, int8};
+use super::matmuls::{form_a_behind_flying, fp16, idle, int4, int8, subnormals};
 use crate::calibrate::facts::depthwise;
 use crate::calibrate::facts::flying::{FlyingOperation, flying};
 use crate::experiment::runner::CoreRounds;
@@ -48,30 +47,12 @@ pub(crate) struct Rung {
     pub(crate) meaning: RungMeaning,
     /// Whether the cores work at the same time, instead of one after another.
     pub(crate) at_once: bool,
-    experiment: RungExperiment,
+    experiment: fn() -> anyhow::Result<Experiment>,
 }
-
-#[derive(Clone, Copy, Debug)]
-enum RungExperiment {
-    Matmul(RungMatmul),
-    /// The buffers of a matmul, without a job.
-    Idle(RungMatmul),
-    Other(fn() -> anyhow::Result<Experiment>),
-}
-
-use RungExperiment::{Idle, Matmul, Other};
 
 impl Rung {
     pub(crate) fn experiment(&self) -> anyhow::Result<Experiment> {
-        match self.experiment {
-            Matmul(matmul) => matmul.experiment(),
-            Idle(matmul) => {
-                let mut experiment = matmul.experiment()?;
-                experiment.jobs.clear();
-                Ok(experiment)
-            }
-            Other(experiment) => experiment(),
-        }
+        (self.experiment)()
     }
 
     pub(crate) fn named(name: &str) -> Option<&'static Self> {
@@ -111,7 +92,7 @@ macro_rules! rungs {
             cause: $cause,
             meaning: $meaning,
             at_once: rungs!(@ $($once)?),
-            experiment: $experiment,
+            experiment: || $experiment,
         }),*]
     };
     (@) => { false };
@@ -122,152 +103,153 @@ use RungMeaning::{Accuracy, Essential, ExactBanks, Precision, Reuse, Streaming, 
 
 /// All rungs. Parents come before their children.
 pub(crate) const LADDER: &[Rung] = rungs! {
-    "driver" after []: Essential, Idle(fp16(4, 32, &[16])),
+    "driver" after []: Essential, idle(),
         "allocates buffers, and submits no job",
         "the driver cannot allocate buffers: see `npu-probe doctor`";
     "flying-add" after ["driver"]: Essential,
-        Other(|| flying(FlyingOperation::Add, [1.5; 8], [2.25; 8])),
+        flying(FlyingOperation::Add, [1.5; 8], [2.25; 8]),
         "an fp16 addition by the DPU alone (E-flying-dual-0, allbilly on mainline 6.18)",
         "no job ends, or NPU and CPU see different memory contents: check kernel, power and \
          device tree";
-    "depthwise" after ["flying-add"]: Essential, Other(depthwise::captured),
+    "depthwise" after ["flying-add"]: Essential, depthwise::captured(),
         "an int8 convolution whose result on silicon is known (E-depthwise-pad, Mesa's capture)",
         "CNA and CORE do not compute, although the DPU does: check board and kernel";
-    "fp16" after ["depthwise"]: Precision(Dtype::Fp16), Matmul(fp16(4, 32, &[16])),
+    "fp16" after ["depthwise"]: Precision(Dtype::Fp16), fp16(4, 32, &[16]).experiment(),
         "an fp16 matmul of 4x32x16, form B (E-form-b-mainline)",
         "this project's fp16 program or its layouts are wrong, since another project's \
          convolution runs";
-    "form-a" after ["fp16"]: Unused, Matmul(fp16(4, 32, &[16]).form_a()),
+    "form-a" after ["fp16"]: Unused, fp16(4, 32, &[16]).form_a().experiment(),
         "the same fp16 matmul in form A: DPU_RDMA is not started (E-form-a-mainline; \
          E-form-a-hangs)",
         "programs of form A, which do not start DPU_RDMA, do not run";
     "program-at-zero" after ["fp16"]: Unused,
-        Matmul(fp16(4, 32, &[16]).placed(Placement::ProgramAtZero)),
+        fp16(4, 32, &[16]).placed(Placement::ProgramAtZero).experiment(),
         "the same fp16 matmul, with its program at IOVA 0 (E-guard-page)",
         "a program at IOVA 0 does not run";
     "weights-at-zero" after ["fp16"]: Unused,
-        Matmul(fp16(4, 32, &[16]).placed(Placement::WeightsAtZero)),
+        fp16(4, 32, &[16]).placed(Placement::WeightsAtZero).experiment(),
         "the same fp16 matmul, with its weights at IOVA 0 (E-guard-page)",
         "operands at IOVA 0 do not work";
     // The features take exactly one page.
     "no-slack" after ["fp16"]: Unused,
-        Matmul(fp16(32, 64, &[16]).placed(Placement::NothingBehindFeatures)),
+        fp16(32, 64, &[16]).placed(Placement::NothingBehindFeatures).experiment(),
         "an fp16 matmul of 32x64x16, with nothing mapped behind its features (E-over-read)",
         "the NPU reads beyond the end of the features";
-    "int8" after ["depthwise"]: Precision(Dtype::Int8), Matmul(int8(64, 64, &[64])),
+    "int8" after ["depthwise"]: Precision(Dtype::Int8), int8(64, 64, &[64]).experiment(),
         "int8 matmuls of 64x64x64, form B (E-form-b-mainline)",
         "this project's int8 program or its layouts are wrong, since another project's \
          convolution runs";
     "int8-exact-banks" after ["int8"]: ExactBanks,
-        Matmul(int8(128, 512, &[64]).without_spare_bank()),
+        int8(128, 512, &[64]).without_spare_bank().experiment(),
         "int8 features that fill their data banks, with no spare bank (E-spare-data-bank)",
         "int8 features need one data bank more than they fill";
-    "int4" after ["depthwise"]: Precision(Dtype::Int4), Matmul(int4(64, 64, &[64])),
+    "int4" after ["depthwise"]: Precision(Dtype::Int4), int4(64, 64, &[64]).experiment(),
         "int4 matmuls of 64x64x64, form B (E-form-b-mainline)",
         "this project's int4 program or its layouts are wrong, since another project's \
          convolution runs";
-    "int8-form-a" after ["form-a"]: Unused, Matmul(int8(64, 64, &[64]).form_a()),
+    "int8-form-a" after ["form-a"]: Unused, int8(64, 64, &[64]).form_a().experiment(),
         "an int8 matmul of form A (E-form-a-vendor)",
         "int8 programs of form A do not run";
-    "form-a-behind-flying" after ["form-a", "flying-add"]: Unused, Other(form_a_behind_flying),
+    "form-a-behind-flying" after ["form-a", "flying-add"]: Unused, form_a_behind_flying(),
         "the fp16 matmul of form A, behind an addition that leaves DPU_RDMA programmed \
          (E-registers-persist)",
         "programs of form A do not run behind a task that starts DPU_RDMA";
-    "fp16-deep" after ["fp16"]: Precision(Dtype::Fp16), Matmul(fp16(4, 4096, &[32])),
+    "fp16-deep" after ["fp16"]: Precision(Dtype::Fp16), fp16(4, 4096, &[32]).experiment(),
         "fp16 4x4096x32, sums of 4096 terms of either sign (E-fp-order)",
         "long fp16 sums are wrong";
-    "fp16-subnormals" after ["fp16"]: Accuracy, Other(subnormals),
+    "fp16-subnormals" after ["fp16"]: Accuracy, subnormals(),
         "subnormal fp16 features in rows 2 and 3, subnormal weights in columns 8 to 15 \
          (E-subnormals)",
         "fp16 operands below 2^-14 (subnormal) are not computed exactly";
-    "fp16-large" after ["fp16"]: Precision(Dtype::Fp16), Matmul(fp16(256, 384, &[256])),
+    "fp16-large" after ["fp16"]: Precision(Dtype::Fp16), fp16(256, 384, &[256]).experiment(),
         "fp16 256x384x256 (E-resident-tiles)",
         "large fp16 tiles are wrong";
-    "int8-large" after ["int8"]: Precision(Dtype::Int8), Matmul(int8(256, 640, &[256])),
+    "int8-large" after ["int8"]: Precision(Dtype::Int8), int8(256, 640, &[256]).experiment(),
         "int8 256x640x256 (E-resident-tiles)",
         "large int8 tiles are wrong";
-    "int4-large" after ["int4"]: Precision(Dtype::Int4), Matmul(int4(256, 1408, &[256])),
+    "int4-large" after ["int4"]: Precision(Dtype::Int4), int4(256, 1408, &[256]).experiment(),
         "int4 256x1408x256 (E-resident-tiles)",
         "large int4 tiles are wrong";
-    "fp16-streams" after ["fp16-large"]: Streaming(&Dtype::ALL), Matmul(fp16(64, 512, &[512])),
+    "fp16-streams" after ["fp16-large"]: Streaming(&Dtype::ALL), fp16(64, 512, &[512]).experiment(),
         "fp16 64x512x512: weights stream through their banks (E-streamed-tiles, of larger ones)",
         "weights that do not fit CBUF do not stream through it";
     "fp16-streams-large" after ["fp16-streams"]: Streaming(&[Dtype::Fp16]),
-        Matmul(fp16(384, 384, &[4096])),
+        fp16(384, 384, &[4096]).experiment(),
         "fp16 384x384x4096: weights stream through three banks (E-streamed-tiles)",
         "the largest fp16 tile is wrong";
     "int8-streams" after ["int8-large", "fp16-streams"]: Streaming(&[Dtype::Int8]),
-        Matmul(int8(480, 544, &[4096])),
+        int8(480, 544, &[4096]).experiment(),
         "int8 480x544x4096: weights stream through their banks (E-streamed-tiles)",
         "int8 weights that do not fit CBUF do not stream through it";
     "int8-full" after ["int8-streams", "int8-exact-banks"]: Streaming(&[Dtype::Int8]),
-        Matmul(int8(544, 544, &[4096])),
+        int8(544, 544, &[4096]).experiment(),
         "int8 544x544x4096: no bank to spare, and weights stream (E-streamed-tiles)",
         "the largest int8 tile is wrong";
     "int4-streams" after ["int4-large", "fp16-streams"]: Streaming(&[Dtype::Int4]),
-        Matmul(int4(256, 1408, &[512])),
+        int4(256, 1408, &[512]).experiment(),
         "int4 256x1408x512: weights stream through their banks (E-streamed-tiles, of others)",
         "int4 weights that do not fit CBUF do not stream through it";
-    "three-files" after ["int8-large"]: Essential, Matmul(int8(256, 640, &[256])), at once,
+    "three-files" after ["int8-large"]: Essential, int8(256, 640, &[256]).experiment(), at once,
         "the int8 matmul 256x640x256 on all cores at the same time, one file per core (E-cores)",
         "cores that work at the same time disturb each other";
-    "tasks-2" after ["int8"]: Essential, Matmul(int8(8, 64, &[32; 2])),
+    "tasks-2" after ["int8"]: Essential, int8(8, 64, &[32; 2]).experiment(),
         "one job of two int8 tasks (E-time-cores)",
         "the second task of a job fails, although it works alone";
-    "tasks-16" after ["tasks-2"]: Essential, Matmul(int8(8, 64, &[32; 16])),
+    "tasks-16" after ["tasks-2"]: Essential, int8(8, 64, &[32; 16]).experiment(),
         "one job of 16 int8 tasks (E-time-cores)",
         "a job of 16 tasks fails, although its tasks work alone";
-    "tasks" after ["tasks-16"]: Essential, Matmul(int8(8, 64, &[32; 64])),
+    "tasks" after ["tasks-16"]: Essential, int8(8, 64, &[32; 64]).experiment(),
         "one job of 64 int8 tasks (E-time-cores)",
         "a job of many tasks fails, although its tasks work alone";
     "fp16-reuse" after ["fp16-large"]: Reuse(Dtype::Fp16),
-        Matmul(fp16(64, 64, &[64, 64]).reusing()),
+        fp16(64, 64, &[64, 64]).reusing().experiment(),
         "fp16 tasks of equal sizes, the second with DATA_REUSE (E-reuse-equal)",
         "fp16 features that a task reuses from CBUF are wrong";
-    "fp16-reuse-other-n" after ["fp16-reuse"]: Unused, Matmul(fp16(64, 64, &[64, 32]).reusing()),
+    "fp16-reuse-other-n" after ["fp16-reuse"]: Unused,
+        fp16(64, 64, &[64, 32]).reusing().experiment(),
         "fp16 tasks, the second with DATA_REUSE and fewer columns (E-reuse-unseen)",
         "fp16 features that a task with fewer columns reuses from CBUF are wrong";
-    "int8-reuse" after ["fp16-reuse"]: Unused, Matmul(int8(64, 64, &[64, 64]).reusing()),
+    "int8-reuse" after ["fp16-reuse"]: Unused, int8(64, 64, &[64, 64]).reusing().experiment(),
         "int8 tasks of equal sizes, the second with DATA_REUSE (E-reuse-unseen)",
         "int8 features that a task reuses from CBUF are wrong";
-    "int4-reuse" after ["int8-reuse"]: Unused, Matmul(int4(64, 64, &[64, 64]).reusing()),
+    "int4-reuse" after ["int8-reuse"]: Unused, int4(64, 64, &[64, 64]).reusing().experiment(),
         "int4 tasks of equal sizes, the second with DATA_REUSE (E-reuse-unseen)",
         "int4 features that a task reuses from CBUF are wrong";
     "int8-reuse-large" after ["int8-reuse", "int8-large"]: Unused,
-        Matmul(int8(256, 640, &[256, 256]).reusing()),
+        int8(256, 640, &[256, 256]).reusing().experiment(),
         "int8 tasks of 256x640x256, the second with DATA_REUSE (E-reuse-unseen)",
         "large int8 features that a task reuses from CBUF are wrong";
     "int4-reuse-large" after ["int4-reuse", "int4-large"]: Unused,
-        Matmul(int4(256, 1408, &[256, 256]).reusing()),
+        int4(256, 1408, &[256, 256]).reusing().experiment(),
         "int4 tasks of 256x1408x256, the second with DATA_REUSE (E-reuse-unseen)",
         "large int4 features that a task reuses from CBUF are wrong";
     "int8-reuse-other-n" after ["int8-reuse", "fp16-reuse-other-n"]: Unused,
-        Matmul(int8(64, 64, &[64, 32]).reusing()),
+        int8(64, 64, &[64, 32]).reusing().experiment(),
         "int8 tasks, the second with DATA_REUSE and fewer columns (E-reuse-unseen)",
         "int8 features that a task with fewer columns reuses from CBUF are wrong";
     "fp16-weight-reuse" after ["fp16-reuse"]: Unused,
-        Matmul(fp16(64, 64, &[64, 64]).of_same_weights().reusing()),
+        fp16(64, 64, &[64, 64]).of_same_weights().reusing().experiment(),
         "fp16 tasks of the same weights, the second with WEIGHT_REUSE (E-reuse)",
         "fp16 weights that a task reuses from CBUF are wrong";
     "int8-weight-reuse" after ["int8-reuse"]: Unused,
-        Matmul(int8(64, 64, &[64, 64]).of_same_weights().reusing()),
+        int8(64, 64, &[64, 64]).of_same_weights().reusing().experiment(),
         "int8 tasks of the same weights, the second with WEIGHT_REUSE (E-reuse-spare-bank, of \
          convolutions)",
         "int8 weights that a task reuses from CBUF are wrong";
     "int4-weight-reuse" after ["int4-reuse"]: Unused,
-        Matmul(int4(64, 64, &[64, 64]).of_same_weights().reusing()),
+        int4(64, 64, &[64, 64]).of_same_weights().reusing().experiment(),
         "int4 tasks of the same weights, the second with WEIGHT_REUSE (E-reuse)",
         "int4 weights that a task reuses from CBUF are wrong";
     "fp16-reuse-streams" after ["fp16-reuse", "fp16-streams"]: Unused,
-        Matmul(fp16(64, 512, &[512, 512]).reusing()),
+        fp16(64, 512, &[512, 512]).reusing().experiment(),
         "fp16 tasks whose weights stream, the second with DATA_REUSE (E-reuse-unseen)",
         "fp16 features in CBUF are wrong after weights have streamed";
     "int8-reuse-streams" after ["int8-reuse", "int8-streams", "fp16-reuse-streams"]: Unused,
-        Matmul(int8(64, 1024, &[512, 512]).reusing()),
+        int8(64, 1024, &[512, 512]).reusing().experiment(),
         "int8 tasks whose weights stream, the second with DATA_REUSE (E-reuse-unseen)",
         "int8 features in CBUF are wrong after weights have streamed";
     "int4-reuse-streams" after ["int4-reuse", "int4-streams", "int8-reuse-streams"]: Unused,
-        Matmul(int4(64, 2048, &[512, 512]).reusing()),
+        int4(64, 2048, &[512, 512]).reusing().experiment(),
         "int4 tasks whose weights stream, the second with DATA_REUSE (E-reuse-unseen)",
         "int4 features in CBUF are wrong after weights have streamed";
 };

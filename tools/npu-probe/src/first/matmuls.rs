@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Matmuls of rungs. Operands are in the NPU's layouts, of random bytes whose sums are exact
-//! in every order, so only one result is right.
+//! Matmuls of rungs, and changes of them. Operands are in the NPU's layouts, of random bytes
+//! whose sums are exact in every order, so only one result is right.
 
+use rknpu_regcmd::regs::dpu;
 use rknpu_regcmd::{MatmulForm, MatmulTask, MatmulType, ProgramOptions, ReuseRule};
 
-use crate::experiment::operands::{fp16s, int8s};
-use crate::experiment::{Experiment, ExperimentJob, OUT, Placement, TaskTemplate, chained, input};
+use crate::calibrate::facts::flying::{FlyingOperation, flying};
+use crate::experiment::operands::{fp16s, int8s, make_subnormal};
+use crate::experiment::{Experiment, OUT, Placement, TaskTemplate, chained, input};
 
 /// Matmuls that share an operand.
 #[derive(Clone, Copy, Debug)]
@@ -110,8 +112,7 @@ impl RungMatmul {
             operand(ty, features as usize, 1),
             operand(ty, weights as usize, 2),
         ];
-        let mut experiment = Experiment::of_each(inputs, results as usize, []);
-        experiment.jobs = vec![ExperimentJob::of(tasks)];
+        let mut experiment = Experiment::of_job(inputs, results as usize, tasks);
         experiment.placement = self.placement;
         Ok(experiment)
     }
@@ -123,4 +124,42 @@ fn operand(ty: MatmulType, bytes: usize, seed: u64) -> Vec<u8> {
         MatmulType::Int8ToInt32 | MatmulType::Int4ToInt16 => int8s(bytes, seed),
         MatmulType::Fp16ToFp32 | MatmulType::Fp16ToFp16 => fp16s(bytes / 2, seed),
     }
+}
+
+/// The buffers of a matmul, without a job.
+pub(super) fn idle() -> anyhow::Result<Experiment> {
+    let mut experiment = fp16(4, 32, &[16]).experiment()?;
+    experiment.jobs.clear();
+    Ok(experiment)
+}
+
+/// A matmul of form A, behind an addition that leaves DPU_RDMA programmed.
+pub(super) fn form_a_behind_flying() -> anyhow::Result<Experiment> {
+    let mut experiment = fp16(4, 32, &[16]).form_a().experiment()?;
+    let addition = flying(FlyingOperation::Add, [0.0; 8], [0.0; 8])?;
+    // The addition reads the first atoms of the matmul's operands, and writes behind
+    // its results.
+    let results = experiment.output;
+    experiment.output += addition.output;
+    let additions = addition.jobs.into_iter().flat_map(|job| job.tasks);
+    for (job, mut addition) in experiment.jobs.iter_mut().zip(additions) {
+        addition.put_address::<dpu::DstBaseAddr>(OUT.at(results as u32));
+        job.tasks.insert(0, addition);
+    }
+    Ok(experiment)
+}
+
+/// A matmul of subnormals: in a pair of a row and a column, none, one or both are
+/// subnormal.
+pub(super) fn subnormals() -> anyhow::Result<Experiment> {
+    const ROWS: usize = 4;
+    const CHANNELS: usize = 32;
+    /// fp16 values per atom.
+    const ATOM: usize = 8;
+    let mut experiment = fp16(ROWS as u32, CHANNELS as u32, &[16]).experiment()?;
+    if let [features, weights] = &mut experiment.inputs[..] {
+        make_subnormal(features, 3, |index| index / ATOM % ROWS >= 2);
+        make_subnormal(weights, 4, |index| index / CHANNELS >= 8);
+    }
+    Ok(experiment)
 }

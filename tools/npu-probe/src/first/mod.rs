@@ -10,14 +10,12 @@
 //! ```text
 //! ladder        the rungs: parents, what a failure means
 //! matmuls       matmuls of rungs
-//! experiments   rungs that are not only matmuls
 //! record        the record of a rung
 //! results       the records of a run, from its folder or its archive
 //! finding       differences of a record from the model
 //! verdict       the cause, and a profile that avoids it
 //! ```
 
-mod experiments;
 mod finding;
 mod kernel_log;
 mod ladder;

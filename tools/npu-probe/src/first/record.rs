@@ -16,7 +16,7 @@ use super::kernel_log::KernelLogTail;
 use super::ladder::Rung;
 use crate::data::hex;
 use crate::experiment::runner::{self, CoreRounds, ExperimentLog, GUARD};
-use crate::experiment::{Experiment, SeenJob, TaskTemplate, model};
+use crate::experiment::{Experiment, SeenJob, TaskTemplate};
 
 /// Up to this many bytes of operands are kept. A program of the same version generates
 /// larger ones again.
@@ -49,6 +49,9 @@ pub(crate) struct RungRecord {
     /// Results of changing single registers of the parent's program, if that was done.
     #[serde(default)]
     pub(crate) flips: Vec<FlipRecord>,
+    /// Times and interrupts of jobs that [`RungRecord::keep`] has not stored yet.
+    #[serde(skip)]
+    log: ExperimentLog,
 }
 
 /// One job of a rung.
@@ -113,32 +116,27 @@ fn hex_byte(digits: &[u8]) -> Option<u8> {
     u8::from_str_radix(str::from_utf8(digits).ok()?, 16).ok()
 }
 
-/// Outcomes of jobs, and the log of their run.
-pub(crate) struct RungRun {
-    pub(crate) seen: Vec<SeenJob>,
-    pub(crate) log: ExperimentLog,
-}
-
 impl RungRecord {
     /// Runs a rung on a device, and compares it with the model.
     pub(crate) fn run(rung: &Rung, device: &Device) -> anyhow::Result<Self> {
         let experiment = rung.experiment()?;
         let rounds = rung.rounds(&experiment, &device.info());
-        let (mut record, ran) = Self::start(rung.name, &experiment, device, rounds)?;
-        match ran {
-            Ok(ran) => record.keep(&ran.seen, &ran.log, expected(&experiment)?.as_slice())?,
+        let (mut record, seen) = Self::start(rung.name, &experiment, device, rounds)?;
+        match seen {
+            Ok(seen) => record.keep(&seen, expected(&experiment)?.as_slice())?,
             Err(error) => record.error = Some(format!("{error:#}")),
         }
         Ok(record)
     }
 
-    /// Runs an experiment on a device. [`RungRecord::keep`] must complete the record.
+    /// Runs an experiment on a device; returns the outcomes of its jobs, with which
+    /// [`RungRecord::keep`] must complete the record.
     pub(crate) fn start(
         name: &str,
         experiment: &Experiment,
         device: &Device,
         rounds: CoreRounds,
-    ) -> anyhow::Result<(Self, anyhow::Result<RungRun>)> {
+    ) -> anyhow::Result<(Self, anyhow::Result<Vec<SeenJob>>)> {
         let info = device.info();
         let mut record = Self::of(name, info.cores, experiment)?;
         let tail = KernelLogTail::begin(info.is_model);
@@ -154,17 +152,13 @@ impl RungRecord {
         let words =
             |words: &Vec<Word>| words.iter().map(|w| format!("{:016x}", w.bits())).collect();
         record.programs = log.programs.iter().map(words).collect();
-        Ok((record, seen.map(|seen| RungRun { seen, log })))
+        record.log = log;
+        Ok((record, seen))
     }
 
     /// Stores the outcomes of jobs, and outputs that differ from `right`. If `right` has
     /// fewer jobs, they repeat.
-    pub(crate) fn keep(
-        &mut self,
-        seen: &[SeenJob],
-        log: &ExperimentLog,
-        right: &[SeenJob],
-    ) -> anyhow::Result<()> {
+    pub(crate) fn keep(&mut self, seen: &[SeenJob], right: &[SeenJob]) -> anyhow::Result<()> {
         let mut outputs: Vec<&[u8]> = Vec::new();
         for (index, job) in seen.iter().enumerate() {
             let is_right = Some(job) == right.get(index % right.len().max(1));
@@ -175,12 +169,12 @@ impl RungRecord {
                     outputs.len() - 1
                 })
             });
-            let time = log.times.get(index).copied().unwrap_or_default();
+            let time = self.log.times.get(index).copied().unwrap_or_default();
             self.jobs.push(RungJob {
                 completed: job.completed,
                 micros: u64::try_from(time.as_micros()).unwrap_or(u64::MAX),
                 output,
-                raised: log.raised.get(index).cloned().unwrap_or_default(),
+                raised: self.log.raised.get(index).cloned().unwrap_or_default(),
             });
         }
         self.outputs = outputs
@@ -253,6 +247,7 @@ impl RungRecord {
             kernel_log: Ok(Vec::new()),
             no_interrupts: None,
             flips: Vec::new(),
+            log: ExperimentLog::default(),
         })
     }
 
@@ -296,7 +291,7 @@ pub(crate) fn on_model(
 ) -> anyhow::Result<Option<SeenJob>> {
     let mut one = experiment.clone();
     one.jobs.truncate(1);
-    let seen = runner::run(&model(contested).open_device(), &one)?;
+    let seen = runner::run_on_model(&one, contested)?;
     Ok(seen.into_iter().next())
 }
 

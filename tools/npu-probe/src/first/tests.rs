@@ -8,15 +8,18 @@ use rknpu_chip::Contested;
 use rknpu_regcmd::regs::{cna, dpu};
 use rocket_uapi::DeviceInfo;
 
-use super::experiments::{form_a_behind_flying, subnormals};
+use super::matmuls::{form_a_behind_flying, subnormals};
 use super::record::{data, expected};
 use super::{LADDER, Rung};
-use crate::experiment::runner::{CoreRounds, ExperimentLog, SENTINEL, run, run_on_cores};
-use crate::experiment::{OUT, TaskTemplate, model};
+use crate::experiment::runner::{CoreRounds, ExperimentLog, SENTINEL, run_on_cores, run_on_model};
+use crate::experiment::{Experiment, OUT, TaskTemplate};
+
+fn experiment(name: &str) -> Experiment {
+    Rung::named(name).unwrap().experiment().unwrap()
+}
 
 fn last_task(name: &str) -> TaskTemplate {
-    let experiment = Rung::named(name).unwrap().experiment().unwrap();
-    experiment.jobs[0].tasks.last().unwrap().clone()
+    experiment(name).jobs[0].tasks.last().unwrap().clone()
 }
 
 #[test]
@@ -38,10 +41,10 @@ fn rungs_of_reuse_and_streaming_do_so() {
     for rung in LADDER.iter().filter(|rung| rung.name.contains("reuse")) {
         let cbuf = last_task(rung.name).value::<cna::CbufCon0>();
         let is_weights = rung.name.contains("weight");
-        let set = (cbuf.data_reuse(), cbuf.weight_reuse());
+        let set = [cbuf.data_reuse(), cbuf.weight_reuse()];
         assert_eq!(
             set,
-            (u32::from(!is_weights), u32::from(is_weights)),
+            [!is_weights, is_weights].map(u32::from),
             "{}",
             rung.name
         );
@@ -50,17 +53,10 @@ fn rungs_of_reuse_and_streaming_do_so() {
         let task = last_task(rung.name);
         let bytes = task.value::<cna::WeightSize0>().weight_bytes();
         let banks = task.value::<cna::CbufCon0>().weight_bank();
-        assert!(
-            bytes > banks << 15,
-            "{}: {bytes} in {banks} banks",
-            rung.name
-        );
+        let what = format!("{}: {bytes} in {banks} banks", rung.name);
+        assert!(bytes > banks << 15, "{what}");
     }
-    let count = |name: &str| {
-        Rung::named(name).unwrap().experiment().unwrap().jobs[0]
-            .tasks
-            .len()
-    };
+    let count = |name: &str| experiment(name).jobs[0].tasks.len();
     assert_eq!(["tasks-2", "tasks-16", "tasks"].map(count), [2, 16, 64]);
 }
 
@@ -119,7 +115,7 @@ fn flushed_subnormals_show_in_their_rows_and_columns() {
                 *half = [0; 2];
             }
         }
-        let seen = run(&model(Contested::default()).open_device(), &experiment).unwrap();
+        let seen = run_on_model(&experiment, Contested::default()).unwrap();
         let (seen, right) = (data(&experiment, &seen[0]), data(&experiment, &right));
         let pairs = seen.chunks(4).zip(right.chunks(4)).enumerate();
         // Each atom holds four channels of a row; the atoms of all rows follow each

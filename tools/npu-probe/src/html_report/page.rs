@@ -68,7 +68,7 @@ impl ReportInput {
             ReportContent::Doctor(_) => FigureSource::Unknown,
             ReportContent::SelfTest(test) => FigureSource::of(test.device.is_model),
             ReportContent::Bench(bench) => FigureSource::of(bench.conditions.device.is_model),
-            ReportContent::Calibration(file) => FigureSource::of(file.facts.device.is_model),
+            ReportContent::Calibration(file) => FigureSource::of(file.device.is_model),
             ReportContent::Profile(profile) => match &profile.board {
                 Some(board) => FigureSource::of(board.is_model),
                 None => FigureSource::Unknown,
@@ -111,7 +111,7 @@ impl ReportInput {
         match &self.content {
             ReportContent::SelfTest(test) => Some(&test.device),
             ReportContent::Bench(bench) => Some(&bench.conditions.device),
-            ReportContent::Calibration(file) => Some(&file.facts.device),
+            ReportContent::Calibration(file) => Some(&file.device),
             _ => None,
         }
     }

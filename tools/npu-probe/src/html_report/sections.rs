@@ -158,16 +158,16 @@ impl BenchReport {
 
 impl CalibrateReport {
     pub(super) fn section(&self) -> Markup {
-        let all = &self.facts.facts;
+        let all = &self.facts;
         html! {
-            (facts(device_facts(&self.facts.device)))
+            (facts(device_facts(&self.device)))
             @if let Some(measured) = &self.profile { (profile(measured)) }
             @let summary = format!("{} contested facts", all.len());
             (folded(&summary, table(["fact", "question", "outcome", "result"], all.iter().map(|fact| {
                 let (outcome, result) = fact.outcome.kind_and_result();
                 [(&*fact.name).into(), (&*fact.question).into(), outcome.into(), result.into()]
             }))))
-            p.note { "npu-probe " (self.facts.version) }
+            p.note { "npu-probe " (self.version) }
         }
     }
 }

@@ -12,19 +12,20 @@ use crate::common::{command, has, read_json, words};
 use rknpu_regcmd::timing::Machine;
 use serde_json::Value;
 
-#[derive(Clone, Copy)]
-enum Place<'a> {
-    Named(&'a Path),
-    UsersFolder(&'a Path),
+/// A variable that places the profile: a file, or the user's folder.
+type Place<'a> = (&'static str, &'a Path);
+
+const fn named(file: &Path) -> Place<'_> {
+    ("ROCKET_PROFILE", file)
 }
 
-fn on(device: &str, place: Place<'_>, line: &str) -> Command {
+const fn users_folder(folder: &Path) -> Place<'_> {
+    ("XDG_CONFIG_HOME", folder)
+}
+
+fn on(device: &str, (variable, path): Place<'_>, line: &str) -> Command {
     let mut program = command(&words(line));
-    program.env("ROCKET_DEVICE", device);
-    match place {
-        Place::Named(file) => program.env("ROCKET_PROFILE", file),
-        Place::UsersFolder(folder) => program.env("XDG_CONFIG_HOME", folder),
-    };
+    program.env("ROCKET_DEVICE", device).env(variable, path);
     program
 }
 
@@ -43,7 +44,7 @@ fn json(device: &str, place: Place<'_>, line: &str) -> Value {
 fn a_model_is_found_as_it_is_and_planned_for() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("profile.json");
-    let none = Place::UsersFolder(folder.path());
+    let none = users_folder(folder.path());
     for (mhz, cores) in [(200, 3), (350, 3), (600, 1)] {
         let device = format!("model:clock={mhz},cores={cores},tf32-operand=nearest");
         let line = format!("calibrate --out {}", file.display());
@@ -76,12 +77,12 @@ fn a_model_is_found_as_it_is_and_planned_for() {
         assert_eq!(fs::read(&file).unwrap(), first);
 
         let bench = "bench 64x512x256 --dtype int8,int4 --repeat 1";
-        let bench = json(&device, Place::Named(&file), bench);
+        let bench = json(&device, named(&file), bench);
         assert_eq!(bench["conditions"]["clock_mhz"], mhz);
         assert_eq!(bench["conditions"]["profile"], profile["name"]);
-        let plan = json(&device, Place::Named(&file), "plan 64x512x256 --fds 3");
+        let plan = json(&device, named(&file), "plan 64x512x256 --fds 3");
         assert_eq!(plan["clock_mhz"], mhz);
-        let other = json(&device, Place::Named(&file), "plan 64x512x256 --clock 900");
+        let other = json(&device, named(&file), "plan 64x512x256 --clock 900");
         assert_eq!(other["clock_mhz"], 900);
     }
 }
@@ -89,7 +90,7 @@ fn a_model_is_found_as_it_is_and_planned_for() {
 #[test]
 fn another_boards_profile_is_refused_by_name() {
     let folder = tempfile::tempdir().unwrap();
-    let users = Place::UsersFolder(folder.path());
+    let users = users_folder(folder.path());
     let device = "model:clock=600";
     let (code, out, err) = run(device, users, "calibrate");
     assert_eq!(code, 0, "{err}");
@@ -120,7 +121,7 @@ fn another_boards_profile_is_refused_by_name() {
     let why = plan["profile_refused"].as_str().unwrap();
     has(why, &["not a board profile"]);
     let missing = folder.path().join("missing.json");
-    let plan = json(device, Place::Named(&missing), "plan 4x64x32");
+    let plan = json(device, named(&missing), "plan 4x64x32");
     let why = plan["profile_refused"].as_str().unwrap();
     has(why, &["missing.json"]);
     // A new calibration replaces the broken file.
@@ -132,7 +133,7 @@ fn another_boards_profile_is_refused_by_name() {
 #[test]
 fn a_clock_that_memory_hides_is_told_as_the_least() {
     let folder = tempfile::tempdir().unwrap();
-    let users = Place::UsersFolder(folder.path());
+    let users = users_folder(folder.path());
     for (mhz, hidden) in [(600, false), (1000, true)] {
         let device = format!("model:clock={mhz}");
         let (code, _, err) = run(&device, users, "calibrate");
@@ -147,7 +148,7 @@ fn a_kill_loses_no_part_that_has_ended() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("profile.json");
     let line = format!("calibrate --out {}", file.display());
-    let users = Place::UsersFolder(folder.path());
+    let users = users_folder(folder.path());
     let mut child = on("model:clock=350", users, &line)
         .stdout(Stdio::null())
         .stderr(Stdio::null())
@@ -174,7 +175,7 @@ fn a_kill_loses_no_part_that_has_ended() {
         facts.map(|fact| fact["id"].clone()).collect()
     };
     assert!(facts(&read_json(&file)).starts_with(&facts(&profile)));
-    let plan = json("model:clock=350", Place::Named(&file), "plan 4x64x32");
+    let plan = json("model:clock=350", named(&file), "plan 4x64x32");
     assert_eq!(plan["clock_mhz"], 350);
 }
 
@@ -183,7 +184,7 @@ fn a_profile_that_cannot_be_written_is_told() {
     let folder = tempfile::tempdir().unwrap();
     let in_a_file = folder.path().join("file");
     fs::write(&in_a_file, "").unwrap();
-    let users = Place::UsersFolder(&in_a_file);
+    let users = users_folder(&in_a_file);
     let (code, _, err) = run("model", users, "calibrate");
     assert_eq!(code, 5, "{err}");
     let (code, _, err) = run("model", users, "calibrate 4x64");
@@ -196,7 +197,7 @@ fn the_page_explains_every_fact() {
     let folder = tempfile::tempdir().unwrap();
     let report = json(
         "model",
-        Place::UsersFolder(folder.path()),
+        users_folder(folder.path()),
         "calibrate --facts all",
     );
     let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/profile.md");

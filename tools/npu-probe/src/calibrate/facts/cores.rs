@@ -6,7 +6,7 @@ use rknpu_regcmd::task::CONVOLUTION;
 use rknpu_regcmd::{EnableMask, Program, Register};
 
 use super::matmuls;
-use crate::experiment::{Experiment, ExperimentJob, OUT, OutcomeOrder, TaskTemplate, word_of};
+use crate::experiment::{Experiment, ExperimentJob, OUT, TaskTemplate, word_of};
 
 /// S_POINTER as programs write it: both pointers toggle.
 const POINTER: u32 = 0xe;
@@ -25,21 +25,14 @@ pub(super) fn delta_program() -> anyhow::Result<Experiment> {
     ];
     let address = (1, OUT.at(length as u32));
     let delta = Program::of_words(words, vec![address], CONVOLUTION);
-    let mut experiment = Experiment::of(inputs, 2 * length, whole.clone());
-    experiment.jobs = vec![ExperimentJob::of(vec![
-        whole.clone(),
-        whole,
-        TaskTemplate::of(&delta),
-    ])];
-    Ok(experiment)
+    let tasks = vec![whole.clone(), whole, TaskTemplate::of(&delta)];
+    Ok(Experiment::of_job(inputs, 2 * length, tasks))
 }
 
 /// Checks plain matmuls on every core that a file uses.
 pub(crate) fn health() -> anyhow::Result<Experiment> {
     let (good, inputs, output) = matmuls::small()?;
-    let mut experiment = Experiment::of(inputs, output, good);
-    experiment.jobs = vec![experiment.jobs[0].clone(); ROUND];
-    Ok(experiment)
+    Ok(Experiment::of_each(inputs, output, vec![good; ROUND]))
 }
 
 /// A job that hangs, since it does not start the DPU, and good jobs behind it.
@@ -47,13 +40,12 @@ pub(super) fn wedge() -> anyhow::Result<Experiment> {
     let (good, inputs, output) = matmuls::small()?;
     let mut hang = good.clone();
     hang.enable(EnableMask::CNA | EnableMask::CORE);
-    let mut experiment = Experiment::of(inputs, output, good);
-    let good = experiment.jobs[0].clone();
-    experiment.jobs = vec![ExperimentJob {
+    let hanging = ExperimentJob {
         tasks: vec![hang],
         observed: false,
-    }];
-    experiment.jobs.extend(vec![good; ROUND]);
-    experiment.reading = OutcomeOrder::AnyOrder;
+    };
+    let mut experiment = Experiment::of_each(inputs, output, vec![good; ROUND]);
+    experiment.jobs.insert(0, hanging);
+    experiment.is_unordered = true;
     Ok(experiment)
 }

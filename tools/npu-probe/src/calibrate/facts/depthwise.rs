@@ -148,17 +148,13 @@ mod tests {
     use rknpu_chip::Contested;
 
     use super::*;
-    use crate::experiment::runner::{self, GUARD};
+    use crate::experiment::runner::{GUARD, run_on_model};
 
     /// The model gives silicon's results at the first, inner and last rows and
     /// columns.
     #[test]
     fn the_captured_run_comes_out_as_captured() {
-        let seen = runner::run(
-            &crate::experiment::model(Contested::default()).open_device(),
-            &captured().unwrap(),
-        )
-        .unwrap();
+        let seen = run_on_model(&captured().unwrap(), Contested::default()).unwrap();
         let out = &seen[0].output[GUARD..];
         let class = |at: u32| usize::from(at > 0) + usize::from(at == SIDE - 1);
         for values in capture().unwrap() {

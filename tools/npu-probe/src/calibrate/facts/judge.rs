@@ -2,7 +2,7 @@
 //! Finds the side of a fact that a device shows: the side on which the model does the same.
 
 use super::report::ExperimentOutcome;
-use crate::experiment::{Experiment, OutcomeOrder, SeenJob};
+use crate::experiment::SeenJob;
 
 /// The model's outcomes on one side.
 #[derive(Clone, Debug)]
@@ -12,55 +12,40 @@ pub(crate) struct FactSide {
 }
 
 /// Finds the side of the contested fact that `device` matches, and the model's outcomes on
-/// that side or the nearest one. The first of `sides` is the model's default.
+/// that side or the nearest one. The first of `sides` is the model's default. On `spoiled`
+/// sides wrong values match that differ from the model's.
 pub(crate) fn judge(
-    experiment: &Experiment,
     device: &[SeenJob],
     sides: &[FactSide],
+    spoiled: &[&str],
 ) -> (ExperimentOutcome, Vec<SeenJob>) {
-    let device = read(experiment, device);
-    let shown: Vec<(&FactSide, Vec<SeenJob>)> = sides
-        .iter()
-        .map(|side| (side, read(experiment, &side.seen)))
-        .collect();
-    let default = sides.first().map(|side| side.name);
-    let settled = |side: &'static str, exact| ExperimentOutcome::Settled {
-        side: side.into(),
-        is_default: default == Some(side),
-        exact,
+    let settled = |side: &FactSide, exact| {
+        let outcome = ExperimentOutcome::Settled {
+            side: side.name.into(),
+            is_default: sides.first().map(|side| side.name) == Some(side.name),
+            exact,
+        };
+        (outcome, side.seen.clone())
     };
-    if let Some((side, seen)) = shown.iter().find(|(_, seen)| *seen == device) {
-        return (settled(side.name, true), seen.clone());
+    if let Some(side) = sides.iter().find(|side| side.seen == device) {
+        return settled(side, true);
     }
-    let is_spoiled = |side: &FactSide| experiment.spoiled.contains(&side.name);
-    let right = shown.iter().find(|(side, _)| !is_spoiled(side));
-    if let Some((_, right)) = right {
-        let mut like = shown
-            .iter()
-            .filter(|(side, seen)| is_spoiled(side) && wrong_like(&device, seen, right));
-        if let (Some((side, seen)), None) = (like.next(), like.next()) {
-            return (settled(side.name, false), seen.clone());
+    let is_spoiled = |side: &&FactSide| spoiled.contains(&side.name);
+    if let Some(right) = sides.iter().find(|side| !is_spoiled(side)) {
+        let is_like = |side: &&FactSide| wrong_like(device, &side.seen, &right.seen);
+        let mut like = sides.iter().filter(is_spoiled).filter(is_like);
+        if let (Some(side), None) = (like.next(), like.next()) {
+            return settled(side, false);
         }
     }
-    let nearest = shown.iter().min_by_key(|(_, seen)| distance(&device, seen));
+    let nearest = sides.iter().min_by_key(|side| distance(device, &side.seen));
     let outcome = ExperimentOutcome::Neither {
-        nearest: nearest.map(|(side, _)| side.name.into()),
+        nearest: nearest.map(|side| side.name.into()),
     };
     (
         outcome,
-        nearest.map(|(_, seen)| seen.clone()).unwrap_or_default(),
+        nearest.map(|side| side.seen.clone()).unwrap_or_default(),
     )
-}
-
-/// The outcomes `seen`; sorted and without duplicates if the experiment ignores their
-/// order.
-pub(crate) fn read(experiment: &Experiment, seen: &[SeenJob]) -> Vec<SeenJob> {
-    let mut seen = seen.to_vec();
-    if experiment.reading == OutcomeOrder::AnyOrder {
-        seen.sort();
-        seen.dedup();
-    }
-    seen
 }
 
 /// Whether `device` is wrong, but only in atoms that are wrong in `spoiled`.
@@ -94,92 +79,53 @@ mod tests {
 
     const ATOM: usize = rknpu_regcmd::ATOM_BYTES as usize;
 
-    fn experiment(reading: OutcomeOrder, spoiled: &'static [&'static str]) -> Experiment {
-        Experiment {
-            inputs: Vec::new(),
-            output: 48,
-            jobs: Vec::new(),
-            reading,
-            spoiled,
-            placement: crate::experiment::Placement::Guarded,
-        }
-    }
-
+    /// A job's outcome of three atoms.
     fn seen(completed: bool, bytes: [u8; 3]) -> SeenJob {
         let output = bytes.iter().flat_map(|byte| [*byte; ATOM]).collect();
         SeenJob { completed, output }
     }
 
-    fn sides() -> [FactSide; 2] {
-        let side = |name, bytes| FactSide {
-            name,
-            seen: vec![seen(true, bytes)],
-        };
-        [side("right", [1, 2, 3]), side("bad", [1, 9, 9])]
-    }
-
-    fn settled(side: &'static str, is_default: bool, exact: bool) -> ExperimentOutcome {
-        ExperimentOutcome::Settled {
-            side: side.into(),
-            is_default,
-            exact,
+    /// Whether the side that settles the fact is exact; `None` if no side does.
+    fn on(spoiled: &[&str], device: &[SeenJob], sides: &[FactSide]) -> Option<(String, bool)> {
+        match judge(device, sides, spoiled).0 {
+            ExperimentOutcome::Settled {
+                side,
+                is_default,
+                exact,
+            } => {
+                assert_eq!(is_default, side == sides[0].name);
+                Some((side.into_owned(), exact))
+            }
+            ExperimentOutcome::Neither { .. } => None,
+            other => panic!("{other:?}"),
         }
     }
 
     #[test]
-    fn equal_bytes_settle() {
-        let each = experiment(OutcomeOrder::EachJob, &[]);
-        let on = |device: SeenJob| judge(&each, &[device], &sides()).0;
-        assert_eq!(on(seen(true, [1, 2, 3])), settled("right", true, true));
-        assert_eq!(on(seen(true, [1, 9, 9])), settled("bad", false, true));
+    fn equal_bytes_settle_and_wrong_ones_where_the_side_is_wrong() {
+        let sides = [("right", [1, 2, 3]), ("bad", [1, 9, 9])].map(|(name, bytes)| FactSide {
+            name,
+            seen: vec![seen(true, bytes)],
+        });
+        for (completed, bytes, plain, if_spoiled) in [
+            (true, [1, 2, 3], Some("right"), Some(("right", true))),
+            (true, [1, 9, 9], Some("bad"), Some(("bad", true))),
+            (true, [1, 8, 9], None, Some(("bad", false))),
+            (true, [1, 9, 3], None, Some(("bad", false))),
+            // The device is wrong where the side is right, or its job does not end.
+            (true, [0, 9, 6], None, None),
+            (false, [1, 9, 9], None, None),
+        ] {
+            let device = [seen(completed, bytes)];
+            let plain = plain.map(|side| (side.to_owned(), true));
+            let if_spoiled = if_spoiled.map(|(side, exact)| (side.to_owned(), exact));
+            assert_eq!(on(&[], &device, &sides), plain, "{bytes:?}");
+            assert_eq!(on(&["bad"], &device, &sides), if_spoiled, "{bytes:?}");
+        }
         let nearest = Some("bad".into());
         let neither = ExperimentOutcome::Neither { nearest };
-        assert_eq!(on(seen(true, [1, 8, 9])), neither);
-        assert_eq!(on(seen(false, [1, 9, 9])), neither);
-    }
-
-    #[test]
-    fn wrong_bytes_may_be_others_where_the_side_is_wrong() {
-        let spoiled = experiment(OutcomeOrder::EachJob, &["bad"]);
-        let on = |device: SeenJob| judge(&spoiled, &[device], &sides()).0;
-        assert_eq!(on(seen(true, [1, 7, 6])), settled("bad", false, false));
-        assert_eq!(on(seen(true, [1, 2, 6])), settled("bad", false, false));
-        // The device is wrong where the side is right, or its job does not end.
-        assert!(matches!(
-            on(seen(true, [0, 7, 6])),
-            ExperimentOutcome::Neither { .. }
-        ));
-        assert!(matches!(
-            on(seen(false, [1, 7, 6])),
-            ExperimentOutcome::Neither { .. }
-        ));
-        assert_eq!(on(seen(true, [1, 2, 3])), settled("right", true, true));
-    }
-
-    #[test]
-    fn jobs_on_cores_that_nobody_chose_count_in_any_order() {
-        let any = experiment(OutcomeOrder::AnyOrder, &[]);
-        let good = seen(true, [1, 2, 3]);
-        let hung = seen(false, [0, 0, 0]);
-        let sides = [
-            FactSide {
-                name: "good",
-                seen: vec![good.clone(); 4],
-            },
-            FactSide {
-                name: "hangs",
-                seen: vec![good.clone(), hung.clone(), good.clone(), hung.clone()],
-            },
-        ];
-        let on = |device: &[SeenJob]| judge(&any, device, &sides).0;
-        assert_eq!(
-            on(&[good.clone(), good.clone()]),
-            settled("good", true, true)
-        );
-        assert_eq!(
-            on(&[hung.clone(), hung.clone(), good]),
-            settled("hangs", false, true)
-        );
-        assert!(matches!(on(&[hung]), ExperimentOutcome::Neither { .. }));
+        assert_eq!(judge(&[seen(true, [1, 8, 9])], &sides, &[]).0, neither);
+        let two = [seen(true, [1, 2, 3]), seen(true, [1, 9, 9])];
+        assert_eq!(on(&["bad"], &two, &sides), None);
     }
 }

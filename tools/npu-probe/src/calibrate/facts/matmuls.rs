@@ -24,29 +24,50 @@ pub(super) fn matmul(ty: MatmulType, (m, k, n): (u32, u32, u32)) -> anyhow::Resu
     Ok(TaskTemplate::of(&task.program(&ChipProfile::RK3588)?))
 }
 
-/// An int8 matmul that is known to work, to be changed.
-pub(super) fn int8_matmul(
+/// A program, its operands, and the bytes of its sums of 32 bits.
+pub(super) type KnownMatmul = (TaskTemplate, Vec<Vec<u8>>, usize);
+
+/// Random operands of one kind, for A and B.
+pub(super) fn inputs(
+    random: fn(usize, u64) -> Vec<u8>,
     (m, k, n): (u32, u32, u32),
-) -> anyhow::Result<(TaskTemplate, Vec<Vec<u8>>, usize)> {
-    let template = matmul(MatmulType::Int8ToInt32, (m, k, n))?;
-    let inputs = vec![int8s((m * k) as usize, 1), int8s((n * k) as usize, 2)];
-    Ok((template, inputs, (m * n * 4) as usize))
+) -> Vec<Vec<u8>> {
+    vec![random((m * k) as usize, 1), random((n * k) as usize, 2)]
+}
+
+/// An int8 matmul that is known to work, to be changed.
+pub(super) fn int8_matmul(shape @ (m, _, n): (u32, u32, u32)) -> anyhow::Result<KnownMatmul> {
+    let template = matmul(MatmulType::Int8ToInt32, shape)?;
+    Ok((template, inputs(int8s, shape), (m * n * 4) as usize))
 }
 
 /// An fp16 matmul that is known to work, to be changed.
-pub(super) fn fp16_matmul(
-    (m, k, n): (u32, u32, u32),
-) -> anyhow::Result<(TaskTemplate, Vec<Vec<u8>>, usize)> {
-    let template = matmul(MatmulType::Fp16ToFp32, (m, k, n))?;
-    let inputs = vec![fp16s((m * k) as usize, 1), fp16s((n * k) as usize, 2)];
-    Ok((template, inputs, (m * n * 4) as usize))
+pub(super) fn fp16_matmul(shape @ (m, _, n): (u32, u32, u32)) -> anyhow::Result<KnownMatmul> {
+    let template = matmul(MatmulType::Fp16ToFp32, shape)?;
+    Ok((template, inputs(fp16s, shape), (m * n * 4) as usize))
+}
+
+/// An int16 matmul: an fp16 one, which has the same bytes and groups, changed.
+pub(super) fn int16_matmul(shape: (u32, u32, u32)) -> anyhow::Result<KnownMatmul> {
+    let (mut task, _, output) = fp16_matmul(shape)?;
+    change! { task;
+        cna::ConvCon1 {
+            in_precision: Precision::Int16.code(), proc_precision: Precision::Int16.code()
+        }
+        core::MiscCfg { proc_precision: Precision::Int16.code() }
+        dpu::DataFormat {
+            proc_precision: Precision::Int16.code(), in_precision: Precision::Int16.code(),
+            out_precision: Precision::Int32.code()
+        }
+    }
+    Ok((task, inputs(int16s, shape), output))
 }
 
 /// Sizes of the int8 matmul that experiments change.
 const SMALL: (u32, u32, u32) = (4, 32, 32);
 
 /// The int8 matmul that experiments change.
-pub(super) fn small() -> anyhow::Result<(TaskTemplate, Vec<Vec<u8>>, usize)> {
+pub(super) fn small() -> anyhow::Result<KnownMatmul> {
     int8_matmul(SMALL)
 }
 
@@ -135,28 +156,10 @@ pub(super) fn tf32_operand() -> anyhow::Result<Experiment> {
     Ok(Experiment::of(inputs, (ROWS * COLUMNS * 4) as usize, task))
 }
 
-/// Turns an fp16 matmul into an int16 one, which has the same bytes and groups.
-pub(super) fn int16(task: &mut TaskTemplate) -> Result<(), FieldRangeError> {
-    change! { task;
-        cna::ConvCon1 {
-            in_precision: Precision::Int16.code(), proc_precision: Precision::Int16.code()
-        }
-        core::MiscCfg { proc_precision: Precision::Int16.code() }
-        dpu::DataFormat {
-            proc_precision: Precision::Int16.code(), in_precision: Precision::Int16.code(),
-            out_precision: Precision::Int32.code()
-        }
-    }
-    Ok(())
-}
-
 /// An int16 matmul with QD_EN 0.
 pub(super) fn int16_without_sum() -> anyhow::Result<Experiment> {
-    let (m, k, n) = SMALL;
-    let (mut task, _, output) = fp16_matmul(SMALL)?;
-    int16(&mut task)?;
+    let (mut task, inputs, output) = int16_matmul(SMALL)?;
     change!(task; core::MiscCfg { qd_en: 0 });
-    let inputs = vec![int16s((m * k) as usize, 1), int16s((n * k) as usize, 2)];
     Ok(Experiment::of(inputs, output, task))
 }
 
@@ -164,10 +167,7 @@ pub(super) fn int16_without_sum() -> anyhow::Result<Experiment> {
 /// formula.
 pub(super) fn short_height() -> anyhow::Result<Experiment> {
     const ROWS_MAX: u32 = 3;
-    let inputs = vec![
-        fp16s((ROWS_MAX * short::DEPTH) as usize, 1),
-        fp16s((short::COLUMNS * short::DEPTH) as usize, 2),
-    ];
+    let inputs = inputs(fp16s, (ROWS_MAX, short::DEPTH, short::COLUMNS));
     let output = (ROWS_MAX * short::COLUMNS * 4) as usize;
     let tasks = [short::matmul(2)?, short::matmul(ROWS_MAX)?];
     Ok(Experiment::of_each(inputs, output, tasks).spoiled_on(&["garbage"]))

@@ -19,6 +19,8 @@ mod run;
 
 use SettlingMethod::{Impossible, Run};
 
+use rknpu_chip::{Contested, Switch};
+
 use crate::experiment::Experiment;
 pub(crate) use run::{choose, is_healthy, settle};
 
@@ -42,6 +44,15 @@ pub(crate) struct FactToSettle {
     pub(crate) risk: Option<&'static str>,
     /// A condition of the answer, printed with it.
     pub(crate) note: Option<&'static str>,
+}
+
+impl FactToSettle {
+    /// The model's switch; none if the model has one variant only.
+    fn switch(&self) -> Option<&'static Switch> {
+        Contested::SWITCHES
+            .iter()
+            .find(|switch| switch.name == self.name)
+    }
 }
 
 /// The rows of a table: name, method, question; then, if present, the risk and a note.

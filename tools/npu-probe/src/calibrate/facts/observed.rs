@@ -7,11 +7,11 @@ use rknpu_regcmd::regs::{cna, dpu, dpu_rdma};
 use rknpu_regcmd::{MatmulType, Precision};
 
 use super::flying::{FlyingOperation, combined, flying, operand};
-use super::matmuls::{fp16_matmul, groups, int8_matmul, int16, matmul, small};
+use super::matmuls::{fp16_matmul, groups, inputs, int8_matmul, int16_matmul, matmul, small};
 use super::pooling::fp16_average;
 use crate::data::SplitMix64;
-use crate::experiment::operands::{fp16s, int16s};
-use crate::experiment::{Experiment, ExperimentJob, OUT, TaskTemplate, change, put};
+use crate::experiment::operands::fp16s;
+use crate::experiment::{Experiment, OUT, TaskTemplate, change, put};
 
 /// Sums from -16 to 15, halved to int8: ties of both signs, with both values of CVT_ROUND.
 pub(super) fn int8_ties() -> anyhow::Result<Experiment> {
@@ -64,11 +64,7 @@ pub(super) fn int8_to_fp16() -> anyhow::Result<Experiment> {
 
 /// An int16 matmul of 256 columns, in groups of four atoms.
 pub(super) fn int16_columns() -> anyhow::Result<Experiment> {
-    const SHAPE: (u32, u32, u32) = (64, 32, 256);
-    let (m, k, n) = SHAPE;
-    let (mut task, _, output) = fp16_matmul(SHAPE)?;
-    int16(&mut task)?;
-    let inputs = vec![int16s((m * k) as usize, 1), int16s((n * k) as usize, 2)];
+    let (task, inputs, output) = int16_matmul((64, 32, 256))?;
     Ok(Experiment::of(inputs, output, task))
 }
 
@@ -95,9 +91,7 @@ pub(super) fn no_lines() -> anyhow::Result<Experiment> {
         .put(window.with_datain_height(0)?)
         .prove_as(fetch.with_dma_height(MOST_LINES)?)
         .put(fetch.with_dma_height(0)?);
-    let mut experiment = Experiment::of(inputs, 2 * length, whole.clone());
-    experiment.jobs = vec![ExperimentJob::of(vec![whole, empty])];
-    Ok(experiment)
+    Ok(Experiment::of_job(inputs, 2 * length, vec![whole, empty]))
 }
 
 /// Maximum and minimum of zeros of either sign, infinities and subnormals.
@@ -172,10 +166,7 @@ pub(super) fn in_place() -> anyhow::Result<Experiment> {
         .with_in_precision(Precision::Fp16.code())?;
     // Both engines read the same data.
     combined(&mut task, mode)?;
-    let inputs = vec![
-        fp16s((ROWS * DEPTH) as usize, 1),
-        fp16s((COLUMNS * DEPTH) as usize, 2),
-    ];
+    let inputs = inputs(fp16s, (ROWS, DEPTH, COLUMNS));
     let output = (ROWS * COLUMNS) as usize * size_of::<f16>();
     Ok(Experiment::of(inputs, output, task))
 }

@@ -9,18 +9,10 @@ use serde::{Deserialize, Serialize};
 
 use super::FactToSettle;
 use crate::first::RungRecord;
-use crate::report::DeviceReport;
 
-/// The report of all facts.
-#[derive(Clone, Debug, Deserialize, Serialize)]
-pub(crate) struct SettleReport {
-    /// Whether every experiment matched some side.
-    pub(crate) settled: bool,
-    /// Version of this tool, and so of its experiments and its model.
-    pub(crate) version: Cow<'static, str>,
-    pub(crate) device: DeviceReport,
-    pub(crate) facts: Vec<FactReport>,
-}
+/// Why no experiment runs after a core has stopped working.
+const LEFT_BROKEN: &str = "after an earlier experiment a plain matmul does not complete; the NPU \
+                           may need a power cycle";
 
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub(crate) struct FactReport {
@@ -100,20 +92,23 @@ impl FactReport {
         })
     }
 
-    pub(crate) fn new(
-        fact: &FactToSettle,
-        sides: &'static [&'static str],
-        outcome: ExperimentOutcome,
-    ) -> Self {
+    /// A fact whose experiment has not run, since a core stopped working.
+    pub(super) fn new(fact: &FactToSettle) -> Self {
         Self {
             name: fact.name.into(),
             question: fact.question.into(),
-            sides,
-            outcome,
+            sides: fact.switch().map_or(&[], |switch| switch.sides),
+            outcome: ExperimentOutcome::NotRun {
+                reason: LEFT_BROKEN.to_owned(),
+            },
             note: fact.note,
             shown: Vec::new(),
             record: None,
         }
+    }
+
+    pub(crate) fn matches_no_side(&self) -> bool {
+        matches!(self.outcome, ExperimentOutcome::Neither { .. })
     }
 
     /// Whether the device differs from the model's default.
@@ -129,13 +124,13 @@ impl FactReport {
     }
 
     pub(crate) fn text(&self) -> String {
-        let default = self.sides.first().copied().unwrap_or_default();
         let (kind, result) = self.outcome.kind_and_result();
-        let mut note = None;
+        let mut details = Vec::new();
         let result = match &self.outcome {
             ExperimentOutcome::Settled {
                 is_default, exact, ..
             } => {
+                let default = self.sides.first().copied().unwrap_or_default();
                 let whose = match is_default {
                     true => "same as the model's default".to_owned(),
                     false => format!("the model's default is {default}"),
@@ -144,7 +139,7 @@ impl FactReport {
                     true => "",
                     false => "; wrong bytes differ from the model's",
                 };
-                note = self.note;
+                details.extend(self.note.map(|note| format!("({note})")));
                 format!("{result} ({whose}{wrong})")
             }
             ExperimentOutcome::Neither { .. } => format!("{kind}, {result}"),
@@ -153,52 +148,9 @@ impl FactReport {
             ExperimentOutcome::Impossible { .. } => format!("not possible here: {result}"),
         };
         let mut text = format!("{}: {result}\n", self.name);
-        if let Some(note) = note {
-            let _ = writeln!(text, "  ({note})");
-        }
-        for line in &self.shown {
+        for line in details.iter().chain(&self.shown) {
             let _ = writeln!(text, "  {line}");
         }
         text
-    }
-}
-
-impl SettleReport {
-    pub(crate) fn new(device: DeviceReport, facts: Vec<FactReport>) -> Self {
-        let neither = |fact: &FactReport| matches!(fact.outcome, ExperimentOutcome::Neither { .. });
-        Self {
-            settled: !facts.iter().any(neither),
-            version: env!("CARGO_PKG_VERSION").into(),
-            device,
-            facts,
-        }
-    }
-
-    /// The verdict, and the number of facts for each outcome.
-    pub(crate) fn summary(&self) -> String {
-        let count =
-            |wanted: fn(&FactReport) -> bool| self.facts.iter().filter(|fact| wanted(fact)).count();
-        let neither = count(|fact| matches!(fact.outcome, ExperimentOutcome::Neither { .. }));
-        let not_run = count(|fact| matches!(fact.outcome, ExperimentOutcome::NotRun { .. }));
-        let impossible = count(|fact| matches!(fact.outcome, ExperimentOutcome::Impossible { .. }));
-        let other = count(FactReport::differs) - neither;
-        let all = self.facts.len();
-        let expected = all - other - neither - not_run - impossible;
-        let verdict = match (neither, other) {
-            (0, 0) => "every experiment gave the software model's result".to_owned(),
-            (0, other) => {
-                format!("{other} experiments differ from the model's default")
-            }
-            (neither, _) => format!(
-                "{neither} experiments gave a result that no source predicts; please run \
-                 `npu-probe evidence` and send its archive"
-            ),
-        };
-        format!(
-            "verdict    {verdict}\n\
-             facts      of {all}: {expected} same as the model's default, {other} different, {neither} \
-             neither\n\
-             left out   {not_run} not run, {impossible} not possible here (-v names them)\n"
-        )
     }
 }

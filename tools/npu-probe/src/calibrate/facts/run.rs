@@ -5,16 +5,16 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::anyhow;
-use rknpu_chip::{Contested, Switch};
+use rknpu_chip::Contested;
 use rocket_uapi::Device;
 
-use super::judge::{FactSide, judge, read};
+use super::judge::{FactSide, judge};
 use super::report::{ExperimentOutcome, FactReport};
-use super::{Experiment, FACTS, FactToSettle, SettlingMethod, cores};
+use super::{FACTS, FactToSettle, SettlingMethod, cores};
 use crate::exit::Failure;
 use crate::experiment::runner::{self, CoreRounds};
-use crate::experiment::{SeenJob, model};
 use crate::first::{RungRecord, differences};
+use crate::table::joined;
 
 /// Runs the experiments for the named facts, or for all. `heard` gets each settled fact.
 pub(crate) fn settle(
@@ -30,20 +30,12 @@ pub(crate) fn settle(
     let mut facts = Vec::new();
     let mut known = Contested::default();
     let mut broken = false;
-    for (fact, switch) in choose(names)? {
-        let sides = switch.map_or(&[][..], |switch| switch.sides);
-        let mut report = FactReport::new(
-            fact,
-            sides,
-            ExperimentOutcome::NotRun {
-                reason: LEFT_BROKEN.to_owned(),
-            },
-        );
+    for fact in choose(names)? {
+        let mut report = FactReport::new(fact);
         if !broken {
-            let has_killed =
-                settle_one(device, (fact, switch), risky, &mut known, &mut report).map_err(
-                    Failure::device(format!("the experiment for {} failed", fact.name)),
-                )?;
+            let has_killed = settle_one(device, fact, risky, &mut known, &mut report).map_err(
+                Failure::device(format!("the experiment for {} failed", fact.name)),
+            )?;
             if has_killed || (fact.risk.is_some() && risky) {
                 broken = !is_healthy(device).map_err(Failure::Device)?;
             }
@@ -57,10 +49,6 @@ pub(crate) fn settle(
 /// Longer than the driver waits before it cuts the power of an idle core.
 const IDLE: Duration = Duration::from_secs(1);
 
-/// Why no experiment runs after a core has stopped working.
-const LEFT_BROKEN: &str = "after an earlier experiment a plain matmul does not complete; the NPU \
-                           may need a power cycle";
-
 /// Whether all cores that a file uses work. Experiments on a broken core would be
 /// meaningless.
 pub(crate) fn is_healthy(device: &Device) -> anyhow::Result<bool> {
@@ -68,37 +56,26 @@ pub(crate) fn is_healthy(device: &Device) -> anyhow::Result<bool> {
     Ok(seen.iter().all(|job| job.completed))
 }
 
-/// An experiment and the switch that it settles; none if the model has one variant only.
-type Chosen = (&'static FactToSettle, Option<&'static Switch>);
-
 /// The named facts, or all, in the order of the table.
-pub(crate) fn choose(names: &[String]) -> Result<Vec<Chosen>, Failure> {
+pub(crate) fn choose(names: &[String]) -> Result<Vec<&'static FactToSettle>, Failure> {
     for name in names {
         if !FACTS.iter().any(|fact| fact.name == name) {
-            let all: Vec<_> = FACTS.iter().map(|fact| fact.name).collect();
+            let all = joined(FACTS.iter().map(|fact| fact.name), ", ");
+            let name = name.escape_debug();
             return Err(Failure::Usage(anyhow!(
-                "no experiment `{}`; there are {}",
-                name.escape_debug(),
-                all.join(", ")
+                "no experiment `{name}`; there are {all}"
             )));
         }
     }
     let wanted = |fact: &&FactToSettle| names.is_empty() || names.iter().any(|n| n == fact.name);
-    Ok(FACTS
-        .iter()
-        .filter(wanted)
-        .map(|fact| {
-            let switch = |switch: &&Switch| switch.name == fact.name;
-            (fact, Contested::SWITCHES.iter().find(switch))
-        })
-        .collect())
+    Ok(FACTS.iter().filter(wanted).collect())
 }
 
 /// Settles one fact; returns whether a job of it was killed. `known` gets this fact, and
 /// holds those settled before, on which an experiment may depend.
 fn settle_one(
     device: &Device,
-    (fact, switch): Chosen,
+    fact: &FactToSettle,
     risky: bool,
     known: &mut Contested,
     report: &mut FactReport,
@@ -116,43 +93,44 @@ fn settle_one(
         report.outcome = ExperimentOutcome::NotRun { reason };
         return Ok(false);
     }
-    let (mut record, ran) = RungRecord::start(fact.name, &experiment, device, CoreRounds::ONCE)?;
-    let ran = ran?;
-    let seen = read(&experiment, &ran.seen);
-    let (outcome, like) = match switch {
-        Some(switch) => judge(&experiment, &seen, &sides(&experiment, switch, *known)?),
+    let (mut record, seen) = RungRecord::start(fact.name, &experiment, device, CoreRounds::ONCE)?;
+    let seen = seen?;
+    let like = match fact.switch() {
+        Some(switch) => {
+            let side = |name: &'static str| {
+                let mut contested = *known;
+                contested.set(&format!("{}={name}", switch.name))?;
+                anyhow::Ok(FactSide {
+                    name,
+                    seen: runner::run_on_model(&experiment, contested)?,
+                })
+            };
+            let sides: Vec<_> = switch
+                .sides
+                .iter()
+                .copied()
+                .map(side)
+                .collect::<Result<_, _>>()?;
+            let (outcome, like) = judge(&seen, &sides, experiment.spoiled);
+            if let ExperimentOutcome::Settled { side, .. } = &outcome {
+                known.set(&format!("{}={side}", switch.name))?;
+            }
+            report.outcome = outcome;
+            like
+        }
         None => {
-            let like = runner::run(&model(*known).open_device(), &experiment)?;
-            let like = read(&experiment, &like);
+            let like = runner::run_on_model(&experiment, *known)?;
             let as_model = seen == like;
-            (ExperimentOutcome::Observed { as_model }, like)
+            report.outcome = ExperimentOutcome::Observed { as_model };
+            like
         }
     };
-    if let (Some(switch), ExperimentOutcome::Settled { side, .. }) = (switch, &outcome) {
-        known.set(&format!("{}={side}", switch.name))?;
-    }
-    report.outcome = outcome;
     if seen != like {
         report.shown = differences(&experiment, &seen, &like);
-        record.keep(&seen, &ran.log, &like)?;
+        record.keep(&seen, &like)?;
         report.record = Some(record);
     }
-    Ok(seen.iter().any(|job: &SeenJob| !job.completed))
-}
-
-/// The model's outcomes on each side.
-fn sides(
-    experiment: &Experiment,
-    switch: &Switch,
-    known: Contested,
-) -> anyhow::Result<Vec<FactSide>> {
-    let side = |name: &'static str| {
-        let mut contested = known;
-        contested.set(&format!("{}={name}", switch.name))?;
-        let seen = runner::run(&model(contested).open_device(), experiment)?;
-        Ok(FactSide { name, seen })
-    };
-    switch.sides.iter().copied().map(side).collect()
+    Ok(seen.iter().any(|job| !job.completed))
 }
 
 #[cfg(test)]
@@ -178,25 +156,26 @@ mod tests {
     }
 
     /// The outcome of a fact on a model set to `contested`, and whether jobs were killed.
-    fn settled(chosen: Chosen, contested: Contested, known: &mut Contested) -> (FactReport, bool) {
-        let device = model(contested).open_device();
-        let sides = chosen.1.map_or(&[][..], |switch| switch.sides);
-        let reason = String::new();
-        let mut report = FactReport::new(chosen.0, sides, ExperimentOutcome::NotRun { reason });
-        let killed = settle_one(&device, chosen, true, known, &mut report).unwrap();
+    fn settled(
+        fact: &FactToSettle,
+        contested: Contested,
+        known: &mut Contested,
+    ) -> (FactReport, bool) {
+        let device = runner::model(contested).open_device();
+        let mut report = FactReport::new(fact);
+        let killed = settle_one(&device, fact, true, known, &mut report).unwrap();
         (report, killed)
     }
 
     #[test]
     fn what_has_no_switch_is_seen_as_the_model_does_it() {
-        let all = choose(&[]).unwrap();
         let mut observed = 0;
-        for chosen in all.into_iter().filter(|(_, switch)| switch.is_none()) {
+        for fact in FACTS.iter().filter(|fact| fact.switch().is_none()) {
             let default = Contested::default();
-            let (found, killed) = settled(chosen, default, &mut Contested::default());
+            let (found, killed) = settled(fact, default, &mut Contested::default());
             let as_model = ExperimentOutcome::Observed { as_model: true };
             assert_eq!(found.outcome, as_model, "{}", found.name);
-            assert!(!killed || chosen.0.risk.is_some(), "{}", found.name);
+            assert!(!killed || fact.risk.is_some(), "{}", found.name);
             observed += 1;
         }
         assert!(observed > 0);
@@ -204,8 +183,8 @@ mod tests {
 
     #[test]
     fn a_model_is_found_on_the_side_that_it_is_set_to() {
-        for chosen in choose(&[]).unwrap() {
-            let (fact, Some(switch)) = chosen else {
+        for fact in FACTS {
+            let Some(switch) = fact.switch() else {
                 continue;
             };
             if let SettlingMethod::Impossible(reason) = fact.method {
@@ -217,7 +196,7 @@ mod tests {
                 let mut contested = Contested::default();
                 contested.set(&what).unwrap();
                 let mut known = Contested::default();
-                let (found, killed) = settled(chosen, contested, &mut known);
+                let (found, killed) = settled(fact, contested, &mut known);
                 let is_default = *side == switch.sides[0];
                 let wanted = ExperimentOutcome::Settled {
                     side: (*side).into(),
