@@ -5,8 +5,6 @@
     reason = "sizes that do not fit are a mistake in here"
 )]
 
-use std::fmt;
-
 use half::f16;
 use npu_kernels::hadamard::Hadamard;
 use npu_kernels::half::all_finite;
@@ -51,14 +49,6 @@ pub struct Kernel {
     pub bytes: usize,
     /// Runs it once, on the threads of the installed rayon pool.
     pub run: Box<dyn FnMut() + Send>,
-}
-
-impl fmt::Debug for Kernel {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Kernel")
-            .field("name", &self.name)
-            .finish_non_exhaustive()
-    }
 }
 
 /// All kernels. Their memory is resident after the first run.

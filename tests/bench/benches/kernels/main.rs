@@ -8,12 +8,10 @@
 
 #![allow(missing_docs, unreachable_pub, clippy::unwrap_used, clippy::panic)]
 
-#[path = "../speed/host.rs"]
-mod host;
-
 use std::time::{Duration, Instant};
 
 use criterion::Criterion;
+use npu_bench::host;
 use npu_bench::kernels::{self, Size};
 use rayon::prelude::*;
 use rayon::{ThreadPool, ThreadPoolBuilder};

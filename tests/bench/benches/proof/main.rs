@@ -7,15 +7,13 @@
 
 #![allow(missing_docs, unreachable_pub, clippy::unwrap_used)]
 
-#[path = "../speed/host.rs"]
-mod host;
-
 use std::hint::black_box;
 use std::os::fd::AsFd;
 use std::time::Duration;
 
 use criterion::Criterion;
 use families::flying::Flying;
+use npu_bench::host;
 use npu_model::{Model, ModelOptions};
 use rknpu_regcmd::timing::{Machine, ScheduledJob, TaskWork, schedule};
 use rknpu_regcmd::{

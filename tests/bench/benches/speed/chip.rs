@@ -27,12 +27,7 @@ pub(crate) struct ChipPrograms {
 impl ChipPrograms {
     fn new(bytes: usize, input: usize, programs: &[Vec<Word>]) -> Self {
         let mut memory: Vec<u8> = (0..bytes).map(filler).collect();
-        let mut placed = Vec::new();
-        for words in programs {
-            memory.resize(memory.len().next_multiple_of(16), 0);
-            placed.push((memory.len() as u32, words.len() as u32));
-            memory.extend(words.iter().flat_map(|word| word.bits().to_le_bytes()));
-        }
+        let placed = place(&mut memory, programs);
         memory.resize(memory.len().next_multiple_of(4096), 0);
         Self {
             core: Core::new(&ChipOptions::default()),
@@ -113,8 +108,19 @@ impl ChipPrograms {
     }
 }
 
+/// Appends programs to memory; returns the address and words of each.
+pub(crate) fn place(memory: &mut Vec<u8>, programs: &[Vec<Word>]) -> Vec<(u32, u32)> {
+    let mut placed = Vec::new();
+    for words in programs {
+        memory.resize(memory.len().next_multiple_of(16), 0);
+        placed.push((memory.len() as u32, words.len() as u32));
+        memory.extend(words.iter().flat_map(|word| word.bits().to_le_bytes()));
+    }
+    placed
+}
+
 /// Input bytes: all values except fp16 infinities and NaNs.
-fn filler(index: usize) -> u8 {
+pub(crate) fn filler(index: usize) -> u8 {
     (index as u32).wrapping_mul(0x9e37_79b1).to_le_bytes()[3] & 0xbb
 }
 

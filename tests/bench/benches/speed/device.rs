@@ -7,7 +7,7 @@ use std::time::Instant;
 use npu_model::{Model, ModelOptions};
 use rocket_uapi::{ByteLen, Deadline, RawBo, RawJob, RawTask, RocketFile};
 
-use crate::chip::tiles;
+use crate::chip::{filler, place, tiles};
 use families::matmul::OperandTypes;
 
 /// A matmul, split by columns into one job per core.
@@ -84,21 +84,11 @@ impl Share {
         let (a, b) = (bo(bytes(m * k)), bo(bytes(width * k)));
         let output = bo(m * width * ty.out_bytes());
         let at = (a.iova.0, b.iova.0, output.iova.0);
-        let programs = tiles(ty, (m, k, n), columns, at);
         let mut stream = Vec::new();
-        let mut places = Vec::new();
-        for words in &programs {
-            stream.resize(stream.len().next_multiple_of(16), 0);
-            places.push((stream.len() as u32, words.len() as u32));
-            stream.extend(words.iter().flat_map(|word| word.bits().to_le_bytes()));
-        }
+        let places = place(&mut stream, &tiles(ty, (m, k, n), columns, at));
         let commands = bo(stream.len().next_multiple_of(16));
-        fill(&a, |i| {
-            (i as u32).wrapping_mul(0x9e37_79b1).to_le_bytes()[3] & 0xbb
-        });
-        fill(&b, |i| {
-            (i as u32).wrapping_mul(0x9e37_79b1).to_le_bytes()[2] & 0xbb
-        });
+        fill(&a, filler);
+        fill(&b, filler);
         fill(&commands, |i| stream.get(i).copied().unwrap_or(0));
         let tasks = places
             .into_iter()

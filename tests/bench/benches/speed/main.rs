@@ -9,7 +9,6 @@
 
 mod chip;
 mod device;
-mod host;
 mod yardstick;
 
 use std::cell::RefCell;
@@ -19,6 +18,7 @@ use criterion::Criterion;
 
 use chip::ChipPrograms;
 use families::matmul::{FP16_FP32, INT8_INT32};
+use npu_bench::host;
 
 /// Rows, inner dimension and columns of the large matmul.
 const MATMUL: (usize, usize, usize) = (512, 4096, 4096);
