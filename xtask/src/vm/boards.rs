@@ -6,6 +6,7 @@ use anyhow::{Context, Result, bail, ensure};
 use serde::Deserialize;
 
 use super::guest::Guest;
+use super::initramfs::{COMMAND, ENVIRONMENT};
 use super::qemu::Streams;
 use super::runner::{GuestRunner, ProgramFailed};
 
@@ -97,15 +98,11 @@ struct Cause {
 }
 
 pub(crate) fn run(arguments: &FirstArgs) -> Result<()> {
-    let is_asked = |board: &&PlayedBoard| {
-        arguments.boards.is_empty() || arguments.boards.iter().any(|name| name == board.name)
-    };
-    if let Some(name) = arguments
-        .boards
-        .iter()
-        .find(|name| !BOARDS.iter().any(|board| board.name == *name))
-    {
-        let known: Vec<_> = BOARDS.iter().map(|board| board.name).collect();
+    let asked = &arguments.boards;
+    let is_asked =
+        |board: &&PlayedBoard| asked.is_empty() || asked.iter().any(|one| one == board.name);
+    let known = BOARDS.each_ref().map(|board| board.name);
+    if let Some(name) = asked.iter().find(|name| !known.contains(&name.as_str())) {
         bail!("there is no board `{name}`; there are {}", known.join(", "));
     }
     let mut runner = GuestRunner::prepare(&arguments.guest)?;
@@ -113,9 +110,9 @@ pub(crate) fn run(arguments: &FirstArgs) -> Result<()> {
     let mut all = true;
     for board in BOARDS.iter().filter(is_asked) {
         let mut files = files.clone();
-        files.environment(&["XDG_CONFIG_HOME=/config".to_owned()]);
+        files.list(ENVIRONMENT, &["XDG_CONFIG_HOME=/config"]);
         let words = ["first", "--json", "-o", "/evidence", "--limit", RUNG_LIMIT];
-        files.command(&[&[&*program], &words[..]].concat());
+        files.list(COMMAND, &[&[&*program], &words[..]].concat());
         runner.play(board.npu);
         let finished = runner.run(files, LIMIT, Streams::Kept)?;
         finished.tell_complaints();

@@ -17,11 +17,11 @@ const DEVICE: u32 = 0o020_600;
 /// output, and Rust's runtime needs the other.
 const NODES: [(&str, u32, u32); 2] = [("dev/console", 5, 1), ("dev/null", 1, 3)];
 
-/// Files in which `vm-init` finds its command, the command's variables, and the files to send when
-/// the command has ended.
-const COMMAND: &str = "vm/command";
-const ENVIRONMENT: &str = "vm/environment";
-const WANTED: &str = "vm/wanted";
+/// Files in which `vm-init` finds its command, the command's variables as `NAME=VALUE`, and the
+/// files to send when the command has ended.
+pub(super) const COMMAND: &str = "vm/command";
+pub(super) const ENVIRONMENT: &str = "vm/environment";
+pub(super) const WANTED: &str = "vm/wanted";
 /// Directories where `vm-init` mounts file systems.
 const PLACES: [&str; 4] = ["dev", "proc", "sys", "tmp"];
 
@@ -55,22 +55,8 @@ impl Initramfs {
         Ok(())
     }
 
-    /// Sets the variables of the program, as `NAME=VALUE`.
-    pub(super) fn environment(&mut self, variables: &[impl AsRef<str>]) {
-        self.list(ENVIRONMENT, variables);
-    }
-
-    /// Sets the program to run, with its arguments.
-    pub(super) fn command(&mut self, words: &[impl AsRef<str>]) {
-        self.list(COMMAND, words);
-    }
-
-    /// Sets the files that the guest sends when the program has ended.
-    pub(super) fn want(&mut self, paths: &[impl AsRef<str>]) {
-        self.list(WANTED, paths);
-    }
-
-    fn list(&mut self, name: &str, words: &[impl AsRef<str>]) {
+    /// Writes a list of words for `vm-init`: [`COMMAND`], [`ENVIRONMENT`] or [`WANTED`].
+    pub(super) fn list(&mut self, name: &str, words: &[impl AsRef<str>]) {
         let words: Vec<&str> = words.iter().map(AsRef::as_ref).collect();
         self.0.insert(name.to_owned(), words.join("\0").into());
     }
@@ -119,7 +105,7 @@ mod tests {
     fn directories_come_before_what_is_in_them() {
         let mut files = Initramfs(BTreeMap::new());
         files.0.insert("a/b/c".to_owned(), vec![7; 5]);
-        files.command(&["x", "y z"]);
+        files.list(COMMAND, &["x", "y z"]);
         let archive = files.archive().unwrap();
         let mut rest = archive.as_slice();
         let mut seen = Vec::new();

@@ -21,9 +21,9 @@ use crate::arch::{Arch, first_missing};
 use crate::build;
 use crate::debian::Sysroot;
 use guest::{Guest, KernelArgs};
-use initramfs::Initramfs;
+use initramfs::{COMMAND, ENVIRONMENT, Initramfs, WANTED};
 use kernel::KernelStore;
-use qemu::{ProgramEnd, Qemu, Streams};
+use qemu::{Qemu, Streams};
 pub(crate) use runner::ProgramFailed;
 use runner::{GuestRunner, LIMIT};
 
@@ -123,12 +123,13 @@ fn run_program(arguments: &RunArgs) -> Result<()> {
         .iter()
         .map(|out| pair(out, true))
         .collect::<Result<Vec<_>>>()?;
-    files.want(&wanted.iter().map(|(guest, _)| *guest).collect::<Vec<_>>());
+    let names: Vec<_> = wanted.iter().map(|(guest, _)| *guest).collect();
+    files.list(WANTED, &names);
     if let Some(set) = arguments.env.iter().find(|set| !set.contains('=')) {
         bail!("`{set}` is not NAME=VALUE");
     }
-    files.environment(&arguments.env);
-    files.command(&command);
+    files.list(ENVIRONMENT, &arguments.env);
+    files.list(COMMAND, &command);
     let finished = runner.run(files, LIMIT, Streams::Output)?;
     finished.tell_complaints();
     for (place, (guest, path)) in wanted.iter().enumerate() {
@@ -168,12 +169,13 @@ fn run_shell(arguments: &ShellArgs) -> Result<()> {
         files.add(&build::guest(program)?, &format!("/bin/{program}"))?;
     }
     add(&mut files, &arguments.file)?;
-    files.command(&[shell.as_str(), "sh", "-c", START]);
+    files.list(COMMAND, &[shell.as_str(), "sh", "-c", START]);
     let finished = runner.run(files, SHELL_LIMIT, Streams::Terminal)?;
     finished.tell_complaints();
     // The status of the last command in a shell does not matter.
+    let end = finished.left.end;
     ensure!(
-        matches!(finished.left.end, ProgramEnd::Exit(_)),
+        end.is_ok_and(|status| status.code().is_some()),
         ProgramFailed(1)
     );
     Ok(())

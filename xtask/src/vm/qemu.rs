@@ -5,8 +5,9 @@ use std::fs::{self, File};
 use std::io::{self, Write};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
+use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Command, ExitStatus, Stdio};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
@@ -62,19 +63,11 @@ pub(super) enum Streams {
     Terminal,
 }
 
-/// How the guest's program ended.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum ProgramEnd {
-    Exit(i32),
-    Signal(i32),
-    /// The program did not end; the reason.
-    Failed(String),
-}
-
 /// The results of a guest.
 #[derive(Debug)]
 pub(super) struct Remains {
-    pub(super) end: ProgramEnd,
+    /// The exit status of the guest's program, or why it did not end.
+    pub(super) end: Result<ExitStatus, String>,
     /// The kernel's console output.
     pub(super) console: String,
     /// The requested files; `None` for a missing one.
@@ -207,8 +200,8 @@ impl Qemu {
         let left = |name| fs::read(file(name)).unwrap_or_default();
         let text = |name| String::from_utf8_lossy(&left(name)).into_owned();
         let end = match process::in_time(ended, machine.limit) {
-            Err(error) => ProgramEnd::Failed(format!("the guest: {error:#}")),
-            Ok(()) if !ended.success() => ProgramEnd::Failed(format!("QEMU ended with {ended}")),
+            Err(error) => Err(format!("the guest: {error:#}")),
+            Ok(()) if !ended.success() => Err(format!("QEMU ended with {ended}")),
             Ok(()) => parse(&text("status")),
         };
         Ok(Remains {
@@ -243,18 +236,16 @@ fn files_of(mut bytes: &[u8]) -> Vec<Option<Vec<u8>>> {
 }
 
 /// Parses the status that `vm-init` reports for its program.
-fn parse(status: &str) -> ProgramEnd {
+fn parse(status: &str) -> Result<ExitStatus, String> {
     let line = status.trim();
-    let number = |word| line.strip_prefix(word).and_then(|rest| rest.parse().ok());
-    if let Some(code) = number("exit ") {
-        ProgramEnd::Exit(code)
-    } else if let Some(signal) = number("signal ") {
-        ProgramEnd::Signal(signal)
-    } else if line.is_empty() {
-        ProgramEnd::Failed("the guest's kernel ended before the program did".to_owned())
-    } else {
-        ProgramEnd::Failed(format!("in the guest, {line}"))
-    }
+    let number = |word| line.strip_prefix(word)?.parse::<i32>().ok();
+    // As from wait().
+    let signal = number("signal ");
+    let raw = number("exit ").map(|code| code << 8).or(signal);
+    raw.map(ExitStatus::from_raw).ok_or_else(|| match line {
+        "" => "the guest's kernel ended before the program did".to_owned(),
+        _ => format!("in the guest, {line}"),
+    })
 }
 
 /// File descriptors that QEMU inherits.
@@ -300,12 +291,10 @@ mod tests {
 
     #[test]
     fn the_end_is_what_the_guest_says() {
-        assert_eq!(parse("exit 3\n"), ProgramEnd::Exit(3));
-        assert_eq!(parse("signal 9\n"), ProgramEnd::Signal(9));
+        assert_eq!(parse("exit 3\n").unwrap().code(), Some(3));
+        assert_eq!(parse("signal 9\n").unwrap().signal(), Some(9));
         for (status, told) in [("", "kernel"), ("failed: no such file\n", "no such file")] {
-            let ProgramEnd::Failed(why) = parse(status) else {
-                panic!("{status}");
-            };
+            let why = parse(status).unwrap_err();
             assert!(why.contains(told), "{why}");
         }
     }

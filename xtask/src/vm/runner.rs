@@ -3,18 +3,17 @@
 
 use std::fs::File;
 use std::io::Write;
-use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
 use std::process::{ExitCode, ExitStatus};
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow};
 
 use super::console;
 use super::guest::Guest;
 use super::initramfs::Initramfs;
 use super::kernel::KernelStore;
-use super::qemu::{ProgramEnd, Qemu, Remains, Streams, VirtualMachine};
+use super::qemu::{Qemu, Remains, Streams, VirtualMachine};
 use crate::{build, paths};
 
 /// Seconds after which a guest whose program has not ended is killed.
@@ -122,21 +121,11 @@ impl FinishedGuest {
         String::from_utf8_lossy(&self.left.stdout).into_owned()
     }
 
-    /// The program's exit status, as from wait().
-    ///
-    /// # Errors
-    /// If the program did not end.
+    /// The program's exit status; an error if it did not end.
     pub(super) fn status(&self) -> Result<ExitStatus> {
-        Ok(ExitStatus::from_raw(match &self.left.end {
-            ProgramEnd::Exit(code) => code << 8,
-            ProgramEnd::Signal(signal) => *signal,
-            ProgramEnd::Failed(why) => {
-                bail!(
-                    "{why}; the kernel's last words:\n{}",
-                    console::tail(&self.left.console)
-                )
-            }
-        }))
+        let tail = || console::tail(&self.left.console);
+        let end = self.left.end.clone();
+        end.map_err(|why| anyhow!("{why}; the kernel's last words:\n{}", tail()))
     }
 }
 

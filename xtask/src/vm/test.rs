@@ -4,11 +4,14 @@
 //! One guest tests what the driver promises. Rows that trigger known kernel bugs run afterwards in
 //! another guest, since the kernel's state is unreliable after them.
 
+use std::process::ExitStatus;
+
 use anyhow::{Result, ensure};
 
 use super::console;
 use super::guest::Guest;
-use super::qemu::{ProgramEnd, Streams};
+use super::initramfs::COMMAND;
+use super::qemu::Streams;
 use super::runner::{FinishedGuest, GuestRunner, LIMIT, ProgramFailed};
 
 /// The program of the driver suite (tests/hw).
@@ -40,7 +43,10 @@ pub(crate) fn run(arguments: &TestArgs) -> Result<()> {
     // Runs rows in a separate guest.
     let boot = |choice: &[&str], bugs: bool| {
         let mut files = files.clone();
-        files.command(&[&[&program[..], "--ktap", "--destructive"], choice].concat());
+        files.list(
+            COMMAND,
+            &[&[&program[..], "--ktap", "--destructive"], choice].concat(),
+        );
         let finished = runner.run(files, LIMIT, Streams::Kept)?;
         eprint!("{}", String::from_utf8_lossy(&finished.left.stderr));
         anyhow::Ok(GuestReport::new(&finished, bugs))
@@ -93,18 +99,12 @@ impl GuestReport {
         let mut notes = finished.complaints.clone();
         // Rows that trigger bugs expect complaints.
         let mut ok = finished.all_known || bugs;
+        ok &= finished.left.end.as_ref().is_ok_and(ExitStatus::success);
         match &finished.left.end {
-            ProgramEnd::Exit(0) => {}
-            // The row's line already reports it.
-            ProgramEnd::Exit(1) => ok = false,
-            ProgramEnd::Failed(why) => {
-                ok = false;
-                notes.extend([why.clone(), console::tail(&finished.left.console)]);
-            }
-            end => {
-                ok = false;
-                notes.push(format!("the suite ended with {end:?}"));
-            }
+            // A failed row's line already reports it.
+            Ok(status) if matches!(status.code(), Some(0 | 1)) => {}
+            Ok(status) => notes.push(format!("the suite ended with {status}")),
+            Err(why) => notes.extend([why.clone(), console::tail(&finished.left.console)]),
         }
         let notes = notes.join("\n");
         let notes = notes.lines().map(|note| format!("  # {note}\n"));
@@ -129,13 +129,24 @@ impl GuestReport {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::process::ExitStatusExt;
+
     use super::super::qemu::Remains;
     use super::*;
 
-    fn report(end: ProgramEnd, complaints: &[&str], all_known: bool, bugs: bool) -> GuestReport {
+    /// Status of a program that ended with 1, as from wait().
+    const FAILED: i32 = 1 << 8;
+
+    /// `end`: a status as from wait(), or why the program did not end.
+    fn report(
+        end: Result<i32, &str>,
+        complaints: &[&str],
+        all_known: bool,
+        bugs: bool,
+    ) -> GuestReport {
         let text = "KTAP version 1\n1..2\nok 1 a\nok 2 b # SKIP no\n";
         let left = Remains {
-            end,
+            end: end.map(ExitStatus::from_raw).map_err(str::to_owned),
             console: "[1] last words\n".to_owned(),
             files: Vec::new(),
             stdout: text.into(),
@@ -151,7 +162,7 @@ mod tests {
 
     #[test]
     fn rows_and_complaints_are_told() {
-        let good = report(ProgramEnd::Exit(0), &["WARNING: known"], true, false);
+        let good = report(Ok(0), &["WARNING: known"], true, false);
         let text = "  KTAP version 1\n  # Subtest: driver\n  1..2\n  ok 1 a\n  ok 2 b # SKIP no\n  # WARNING: known\n";
         assert_eq!((&good.text[..], good.ok), (text, true));
         assert_eq!(good.rows, ["ok 1 a ", "ok 2 b SKIP"]);
@@ -159,12 +170,12 @@ mod tests {
 
     #[test]
     fn failed_rows_new_complaints_and_lost_guests_are_failures() {
-        assert!(!report(ProgramEnd::Exit(1), &[], true, false).ok);
-        assert!(!report(ProgramEnd::Signal(9), &[], true, true).ok);
+        assert!(!report(Ok(FAILED), &[], true, false).ok);
+        assert!(!report(Ok(9), &[], true, true).ok);
         for bugs in [true, false] {
-            assert_eq!(report(ProgramEnd::Exit(0), &["BUG"], false, bugs).ok, bugs);
+            assert_eq!(report(Ok(0), &["BUG"], false, bugs).ok, bugs);
         }
-        let lost = report(ProgramEnd::Failed("why".to_owned()), &[], true, false);
+        let lost = report(Err("why"), &[], true, false);
         assert!(!lost.ok && lost.text.ends_with("  # why\n  # [1] last words\n"));
     }
 }
