@@ -35,19 +35,14 @@ pub(crate) fn run() -> Result<()> {
         .arg("-o")
         .arg(&program)
         .arg(paths::root().join("crates/rocket-uapi/abi/print_abi.c"));
-    output(compiler)?;
-    let theirs = output(Command::new(program))?;
+    process::stdout(&compiler, LIMIT)?;
+    let theirs = process::stdout(&Command::new(program), LIMIT)?;
     let mut cargo = Command::new("cargo");
-    cargo.args([
-        "run",
-        "--quiet",
-        "-p",
-        "rocket-uapi",
-        "--example",
-        "print_abi",
-    ]);
-    cargo.current_dir(paths::root());
-    let ours = output(cargo)?;
+    cargo
+        .args(["run", "--quiet", "-p", "rocket-uapi"])
+        .args(["--example", "print_abi"])
+        .current_dir(paths::root());
+    let ours = process::stdout(&cargo, LIMIT)?;
     for (ours, theirs) in ours.lines().zip(theirs.lines()).filter(|(a, b)| a != b) {
         println!("ours: {ours}\n      kernel header: {theirs}");
     }
@@ -74,9 +69,4 @@ fn fetch(directory: &Path) -> Result<()> {
         "{PACKAGE} of {SUITE} contains no drm/rocket_accel.h"
     );
     Ok(())
-}
-
-fn output(command: Command) -> Result<String> {
-    let program = command.get_program().to_string_lossy().into_owned();
-    Ok(process::run(&command, LIMIT)?.checked(&program)?.stdout)
 }

@@ -7,10 +7,9 @@ use npu_offload::{Graph, ModelShape, NumberFormat, OffloadRules};
 use rknpu_regcmd::timing::seconds;
 
 use crate::generated::table;
-use crate::offload::{CONTEXT, FORMAT, format, rules};
+use crate::offload::{CONTEXT, FORMAT, TOGETHER, format, rules};
 
 const MEGAHERTZ: [u64; 2] = [200, 600];
-const ANSWERS: [usize; 6] = [1, 2, 4, 8, 16, 32];
 /// Rows of a batch that checks a draft of 3, 7 or 15 tokens.
 const VERIFIED: [usize; 3] = [4, 8, 16];
 /// Probabilities that a drafted token is right if those before it are.
@@ -37,7 +36,7 @@ fn places<'r>(
 pub(crate) fn cost() -> Result<String> {
     let (format, rules) = (format(FORMAT)?, MEGAHERTZ.map(rules));
     let places = places(ModelShape::LLAMA32_1B, format, &rules);
-    let rows = ANSWERS.map(|answers| {
+    let rows = TOGETHER.map(|answers| {
         let cells = places.each_ref().map(|place| {
             let (all, one) = (step_ms(place, answers), step_ms(place, 1));
             format!("{all:.0} ms, {:.1} x", all / one)

@@ -5,10 +5,11 @@ use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 
 use crate::arch::Arch;
 use crate::paths;
+use crate::process::run_checked;
 
 /// The name under which the ggml backend is installed.
 const INSTALLED_BACKEND: &str = "libggml-rocket.so";
@@ -64,19 +65,13 @@ pub(crate) fn kernel_runs(arch: Arch) -> Result<PathBuf> {
 
 /// Builds the shipped `kinds` of targets of `members` for `target`; returns the output directory.
 /// Machines with the same tools build the same bytes.
-pub(crate) fn shipped<'a>(
-    members: impl IntoIterator<Item = &'a &'a str>,
-    kinds: &[&'a str],
-    target: &str,
-) -> Result<PathBuf> {
+pub(crate) fn shipped(members: &[&str], kinds: &[&str], target: &str) -> Result<PathBuf> {
     let selection = &selection(members, kinds);
-    let cargo_home = std::env::var_os("CARGO_HOME").map(PathBuf::from);
-    let cargo_home = cargo_home.or_else(|| Some(std::env::home_dir()?.join(".cargo")));
     let mut flags = format!(
         "--remap-path-prefix={}=/rocket-npu",
         paths::root().display()
     );
-    if let Some(cargo_home) = cargo_home {
+    if let Ok(cargo_home) = paths::home("CARGO_HOME", ".cargo") {
         flags += &format!(" --remap-path-prefix={}=/cargo", cargo_home.display());
     }
     let mut command = command(selection, CargoProfile::Dist, Some(target));
@@ -86,19 +81,13 @@ pub(crate) fn shipped<'a>(
 
 /// Builds the same for this machine as [`package`] does, whose builds it shares; returns the output
 /// directory.
-pub(crate) fn unshipped<'a>(
-    members: impl IntoIterator<Item = &'a &'a str>,
-    kinds: &[&'a str],
-) -> Result<PathBuf> {
+pub(crate) fn unshipped(members: &[&str], kinds: &[&str]) -> Result<PathBuf> {
     cargo(&selection(members, kinds), CargoProfile::Release, None)
 }
 
 /// Cargo's options that select the `kinds` of targets of `members`.
-fn selection<'a>(
-    members: impl IntoIterator<Item = &'a &'a str>,
-    kinds: &[&'a str],
-) -> Vec<&'a str> {
-    let members = members.into_iter().flat_map(|member| ["--package", member]);
+fn selection<'a>(members: &[&'a str], kinds: &[&'a str]) -> Vec<&'a str> {
+    let members = members.iter().flat_map(|&member| ["--package", member]);
     members.chain(kinds.iter().copied()).collect()
 }
 
@@ -156,9 +145,5 @@ fn command(selection: &[&str], profile: CargoProfile, target: Option<&str>) -> C
 }
 
 fn run(command: &mut Command, selection: &[&str]) -> Result<()> {
-    let status = command.status().context("running cargo")?;
-    if !status.success() {
-        bail!("building {} failed: {status}", selection.join(" "));
-    }
-    Ok(())
+    run_checked(command).with_context(|| format!("building {}", selection.join(" ")))
 }

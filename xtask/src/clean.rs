@@ -81,9 +81,7 @@ pub(crate) fn make((suite, arch): (&str, Arch), packages: &[&str], to: &Path) ->
     let settings = paths::target().join("apt.conf");
     let mut config = Command::new("apt-config");
     config.arg("dump");
-    let all = process::run(&config, debian::LIMIT)?
-        .checked("apt-config")?
-        .stdout;
+    let all = process::stdout(&config, debian::LIMIT)?;
     let lines = all.lines().filter(|line| line.starts_with("Acquire::"));
     fs::write(&settings, lines.collect::<Vec<_>>().join("\n"))
         .context("writing settings for apt")?;

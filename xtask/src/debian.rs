@@ -11,8 +11,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 
 use crate::arch::Arch;
-use crate::external::external;
-use crate::process::{self, run_checked};
+use crate::process::{self, external, run_checked};
 
 /// Path of the archive keys in Debian's own package.
 const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";

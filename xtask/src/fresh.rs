@@ -6,7 +6,7 @@
 //! paths here, so that built crates need not be built again.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 use std::time::Instant;
 
@@ -73,17 +73,8 @@ fn make(folder: &Path) -> Result<()> {
 
 /// A command in the Debian root, at the root of the sources.
 fn inside(folder: &Path, command: &str) -> Result<Command> {
-    let home = |variable, name| {
-        let own = || std::env::home_dir().map(|home| home.join(name));
-        std::env::var_os(variable)
-            .map(PathBuf::from)
-            .or_else(own)
-            .with_context(|| format!("neither {variable} nor HOME is set"))
-    };
-    let (cargo, rustup) = (
-        home("CARGO_HOME", ".cargo")?,
-        home("RUSTUP_HOME", ".rustup")?,
-    );
+    let cargo = paths::home("CARGO_HOME", ".cargo")?;
+    let rustup = paths::home("RUSTUP_HOME", ".rustup")?;
     let target = std::path::absolute(paths::target()).context("finding the target")?;
     let mounts = [
         [&folder.join("sources"), paths::root()],
@@ -111,9 +102,5 @@ fn inside(folder: &Path, command: &str) -> Result<Command> {
 fn output(script: &str) -> Result<String> {
     let mut shell = Command::new("sh");
     shell.args(["-euc", script]);
-    Ok(process::run(&shell, debian::LIMIT)?
-        .checked(script)?
-        .stdout
-        .trim_end()
-        .to_owned())
+    process::stdout(&shell, debian::LIMIT).with_context(|| script.to_owned())
 }

@@ -56,7 +56,7 @@ pub(crate) fn run(args: &InstructionsArgs) -> Result<()> {
     }
     let program = build::kernel_runs(ARCH)?;
     let mut rows = Vec::new();
-    for kernel in output(emulated("\"$@\"", &program))?.lines() {
+    for kernel in output(&emulated("\"$@\"", &program))?.lines() {
         // Elements, bytes and name.
         let mut words = kernel.splitn(3, ' ');
         let mut word = || words.next().context("a kernel has three words");
@@ -66,13 +66,7 @@ pub(crate) fn run(args: &InstructionsArgs) -> Result<()> {
             continue;
         }
         let executed = |times| -> Result<f64> {
-            let mut count = emulated(COUNT, &program);
-            Ok(output({
-                count.args([name, times]);
-                count
-            })?
-            .trim()
-            .parse()?)
+            Ok(output(emulated(COUNT, &program).args([name, times]))?.parse()?)
         };
         let each = (executed("2")? - executed("1")?) / elements;
         let row = format!("{name} | {each:.2} | {:.1}", bytes / elements);
@@ -85,16 +79,9 @@ pub(crate) fn run(args: &InstructionsArgs) -> Result<()> {
     let [emulator, options @ ..] = ARCH.emulator() else {
         bail!("no emulator")
     };
-    let version = |program: &str| {
-        let mut command = Command::new(program);
-        command.arg("--version");
-        Ok::<_, anyhow::Error>(
-            output(command)?
-                .lines()
-                .next()
-                .unwrap_or_default()
-                .to_owned(),
-        )
+    let version = |program: &str| -> Result<String> {
+        let text = output(Command::new(program).arg("--version"))?;
+        Ok(text.lines().next().unwrap_or_default().to_owned())
     };
     let heads = "kernel | instructions per element | bytes read and written per element";
     let page = format!(
@@ -126,8 +113,8 @@ fn emulated(script: &str, program: &Path) -> Command {
     shell
 }
 
-fn output(command: Command) -> Result<String> {
-    Ok(process::run(&command, LIMIT)?.checked("counting")?.stdout)
+fn output(command: &Command) -> Result<String> {
+    process::stdout(command, LIMIT).context("counting")
 }
 
 #[cfg(test)]

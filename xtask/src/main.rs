@@ -13,13 +13,10 @@ mod container;
 mod debian;
 mod dist;
 mod docs;
-mod external;
 mod few_rows;
 mod fresh;
 mod generated;
 mod instructions;
-#[cfg(test)]
-mod layers;
 mod links;
 mod llama;
 #[cfg(test)]

@@ -11,9 +11,11 @@ use crate::plans::FDS;
 
 /// Format of the files.
 pub(crate) const FORMAT: &str = "Q8_0";
-const MEGAHERTZ: [u64; 3] = [200, 600, 1000];
+/// Clocks of the NPU in tables of whole models.
+pub(crate) const MEGAHERTZ: [u64; 3] = [200, 600, 1000];
 const PROMPTS: [usize; 4] = [128, 512, 2048, 8192];
-const TOGETHER: [usize; 6] = [1, 2, 4, 8, 16, 32];
+/// Numbers of parallel sequences.
+pub(crate) const TOGETHER: [usize; 6] = [1, 2, 4, 8, 16, 32];
 /// Tokens of each sequence before the one being generated.
 pub(crate) const CONTEXT: usize = 512;
 const MIB: u64 = 1 << 20;

@@ -17,6 +17,14 @@ pub(crate) fn target() -> PathBuf {
     std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from)
 }
 
+/// The directory that an environment variable names, or else `name` in the user's home.
+pub(crate) fn home(variable: &str, name: &str) -> Result<PathBuf> {
+    std::env::var_os(variable)
+        .map(PathBuf::from)
+        .or_else(|| Some(std::env::home_dir()?.join(name)))
+        .with_context(|| format!("neither {variable} nor HOME is set"))
+}
+
 /// All files below `place` with one of these extensions, in path order, or `place` alone if it is a
 /// file. Skips directories of Cargo and git.
 pub(crate) fn files(place: &Path, extensions: &[&str]) -> Result<Vec<PathBuf>> {

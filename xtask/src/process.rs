@@ -54,6 +54,14 @@ pub(crate) fn run(command: &Command, limit: Duration) -> Result<CommandOutput> {
     })
 }
 
+/// The standard output of `command`, without line ends at its end. An error if it fails or takes
+/// longer than `limit`.
+pub(crate) fn stdout(command: &Command, limit: Duration) -> Result<String> {
+    let program = command.get_program().to_string_lossy();
+    let output = run(command, limit)?.checked(&program)?;
+    Ok(output.stdout.trim_end().to_owned())
+}
+
 /// Runs a command to its end without a time limit; an error if it fails.
 pub(crate) fn run_checked(command: &mut Command) -> Result<()> {
     let name = command.get_program().to_string_lossy().into_owned();
@@ -104,6 +112,16 @@ pub(crate) fn in_time(status: ExitStatus, limit: Duration) -> Result<()> {
     let seconds = limit.as_secs_f64();
     ensure!(status.code() != Some(TIMED_OUT), "killed after {seconds} s");
     Ok(())
+}
+
+/// An error with a cause outside this repository and this machine.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub(crate) struct ExternalError(String);
+
+/// Marks an error as external.
+pub(crate) fn external(error: &anyhow::Error) -> anyhow::Error {
+    ExternalError(format!("{error:#}")).into()
 }
 
 #[cfg(test)]

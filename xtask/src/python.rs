@@ -8,9 +8,8 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 
-use crate::external::{ExternalError, external};
 use crate::paths;
-use crate::process::{self, run_checked};
+use crate::process::{self, ExternalError, external, run_checked};
 
 const INSTALL_LIMIT: Duration = Duration::from_secs(600);
 

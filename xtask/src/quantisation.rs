@@ -11,7 +11,7 @@ use half::f16;
 use npu_matmul::plan::WeightPlan;
 use npu_matmul::quantise::Quantisation;
 use npu_matmul::quantise::loss::nmse;
-use npu_matmul::{Dtype, Engine, Output, Plan, PlanOptions, WeightFormat, Weights};
+use npu_matmul::{Activations, Dtype, Engine, Output, Plan, PlanOptions, WeightFormat, Weights};
 use npu_model::{Level, Model, ModelOptions};
 use rknpu_regcmd::timing::Machine;
 use rocket_uapi::DevicePool;
@@ -110,32 +110,29 @@ fn planned(dtype: Dtype, rows: usize, options: &PlanOptions) -> Result<MatmulCos
 
 /// The normalised mean square error of a quantised matmul.
 fn loss(to: Quantisation, data: &OperandMatrices) -> Result<f64> {
-    let (engine, mut c) = (engine()?, vec![0.0; M * N]);
-    let weights = engine.load(Weights::quantised(N, K, to, &data.b))?;
-    engine
-        .prepare(&weights, M, Output::F32)?
-        .run(&data.a, &mut c)?;
+    let c = multiply(Weights::quantised(N, K, to, &data.b), (&data.a).into())?;
     Ok(data.error(&c))
 }
 
 /// The error of a matmul of operands rounded to FP16.
 fn fp16_loss(data: &OperandMatrices) -> Result<f64> {
     let halves = |x: &[f32]| -> Vec<f16> { x.iter().copied().map(f16::from_f32).collect() };
-    let (engine, mut c) = (engine()?, vec![0.0; M * N]);
-    let weights = engine.load(Weights::f16(N, K, &halves(&data.b)))?;
-    engine
-        .prepare(&weights, M, Output::F32)?
-        .run(&halves(&data.a), &mut c)?;
-    Ok(data.error(&c))
+    let (a, b) = (halves(&data.a), halves(&data.b));
+    Ok(data.error(&multiply(Weights::f16(N, K, &b), (&a).into())?))
 }
 
-/// An engine on a model that stops at anything that fails on silicon.
-fn engine() -> Result<Engine> {
+/// Multiplies on a model that stops at anything that fails on silicon.
+fn multiply(b: Weights<'_>, a: Activations<'_>) -> Result<Vec<f32>> {
     let model = Model::new(ModelOptions {
         level: Level::Strict,
         ..ModelOptions::default()
     });
-    Ok(Engine::open(DevicePool::open(&model.open_device(), FDS)?)?)
+    let engine = Engine::open(DevicePool::open(&model.open_device(), FDS)?)?;
+    let mut c = vec![0.0; M * N];
+    engine
+        .prepare(&engine.load(b)?, M, Output::F32)?
+        .run(a, &mut c)?;
+    Ok(c)
 }
 
 /// A and B of a matmul.

@@ -7,10 +7,8 @@ use npu_offload::{NumberFormat, OffloadRules};
 use rknpu_regcmd::timing::seconds;
 
 use crate::generated::table;
-use crate::offload;
+use crate::offload::{self, MEGAHERTZ};
 
-/// Clocks of the NPU, MHz, as in the other tables of whole models.
-const MEGAHERTZ: [u64; 3] = [200, 600, 1000];
 const FILES: [&str; 2] = ["F16", "Q8_0"];
 
 /// Positions of 30 seconds of sound, and the number of keys that whisper.cpp pads them to.

@@ -108,47 +108,34 @@ fn run_step(step: &CiStep) -> StepOutcome<'_> {
 
 /// The pinned nightly toolchain.
 fn nightly() -> &'static str {
-    let lines = include_str!("../../../fuzz/rust-toolchain.toml").lines();
-    let channel = lines
-        .filter_map(|line| line.strip_prefix("channel = "))
-        .next();
+    let mut lines = include_str!("../../../fuzz/rust-toolchain.toml").lines();
+    let channel = lines.find_map(|line| line.strip_prefix("channel = "));
     channel.unwrap_or_default().trim_matches('"')
 }
 
 /// Prints the table of results; returns how many steps failed.
 fn summarise(outcomes: &[StepOutcome<'_>]) -> usize {
     println!("\n{:12} {:>8} {:>6}  result", "step", "minutes", "skips");
-    for StepOutcome {
-        step,
-        failure,
-        took,
-        output,
-    } in outcomes
-    {
-        println!(
-            "{:12} {:>8.1} {:>6}  {}",
-            step.name,
-            took.as_secs_f64() / 60.0,
-            output.skips.len(),
-            failure.as_deref().unwrap_or("ok")
-        );
+    for one in outcomes {
+        let (minutes, skips) = (one.took.as_secs_f64() / 60.0, one.output.skips.len());
+        let result = one.failure.as_deref().unwrap_or("ok");
+        println!("{:12} {minutes:>8.1} {skips:>6}  {result}", one.step.name);
     }
     for StepOutcome { step, output, .. } in outcomes {
         for line in &output.external {
             println!("outside our control, in {}: {line}", step.name);
         }
     }
-    let failures = outcomes
-        .iter()
-        .filter_map(|outcome| Some((outcome, outcome.failure.as_deref()?)));
-    let failed: Vec<_> = failures.collect();
-    for (StepOutcome { step, output, .. }, failure) in &failed {
-        println!("\n{} failed: {}", step.name, failure);
-        for line in output.of_failure() {
-            println!("    {line}");
+    let mut failed = 0;
+    for one in outcomes {
+        if let Some(failure) = &one.failure {
+            failed += 1;
+            println!("\n{} failed: {failure}", one.step.name);
+            for line in one.output.of_failure() {
+                println!("    {line}");
+            }
         }
     }
-    let held = outcomes.len() - failed.len();
-    println!("\n{held} steps held, {} failed", failed.len());
-    failed.len()
+    println!("\n{} steps held, {failed} failed", outcomes.len() - failed);
+    failed
 }

@@ -9,8 +9,8 @@ use anyhow::{Context, Result, ensure};
 
 use super::{LIMIT, transcript};
 use crate::arch::Arch;
-use crate::process::{self, run_checked};
-use crate::{llama, paths};
+use crate::process::run_checked;
+use crate::{llama, paths, process};
 
 /// Checks that `make` makes the same `files` again.
 pub(super) fn same_again(
@@ -59,7 +59,7 @@ pub(super) fn packages(packages: &[PathBuf], arch: Arch) -> Result<()> {
     transcript::check(("sid", arch), &users, packages, &files)
 }
 
-/// Runs the programs of the archive.
+/// Runs the self-test and some of the driver suite of the archive on the model.
 pub(super) fn archive(archive: &Path) -> Result<()> {
     let root = paths::target().join("dist/static");
     fs::create_dir_all(&root).context("making a directory")?;
@@ -67,11 +67,6 @@ pub(super) fn archive(archive: &Path) -> Result<()> {
     tar.args(["--extract", "--strip-components=1", "--file"])
         .arg(archive);
     run_checked(tar.arg("--directory").arg(&root))?;
-    programs(&root)
-}
-
-/// Runs the self-test and some of the driver suite of `folder` on the model.
-fn programs(folder: &Path) -> Result<()> {
     for (program, arguments, told) in [
         ("npu-probe", "--device model", "PASS "),
         (
@@ -80,18 +75,15 @@ fn programs(folder: &Path) -> Result<()> {
             " 0 failed",
         ),
     ] {
-        let program = folder.join(program);
-        let [emulator, processor @ ..] = Arch::Arm64.emulator() else {
-            continue;
-        };
-        let mut command = Command::new(emulator);
+        let program = root.join(program);
+        let emulator = Arch::Arm64.emulator();
+        let mut command = Command::new(emulator[0]);
         command
-            .args(processor)
+            .args(&emulator[1..])
             .arg(&program)
             .args(arguments.split(' '));
-        let text = process::run(&command, LIMIT)?
-            .checked(&program.display().to_string())?
-            .stdout;
+        let text = process::stdout(&command, LIMIT)
+            .with_context(|| format!("running {}", program.display()))?;
         ensure!(text.contains(told), "{} says: {text}", program.display());
         println!("PASS {} runs on aarch64", program.display());
     }

@@ -10,30 +10,23 @@ use anyhow::{Context, Result};
 use serde_json::Value;
 
 use super::LIMIT;
-use crate::paths;
-use crate::process::{self, CommandOutput};
+use crate::{paths, process};
 
 /// Name prefixes of files with a licence or a required notice.
 const NAMES: [&str; 4] = ["LICENSE", "LICENCE", "COPYING", "NOTICE"];
 
 /// A list of the third-party crates that `members` link, and the text of each licence once.
 pub(super) fn third_party(members: &[&str], target: &str) -> Result<String> {
-    let tree = [
-        "tree",
-        "--locked",
-        "--edges=normal",
-        "--prefix=none",
-        "--target",
-        target,
-    ];
     let members = members.iter().flat_map(|member| ["--package", member]);
-    let linked = cargo(tree.into_iter().chain(members))?.stdout;
+    let tree = ["tree", "--locked", "--edges=normal", "--prefix=none"];
+    let tree = tree.into_iter().chain(["--target", target]).chain(members);
+    let linked = cargo(tree)?;
     let words = |line: &str| line.split(' ').take(2).collect::<Vec<_>>().join(" ");
     // Macros run in the compiler.
     let linked = linked.lines().filter(|line| !line.contains("(proc-macro)"));
     let linked: BTreeSet<String> = linked.map(words).collect();
 
-    let metadata = cargo(["metadata", "--format-version=1", "--locked"])?.stdout;
+    let metadata = cargo(["metadata", "--format-version=1", "--locked"])?;
     let metadata: Value = serde_json::from_str(&metadata).context("reading cargo's metadata")?;
     let mut list = "Crates that are linked into these files, with their licences:\n\n".to_owned();
     let mut texts: BTreeMap<String, Vec<String>> = BTreeMap::new();
@@ -66,8 +59,8 @@ pub(super) fn third_party(members: &[&str], target: &str) -> Result<String> {
     Ok(list)
 }
 
-fn cargo<'a>(arguments: impl IntoIterator<Item = &'a str>) -> Result<CommandOutput> {
+fn cargo<'a>(arguments: impl IntoIterator<Item = &'a str>) -> Result<String> {
     let mut command = Command::new("cargo");
     command.args(arguments).current_dir(paths::root());
-    process::run(&command, LIMIT)?.checked("cargo")
+    process::stdout(&command, LIMIT)
 }

@@ -70,7 +70,7 @@ pub(crate) fn run(args: &DistArgs) -> Result<()> {
         if only.is_some_and(|only| only != arch) {
             continue;
         }
-        let members = PACKAGES.iter().flat_map(|(_, members)| *members);
+        let members = &PACKAGES.map(|(_, members)| members).concat();
         let kinds = [&PROGRAMS[..], &["--lib"]].concat();
         let built = if args.unoptimised {
             build::unshipped(members, &kinds)
@@ -159,11 +159,7 @@ fn script(name: &str, built: &Path, to: &Path, file: &Path) -> Result<Command> {
         let mut git = Command::new("git");
         git.args(["log", "-1", "--date=rfc2822", format])
             .current_dir(paths::root());
-        Ok(process::run(&git, LIMIT)?
-            .checked("git log")?
-            .stdout
-            .trim()
-            .to_owned())
+        process::stdout(&git, LIMIT)
     };
     let mut script = Command::new("sh");
     script

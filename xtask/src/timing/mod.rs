@@ -49,13 +49,8 @@ pub(crate) fn markdown() -> Result<String> {
             errors.iter().copied().fold(0.0, f64::max)
         );
     }
-    for FigureTable {
-        title,
-        conditions,
-        rows,
-    } in tables
-    {
-        let rows = rows.iter().map(|row| {
+    for subject in tables {
+        let rows = subject.rows.iter().map(|row| {
             let [published, modelled] = [row.published, row.modelled].map(number);
             let (error, role) = (100.0 * row.error(), if row.is_fitted { "F" } else { "H" });
             let FigureRow { what, unit, .. } = row;
@@ -65,6 +60,7 @@ pub(crate) fn markdown() -> Result<String> {
             "figure | unit | published | modelled | error | F or H",
             rows,
         );
+        let (title, conditions) = (subject.title, subject.conditions);
         page += &format!("\n### {title}\n\n{conditions}\n\n{rows}");
     }
     Ok(page)

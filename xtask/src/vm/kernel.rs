@@ -12,9 +12,8 @@ use twox_hash::XxHash3_128;
 use super::guest::KernelArgs;
 use crate::arch::{Arch, first_missing};
 use crate::debian::{PrivateApt, unpack};
-use crate::external::external;
 use crate::paths;
-use crate::process::run_checked;
+use crate::process::{external, run_checked};
 
 /// Debian's suites that offer new kernels.
 const SUITES: [&str; 2] = ["sid", "trixie-backports"];
@@ -120,29 +119,27 @@ impl KernelStore {
         }
         let offered = PrivateApt::new(&self.directory.join("apt"), &SUITES, "amd64")
             .and_then(|apt| Ok((apt.offered(PACKAGE)?, apt)));
-        let (offered, apt) = match (offered, self.find(kernel)?) {
+        let built = self.find(kernel)?;
+        let (offered, apt) = match (offered, &built) {
             (Ok(offered), _) => offered,
             (Err(error), Some(version)) => {
                 println!(
                     "cached: Linux {version}, since asking Debian for kernels failed: {error:#}"
                 );
-                return self.image(&version, kernel);
+                return self.image(version, kernel);
             }
             (Err(error), None) => {
                 return Err(external(&error)).context("asking Debian for kernels");
             }
         };
-        let (package, version) = match newest(&offered, kernel) {
-            Some(chosen) => chosen,
-            None => {
-                if let Some(version) = self.find(kernel)? {
-                    println!("cached: Linux {version}, no longer offered by Debian");
-                    return self.image(&version, kernel);
-                }
-                let named: Vec<_> = offered
-                    .iter()
-                    .map(|(_, version)| version.as_str())
-                    .collect();
+        let (package, version) = match (newest(&offered, kernel), built) {
+            (Some(chosen), _) => chosen,
+            (None, Some(version)) => {
+                println!("cached: Linux {version}, no longer offered by Debian");
+                return self.image(&version, kernel);
+            }
+            (None, None) => {
+                let named: Vec<_> = offered.iter().map(|(_, version)| &version[..]).collect();
                 bail!(
                     "Debian offers no such kernel with the driver; it offers {}",
                     named.join(", ")
