@@ -38,24 +38,19 @@ impl Verdict {
 
 /// Why a run was not possible.
 #[derive(Debug, thiserror::Error)]
+#[error("{}", summary(.0))]
 pub(crate) enum Failure {
     /// The command line or an input is wrong: 2.
-    #[error("{}", summary(.0))]
     Usage(anyhow::Error),
     /// The requested device is not usable: 3.
-    #[error("{}", summary(.0))]
     NoDevice(anyhow::Error),
     /// The device or its driver failed: 4.
-    #[error("{}", summary(.0))]
     Device(anyhow::Error),
     /// Output could not be written: 5.
-    #[error("{}", summary(.0))]
     Output(anyhow::Error),
     /// `run` cannot execute its program: 126, like in shells.
-    #[error("{}", summary(.0))]
     NotExecutable(anyhow::Error),
     /// `run` does not find its program: 127, like in shells.
-    #[error("{}", summary(.0))]
     NoProgram(anyhow::Error),
 }
 

@@ -170,10 +170,6 @@ fn binary_words(bytes: &[u8]) -> anyhow::Result<Vec<Word>> {
 mod tests {
     use super::*;
 
-    fn by_content(bytes: &[u8]) -> anyhow::Result<Vec<Word>> {
-        words(bytes, Form::of_content(bytes))
-    }
-
     #[test]
     fn all_forms_say_the_same() {
         let expected = [0x0201_0000_00b1_1040, 1, 0xff].map(Word::from_bits);
@@ -213,7 +209,10 @@ mod tests {
 
     #[test]
     fn nonsense_is_refused_with_its_place() {
-        let error = |bytes: &[u8]| by_content(bytes).unwrap_err().to_string();
+        let error = |bytes: &[u8]| {
+            let read = words(bytes, Form::of_content(bytes));
+            read.unwrap_err().to_string()
+        };
         assert!(error(b"nop\n2 xyz").starts_with("line 2, column 3: expected"));
         assert!(error(b"12345678901234567").contains("line 1"));
         assert!(error(b"+5").contains("`+`"));

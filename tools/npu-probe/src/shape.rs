@@ -17,7 +17,7 @@ pub(crate) const HELP: &str =
     "M (rows of A) x K (depth) x N (columns of the result), such as 512x4096x4096";
 
 /// Sizes of the matmul C\[M,N\] = A\[M,K\] x B\[N,K\]^T.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 pub(crate) struct MatmulShape {
     pub(crate) m: usize,
     pub(crate) k: usize,

@@ -99,12 +99,15 @@ impl SoakMatmul {
         for (operands, want) in sides.iter().cycle().take(self.turns as usize) {
             let mut matmul = MatmulResult::unwritten(operands, self.results, m * n);
             let multiplied = matmul.multiply(&engine, &weights, m, operands);
-            let compared = match is_killed(&multiplied) {
-                true => ResultComparison::default(),
-                false => {
-                    multiplied?;
-                    want.compare(&matmul, n)
-                }
+            let compared = match multiplied {
+                // If this process checks too late, as on a busy host, a kill is almost certain
+                // but not observable.
+                Err(Error::Job {
+                    source: JobFailure::Killed | JobFailure::Unknown(_),
+                    ..
+                }) => ResultComparison::default(),
+                Err(error) => return Err(error.into()),
+                Ok(()) => want.compare(&matmul, n),
             };
             tell(&CheckedMatmul {
                 kind: self.kind.to_string(),
@@ -134,15 +137,6 @@ impl SoakMatmul {
             },
         }
     }
-}
-
-/// Whether the driver killed the job. If this process checks too late, as on a busy host, a
-/// kill is almost certain but not observable.
-fn is_killed(multiplied: &Result<(), Error>) -> bool {
-    let Err(Error::Job { source, .. }) = multiplied else {
-        return false;
-    };
-    matches!(source, JobFailure::Killed | JobFailure::Unknown(_))
 }
 
 /// A random number of up to `bits` bits; each bit length is equally likely.

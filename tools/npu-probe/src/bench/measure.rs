@@ -4,10 +4,9 @@
 use std::time::{Duration, Instant};
 
 use anyhow::anyhow;
-use nix::sys::resource::{UsageWho, getrusage};
-use nix::sys::time::TimeVal;
 use npu_matmul::{Counters, Dtype, Engine, Profile, Results};
 use rknpu_regcmd::timing::seconds;
+use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 
 use crate::data::MatmulOperands;
@@ -27,9 +26,8 @@ pub(crate) struct Measurement {
     pub(crate) dtype: OperandDtypes,
     /// Whether the NPU writes sums or binary16.
     pub(crate) results: Results,
-    pub(crate) m: usize,
-    pub(crate) k: usize,
-    pub(crate) n: usize,
+    #[serde(flatten)]
+    pub(crate) shape: MatmulShape,
     /// The tiling, as text.
     pub(crate) plan: String,
     /// Measured matmuls.
@@ -136,14 +134,14 @@ impl MeasuredMatmul {
         check(&matmul, self.shape, operands, k_tiles)?;
 
         let warm = engine.counters();
-        let cpu = cpu_time()?;
+        let cpu = cpu_time();
         let mut times = Vec::new();
         for _ in 0..self.repeat {
             let start = Instant::now();
             matmul.multiply(engine, &weights, m, operands)?;
             times.push(milliseconds(start.elapsed()));
         }
-        let cpu = cpu_time()?.saturating_sub(cpu);
+        let cpu = cpu_time().saturating_sub(cpu);
         let done = engine.counters();
         let wall = TimeSpread::of(times);
         let each = |count: fn(&Counters) -> u64| {
@@ -158,9 +156,7 @@ impl MeasuredMatmul {
         Ok(Measurement {
             dtype: self.kind,
             results: self.results,
-            m,
-            k,
-            n,
+            shape: self.shape,
             plan: text,
             matmuls: self.repeat,
             submits,
@@ -221,16 +217,10 @@ fn check(
     }
 }
 
-fn cpu_time() -> Result<Duration, Failure> {
-    let usage = getrusage(UsageWho::RUSAGE_SELF)
-        .map_err(Failure::device("cannot read the CPU time of this process"))?;
-    Ok(duration(usage.user_time()) + duration(usage.system_time()))
-}
-
-fn duration(time: TimeVal) -> Duration {
-    // Both parts are non-negative.
-    Duration::from_secs(time.tv_sec().unsigned_abs())
-        + Duration::from_micros(time.tv_usec().unsigned_abs())
+/// User and system time of this process.
+fn cpu_time() -> Duration {
+    // The clock begins at 0.
+    Duration::try_from(clock_gettime(ClockId::ProcessCPUTime)).unwrap_or_default()
 }
 
 fn milliseconds(time: Duration) -> f64 {

@@ -140,9 +140,9 @@ pub(crate) const fn to(results: Results) -> &'static str {
 
 impl Measurement {
     pub(crate) fn text(&self) -> String {
-        let Self { dtype, m, k, n, .. } = self;
+        let Self { dtype, shape, .. } = self;
         let mut text = format!(
-            "\n{dtype}{} {m}x{k}x{n}: {} matmuls; {}\n",
+            "\n{dtype}{} {shape}: {} matmuls; {}\n",
             to(self.results),
             self.matmuls,
             self.plan

@@ -39,10 +39,6 @@ pub(crate) struct RelocatedWord {
     pub(crate) to: u32,
 }
 
-fn name(register: &RegisterInfo) -> String {
-    format!("{}.{}", register.block, register.name)
-}
-
 /// Changes `words` so that they touch the same bytes of the buffers at their new addresses.
 /// Changes nothing if no buffer moved.
 pub(crate) fn relocate(
@@ -67,25 +63,20 @@ pub(crate) fn relocate(
                 .enumerate()
                 .rev()
                 .find(|(_, word)| writes(word, register));
-            let (word, before) = last.with_context(|| {
-                format!(
-                    "task {task}: {extent}, but no word writes {}",
-                    name(register)
-                )
-            })?;
+            let (word, before) = last
+                .with_context(|| format!("task {task}: {extent}, but no word writes {register}"))?;
             let from = before.value();
             let to = from.wrapping_sub(buffer.from).wrapping_add(buffer.to);
             let change = RelocatedWord {
                 word,
-                register: name(register),
+                register: register.to_string(),
                 from,
                 to,
             };
             let old: Option<RelocatedWord> = changes.insert(word, change);
             ensure!(
                 old.is_none_or(|old| old.to == to),
-                "word {word} sets {} for two tasks that need different addresses",
-                name(register)
+                "word {word} sets {register} for two tasks that need different addresses"
             );
         }
     }
@@ -110,8 +101,8 @@ mod tests {
 
     const PAGE: u32 = 4096;
 
-    /// The words and extents of a matmul with its matrices at `places`.
-    fn matmul(ty: MatmulType, places: [u32; 3]) -> (Vec<Word>, Vec<Extent>) {
+    /// The words of a matmul with its matrices at `places`.
+    fn matmul(ty: MatmulType, places: [u32; 3]) -> Vec<Word> {
         let ids = [0, 1, 2].map(BufferId);
         let [a, b, c] = ids.map(|id| id.at(64));
         let task = MatmulTask {
@@ -129,8 +120,7 @@ mod tests {
             len: 8 * PAGE,
         });
         let program = task.program(&ChipProfile::RK3588).unwrap();
-        let linked = program.link(&bindings).unwrap();
-        (linked.words().to_vec(), linked.extents().to_vec())
+        program.link(&bindings).unwrap().words().to_vec()
     }
 
     fn moved(from: [u32; 3], to: [u32; 3]) -> [MovedBuffer; 3] {
@@ -149,20 +139,11 @@ mod tests {
                 [0, 8 * PAGE, 16 * PAGE],
                 [0x8000_0000, 0x4000_0000, 0x0100_0000],
             ] {
-                let (mut words, _) = matmul(ty, from);
+                let mut words = matmul(ty, from);
                 let changes = relocate(&mut words, &moved(from, to)).unwrap();
-                let (expected, extents) = matmul(ty, to);
-                assert_eq!(words, expected);
+                assert_eq!(words, matmul(ty, to));
                 let moves = from.iter().zip(to).filter(|&(&from, to)| from != to);
                 assert_eq!(changes.len(), moves.count());
-                for (change, at) in changes.iter().filter_map(|change| {
-                    let extent = extents
-                        .iter()
-                        .find(|extent| name(extent.engine.base()) == change.register)?;
-                    Some((change, extent.start))
-                }) {
-                    assert_eq!(u64::from(change.to), at, "{}", change.register);
-                }
             }
         }
     }
@@ -171,7 +152,7 @@ mod tests {
     fn tasks_share_addresses_and_what_cannot_be_changed_is_refused() {
         let from = [0x0100_0000, 0x0200_0000, 0x0300_0000];
         let to = [0, 8 * PAGE, 16 * PAGE];
-        let (one, _) = matmul(MatmulType::Int8ToInt32, from);
+        let one = matmul(MatmulType::Int8ToInt32, from);
         // Words are not decoded if no buffer moved.
         let mut nonsense = vec![Word::from_bits(u64::MAX); 3];
         assert_eq!(relocate(&mut nonsense, &moved(to, to)).unwrap(), []);

@@ -84,19 +84,18 @@ impl GgufModel {
     /// The kind of a file that is not a model, from the keys that llama.cpp's converters
     /// write.
     fn other_kind(&self) -> Option<&'static str> {
-        let is = |key: &str, text: &str| match self.value(key) {
-            Some(GgufValue::Text(value)) => value == text,
-            _ => false,
-        };
-        if is("general.type", "adapter") {
-            Some("an adapter (LoRA)")
-        } else if is("general.type", "imatrix") {
-            Some("an importance matrix")
-        } else if is("general.architecture", "controlvector") {
-            Some("a control vector")
-        } else {
-            None
-        }
+        let kinds = [
+            ("general.type", "adapter", "an adapter (LoRA)"),
+            ("general.type", "imatrix", "an importance matrix"),
+            ("general.architecture", "controlvector", "a control vector"),
+        ];
+        let kind = kinds
+            .into_iter()
+            .find(|(key, text, _)| match self.value(key) {
+                Some(GgufValue::Text(value)) => value == text,
+                _ => false,
+            });
+        kind.map(|(_, _, kind)| kind)
     }
 
     fn read_parts(path: &Path) -> anyhow::Result<Self> {

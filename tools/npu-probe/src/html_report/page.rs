@@ -21,10 +21,6 @@ pub(super) enum FigureSource {
 }
 
 impl FigureSource {
-    fn of(is_model: bool) -> Self {
-        if is_model { Self::Model } else { Self::Npu }
-    }
-
     const fn class(self) -> &'static str {
         match self {
             Self::Npu => "npu",
@@ -64,16 +60,15 @@ impl FigureSource {
 
 impl ReportInput {
     fn figure_source(&self) -> FigureSource {
-        match &self.content {
-            ReportContent::Doctor(_) => FigureSource::Unknown,
-            ReportContent::SelfTest(test) => FigureSource::of(test.device.is_model),
-            ReportContent::Bench(bench) => FigureSource::of(bench.conditions.device.is_model),
-            ReportContent::Calibration(file) => FigureSource::of(file.device.is_model),
-            ReportContent::Profile(profile) => match &profile.board {
-                Some(board) => FigureSource::of(board.is_model),
-                None => FigureSource::Unknown,
-            },
-            ReportContent::Trace(trace) => FigureSource::of(trace.is_model()),
+        let is_model = match &self.content {
+            ReportContent::Profile(profile) => profile.board.as_ref().map(|board| board.is_model),
+            ReportContent::Trace(trace) => Some(trace.is_model()),
+            _ => self.device().map(|device| device.is_model),
+        };
+        match is_model {
+            Some(true) => FigureSource::Model,
+            Some(false) => FigureSource::Npu,
+            None => FigureSource::Unknown,
         }
     }
 

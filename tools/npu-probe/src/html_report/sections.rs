@@ -128,7 +128,7 @@ impl BenchReport {
                 ["", "matmul", "median ms", "best", "worst", "GOP/s", "% of bound", "CPU ms", "SUBMITs"],
                 self.measurements.iter().enumerate().map(|(index, one)| [
                     (index + 1).into(),
-                    format!("{} {}x{}x{}", one.dtype, one.m, one.k, one.n).into(),
+                    format!("{} {}", one.dtype, one.shape).into(),
                     one.wall_ms.median.into(),
                     one.wall_ms.best.into(),
                     one.wall_ms.worst.into(),
@@ -143,7 +143,7 @@ impl BenchReport {
                 ["", "matmul", "ms", "GOP/s", "% of bound", "bound ms", "bound by"],
                 self.measurements.iter().enumerate().map(|(index, one)| [
                     (index + 1).into(),
-                    format!("{} {}x{}x{}", one.dtype, one.m, one.k, one.n).into(),
+                    format!("{} {}", one.dtype, one.shape).into(),
                     one.modelled_npu_ms.into(),
                     one.modelled_gops.into(),
                     percent(one.modelled_share_of_bound).into(),
@@ -177,7 +177,7 @@ pub(super) fn profile(profile: &Profile) -> Markup {
     let (machine, host) = (&profile.machine, &profile.host);
     let gigabytes = |bytes: u64| format!("{} GB/s", number(bytes as f64 / GIGA));
     let us = |ps: u64| time(ps as f64 / PS_PER_US);
-    let rows = [
+    facts([
         ("profile", profile.name.to_string()),
         ("clock", format!("{} MHz", machine.clock_hz / HERTZ_PER_MHZ)),
         (
@@ -207,10 +207,7 @@ pub(super) fn profile(profile: &Profile) -> Markup {
                 gigabytes(host.sync_bytes_per_second),
             ),
         ),
-    ];
-    html! {
-        (facts(rows))
-    }
+    ])
 }
 
 /// The profile, and its decided facts.
@@ -244,7 +241,7 @@ impl TraceSlices {
             @if !self.matmuls.is_empty() {
                 h3 { "The longest matmuls" }
                 (table(["matmul", "", "time"], self.matmuls.iter().map(|matmul| [
-                    (&matmul.name).into(), (&matmul.what).into(), time(matmul.to - matmul.from).into(),
+                    (&*matmul.name).into(), (&*matmul.what).into(), time(matmul.to - matmul.from).into(),
                 ])))
             }
             @if self.left_out > 0 { p.note { (self.left_out) " slices of this trace are left out." } }
@@ -254,9 +251,7 @@ impl TraceSlices {
 
     /// Count and time of each kind of work.
     fn totals(&self, modelled: bool) -> Markup {
-        let of_clock = self.tracks.iter();
-        let of_clock = of_clock.filter(|(track, _)| self.is_modelled(track.0) == modelled);
-        let slices = || of_clock.clone().flat_map(|(_, slices)| slices);
+        let slices = || self.of_clock(modelled).flat_map(|(_, slices)| slices);
         let rows = SliceKind::all().filter_map(|kind| {
             let times: Vec<f64> = slices()
                 .filter(|slice| slice.kind == kind)

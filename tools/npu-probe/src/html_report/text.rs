@@ -110,10 +110,7 @@ impl TableCell {
 
 impl From<f64> for TableCell {
     fn from(value: f64) -> Self {
-        Self {
-            is_number: true,
-            text: ShownText::from(&*number(value)),
-        }
+        Some(value).into()
     }
 }
 
@@ -144,12 +141,6 @@ impl From<&str> for TableCell {
 impl From<String> for TableCell {
     fn from(text: String) -> Self {
         Self::from(&*text)
-    }
-}
-
-impl From<&ShownText> for TableCell {
-    fn from(text: &ShownText) -> Self {
-        Self::from(&**text)
     }
 }
 

@@ -35,11 +35,7 @@ impl<'a> TraceTimeline<'a> {
         modelled: bool,
         window: Option<(f64, f64)>,
     ) -> Option<Self> {
-        let of_clock = trace.tracks.iter();
-        let of_clock = of_clock.filter(|(track, _)| trace.is_modelled(track.0) == modelled);
-        let mut tracks: Vec<_> = of_clock
-            .map(|(track, slices)| (*track, &**slices))
-            .collect();
+        let mut tracks: Vec<_> = trace.of_clock(modelled).collect();
         let rows_left_out = tracks.len().saturating_sub(MOST_ROWS);
         tracks.truncate(MOST_ROWS);
         let all = tracks.iter().flat_map(|(_, slices)| slices.iter());

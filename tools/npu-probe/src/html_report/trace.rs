@@ -104,7 +104,7 @@ impl LongMatmul {
 pub(super) struct TraceSlices {
     processes: BTreeMap<u64, ShownText>,
     threads: BTreeMap<TraceTrack, ShownText>,
-    pub(super) tracks: BTreeMap<TraceTrack, Vec<TimedSlice>>,
+    tracks: BTreeMap<TraceTrack, Vec<TimedSlice>>,
     kept: usize,
     pub(super) left_out: usize,
     /// The longest matmuls, longest first.
@@ -164,10 +164,17 @@ impl TraceSlices {
         named.unwrap_or_else(|| ShownText::from(&*format!("thread {}", track.1)))
     }
 
-    /// Whether the times of a process come from the timing model, which has a separate
-    /// clock.
-    pub(super) fn is_modelled(&self, process: u64) -> bool {
-        self.process(process).contains("(modelled)")
+    /// The tracks with times of the timing model, which has a separate clock, or those with
+    /// measured ones.
+    pub(super) fn of_clock(
+        &self,
+        modelled: bool,
+    ) -> impl Iterator<Item = (TraceTrack, &[TimedSlice])> {
+        let tracks = self
+            .tracks
+            .iter()
+            .map(|(track, slices)| (*track, &**slices));
+        tracks.filter(move |(track, _)| self.process(track.0).contains("(modelled)") == modelled)
     }
 
     /// Whether the software model computed, according to the names.
