@@ -6,11 +6,21 @@ use std::io::Read;
 use std::path::Path;
 
 use anyhow::anyhow;
+use clap::Args;
 use npu_capture::format::MAGIC;
 use npu_capture::{Capture, CaptureError, ObjectUse, Role};
 
 use crate::exit::Failure;
-use crate::flags::CaptureFlags;
+
+/// How captures are read.
+#[derive(Clone, Copy, Debug, Args)]
+pub(crate) struct CaptureFlags {
+    /// Read the complete part of an unfinished capture
+    ///
+    /// A capture is unfinished if its program or machine died during the recording.
+    #[arg(long)]
+    pub(crate) unfinished: bool,
+}
 
 pub(crate) fn open(path: &Path, flags: CaptureFlags) -> Result<Capture, Failure> {
     let capture = if flags.unfinished {

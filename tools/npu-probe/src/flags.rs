@@ -1,461 +1,83 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The command line: parsed here, without touching the system.
+//! Options that several commands share.
 
-mod bench;
-mod calibrate;
-mod capture;
-mod common;
-mod doctor;
 mod dtype;
-mod exec;
-mod first;
-mod html_report;
-mod model;
-mod plan;
 pub(crate) mod planning;
-mod selftest;
-mod soak;
 
-use std::ffi::OsString;
 use std::path::PathBuf;
 
-use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
+use clap::Args;
+use rocket_uapi::Selector;
+use serde::Serialize;
 
-pub(crate) use bench::BenchFlags;
-pub(crate) use calibrate::CalibrateFlags;
-pub(crate) use capture::{CaptureFlags, DiffFlags, ReplayFlags};
-pub(crate) use common::{DeviceFlags, ReportFlags, RunFiles};
-pub(crate) use doctor::DoctorFlags;
+use crate::exit::Failure;
+use crate::output;
 pub(crate) use dtype::OperandDtypes;
-pub(crate) use exec::{BufferFile, ExecFlags, OutputRegion};
-pub(crate) use first::{EvidenceFlags, ExplainFlags, FirstFlags, RungFlags};
-pub(crate) use html_report::HtmlReportFlags;
-pub(crate) use model::GgufFlags;
-pub(crate) use plan::PlanFlags;
-pub(crate) use selftest::SelfTestFlags;
-pub(crate) use soak::SoakFlags;
 
-/// Check, measure and use the NPU of an RK3588
-///
-/// Without a command, the self-test runs: on the NPU, or on a software model of it where
-/// there is none.
-#[derive(Debug, Parser)]
-#[command(
-    name = "npu-probe",
-    version,
-    after_long_help = EXIT_CODES,
-    args_conflicts_with_subcommands = true
-)]
-pub(crate) struct Flags {
-    #[command(subcommand)]
-    pub(crate) command: Option<Command>,
-
-    #[command(flatten)]
-    pub(crate) selftest: SelfTestFlags,
+/// Options of commands that use a device, or the profile of its board.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct DeviceFlags {
+    /// Device to use: a path, `model`, or `auto`
+    ///
+    /// `auto` uses a device of the kernel's rocket driver if one is usable, else the software
+    /// model. A path, such as /dev/accel/accel0, requires that device: the exit code is 3 if
+    /// it is not usable. Without this option, the environment variable ROCKET_DEVICE applies,
+    /// then `auto`.
+    #[arg(long, value_name = "PATH|model|auto")]
+    device: Option<Selector>,
 }
 
-const EXIT_CODES: &str = "\
-Exit codes:
-  0  the result is right, or the command did its work
-  1  the result differs: from the CPU's (self-test, bench, soak), from every
-     side's (calibrate), from the recorded one (replay, diff); a board does not
-     work (first); a program has errors (decode --lint)
-  2  the command line or an input file is wrong
-  3  the device is missing or not usable (doctor: no NPU is usable)
-  4  the device or its driver failed (exec: the program did not complete)
-  5  the output could not be written
-
-RUST_LOG=trace logs what the libraries do.";
-
-/// The commands on the first page of help, grouped by user.
-const GROUPS: [(&str, &[&str]); 4] = [
-    (
-        "Everyone",
-        &["selftest", "doctor", "bench", "model", "report"],
-    ),
-    (
-        "With a board",
-        &["first", "calibrate", "evidence", "explain"],
-    ),
-    ("Programs", &["run"]),
-    ("Experts", &["expert"]),
-];
-
-/// The commands that `npu-probe expert` lists.
-const EXPERT_COMMANDS: [&str; 10] = [
-    "info", "plan", "soak", "rung", "decode", "asm", "exec", "replay", "diff", "serve",
-];
-
-impl Flags {
-    /// Reads the command line.
-    pub(crate) fn read() -> Result<Self, clap::Error> {
-        Self::from_arg_matches(&Self::with_pages().try_get_matches()?)
+impl DeviceFlags {
+    /// The device to use, from the command line or else the environment.
+    pub(crate) fn selector(&self) -> Selector {
+        self.device.clone().unwrap_or_else(Selector::from_env)
     }
+}
 
-    /// The text of `npu-probe expert`.
-    pub(crate) fn expert_page() -> String {
-        let tool = Self::command();
-        let list = list(&tool, &EXPERT_COMMANDS);
-        format!(
-            "Commands for register programs, captures, plans and stress tests\n\n{list}\n\
-             `npu-probe COMMAND --help` shows options and an example.\n\n{EXIT_CODES}\n"
-        )
-    }
+/// Options of commands that print a report.
+#[derive(Clone, Copy, Debug, Args)]
+pub(crate) struct ReportFlags {
+    /// Print one JSON object instead of text
+    #[arg(long)]
+    pub(crate) json: bool,
+}
 
-    /// The definition of the command line, with the two help pages that list commands.
-    fn with_pages() -> clap::Command {
-        let tool = Self::command();
-        let about = tool.get_about().map(ToString::to_string);
-        let mut page = format!(
-            "{}\n\nUsage: npu-probe [COMMAND] [OPTIONS]\n",
-            about.unwrap_or_default()
-        );
-        for (title, names) in GROUPS {
-            page += &format!("\n{title}:\n{}", list(&tool, names));
+impl ReportFlags {
+    /// Prints a report, as JSON or as its text.
+    pub(crate) fn print(
+        self,
+        report: &impl Serialize,
+        text: impl FnOnce() -> String,
+    ) -> Result<(), Failure> {
+        match self.json {
+            true => output::print_json(report),
+            false => output::print(&text()),
         }
-        page += "\nWithout a command the self-test runs: on the NPU, or on a software model of it where\n\
-                 there is none. `npu-probe COMMAND --help` shows options and an example; `--version`\n\
-                 prints the version.\n";
-        tool.override_help(page)
-            .mut_subcommand("expert", |one| one.override_help(Self::expert_page()))
+    }
+
+    /// Prints text during a run, unless the run ends with JSON.
+    pub(crate) fn say(self, text: &str) -> Result<(), Failure> {
+        match self.json {
+            true => Ok(()),
+            false => output::print(text),
+        }
     }
 }
 
-/// One line per command: its name and what it does.
-fn list(tool: &clap::Command, names: &[&str]) -> String {
-    let line = |name: &&str| {
-        let command = tool.find_subcommand(name)?;
-        Some(format!("  {name:9}  {}\n", command.get_about()?))
-    };
-    names.iter().filter_map(line).collect()
-}
-
-/// The commands.
-#[derive(Debug, Subcommand)]
-pub(crate) enum Command {
-    /// Multiply two matrices on the NPU, and compare with the CPU
+/// Files that record a run.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct RunFiles {
+    /// Write a timeline of the NPU's engines to this file
     ///
-    /// Random integers or floats, through the same code as all other matmuls. Every
-    /// element of the result is compared.
-    #[command(after_help = "Examples:
-  npu-probe selftest --dtype fp16 --shape 100x999x7
-  npu-probe selftest --device /dev/accel/accel0 --repeat 100
-  npu-probe selftest --dump failing     keep the jobs and the report, to send them")]
-    Selftest(SelfTestFlags),
-    /// Check whether this machine can use its NPU, and show how to fix what is missing
-    ///
-    /// Checks the kernel, the device tree, the drivers, the device node and the user's
-    /// rights, clocks and interrupts, memory, known bugs of the driver, and software that
-    /// uses the NPU. Opens no device and changes nothing. Root sees more. The exit code is 3
-    /// if no NPU is usable.
-    #[command(after_help = "Example: npu-probe doctor")]
-    Doctor(DoctorFlags),
-    /// Show which device would be used, and why
-    #[command(after_help = "Example: npu-probe info --device auto")]
-    Info(InfoFlags),
-    /// Measure this board, and save its profile
-    ///
-    /// Measures the clock, start costs, memory and the CPU's kernels, finds the tiles
-    /// that give right results, and decides contested facts: where sources contradict
-    /// each other, an experiment runs on the device and on a model of each side. Takes
-    /// about a minute on a board (estimated). The exit code is 1 if the device matches no
-    /// side of a fact. Run `first` or the self-test before. Engines, llama.cpp, `plan`
-    /// and `bench` read the profile (docs/profile.md). On the software model times are
-    /// modelled, and no NPU uses the profile.
-    #[command(after_help = "Example: npu-probe calibrate --json > board.json")]
-    Calibrate(CalibrateFlags),
-    /// Measure the speed of matmuls
-    ///
-    /// Wall time, CPU time, SUBMITs and bytes of a matmul, its modelled time, and the
-    /// lower bound from multiplications or memory alone. Two rows of each result are
-    /// checked first. On the software model wall times say nothing about an NPU.
-    #[command(after_help = "Example: npu-probe bench 512x2048x8192")]
-    Bench(BenchFlags),
-    /// Show the tiling and predicted time of a matmul
-    ///
-    /// Runs nothing. Times are those of the timing model, with the profile of the board.
-    #[command(after_help = "Example: npu-probe plan 512x2048x8192")]
-    Plan(PlanFlags),
-    /// Predict memory use and prompt speed of a GGUF model
-    ///
-    /// Reads the head of the file. Shows which weights llama.cpp's backend would put on the
-    /// NPU, in which precision and for which minimum number of rows, whether they fit, and
-    /// the speed of prompts and of parallel sequences, beside the CPU alone. Runs nothing:
-    /// times are modelled, with the profile of the board.
-    #[command(after_help = "Example: npu-probe model model-q8_0.gguf")]
-    Model(GgufFlags),
-    /// Stress the NPU with random matmuls from several processes
-    ///
-    /// All sizes and precisions, over one to three files each. Every element is compared
-    /// with the CPU's, exactly. The exit code is 1 if one is wrong, and 4 if a process
-    /// fails or the driver kills a job. On the software model each process has a separate
-    /// model.
-    #[command(after_help = "Example: npu-probe soak --seconds 60 --processes 4")]
-    Soak(SoakFlags),
-    /// Check a new board with small experiments, and name what fails
-    ///
-    /// For the first minutes with a board. The best proven experiments run first; each
-    /// later one adds one thing to one that passed. Each runs in a separate process on
-    /// every core, and leaves a record. Prints what works and what does not, writes a
-    /// profile that avoids what failed, and collects the records in one archive to send;
-    /// `explain` judges it on any machine. The same command continues an interrupted run,
-    /// also after a crash. The exit code is 1 if the board does not work.
-    #[command(after_help = "Example: npu-probe first")]
-    First(FirstFlags),
-    /// Print the verdict on an archive of `first` or `evidence`
-    #[command(after_help = "Example: npu-probe explain ARCHIVE.tar.gz")]
-    Explain(ExplainFlags),
-    /// Run all checks and collect the results in one archive
-    ///
-    /// Runs `first`, then `calibrate`, `bench`, llama.cpp if a model is given, and the
-    /// driver suite, and adds a page of the results. Runs nothing that is known to damage a
-    /// kernel, and leaves everything private out of the archive. A step that takes too long
-    /// is killed. The same command continues an interrupted run; it does not repeat a step
-    /// that failed or took the machine down, unless --retry is given.
-    #[command(after_help = "Example: npu-probe evidence --model model-q8_0.gguf")]
-    Evidence(EvidenceFlags),
-    /// Run one experiment of `first`, and print its record
-    ///
-    /// As JSON. The exit code is 1 if a job does not end with the right result.
-    Rung(RungFlags),
-    /// Render results of other commands as one HTML page
-    ///
-    /// With tables, a roofline and the timeline of a trace, for a browser or a printer.
-    /// The page needs no other file.
-    #[command(after_help = "Example: npu-probe report doctor.json bench.json -o report.html")]
-    Report(HtmlReportFlags),
-    /// Run a program on the software NPU, and record its jobs if wanted
-    ///
-    /// The program finds the software NPU as /dev/accel/accel0. It must be linked
-    /// dynamically; it needs no changes. With --device and a path it uses that device,
-    /// for example to record its jobs. At the end the program's use of the NPU is printed
-    /// on standard error. The exit code is the program's; 128 plus the signal's number if
-    /// a signal ended it.
-    #[command(after_help = "Examples:
-  npu-probe run -- ./a.out
-  npu-probe run --record it.rkcap -- ./a.out")]
-    Run(RunFlags),
-    /// List the commands for register programs, captures, plans and stress tests
-    Expert,
-    /// Disassemble a register program, or list the jobs of a capture
-    ///
-    /// Shows what each task computes, and its lint findings.
-    #[command(after_help = "Example: npu-probe decode --job 0 failing/jobs.rkcap")]
-    Decode(DecodeFlags),
-    /// Assemble a register program
-    #[command(after_help = "Example: npu-probe asm changed.s -o changed.hex")]
-    Asm(AsmFlags),
-    /// Run one register program on given memory
-    ///
-    /// On a core of the software model's chip after power-up, started as the kernel driver
-    /// would. Memory lies at exactly the given addresses; any other access is a fault.
-    /// Prints interrupts, traps, faults and modelled time. The output files are written in
-    /// any case. The exit code is 4 if the program did not complete.
-    #[command(after_help = "Example:
-  npu-probe exec changed.hex --bo 0x0:a.bin --bo 0x10000:b.bin --out 0x20000:16384:c.bin")]
-    Exec(ExecFlags),
-    /// Replay the jobs of a capture, and compare the results
-    ///
-    /// On the chosen device, each job from the state that it was recorded in. The exit code
-    /// is 1 if a result differs: the first byte that differs is shown, with its output
-    /// element where the program names it.
-    #[command(after_help = "Example: npu-probe replay failing/jobs.rkcap --device model")]
-    Replay(ReplayFlags),
-    /// Compare two captures
-    ///
-    /// Compares device, jobs, command words (by register name) and contents. The exit
-    /// code is 1 if anything differs.
-    #[command(after_help = "Example: npu-probe diff board.rkcap model.rkcap")]
-    Diff(DiffFlags),
-    /// Serve the software NPU to other programs
-    ///
-    /// Runs until its last client has ended. librocket_preload.so starts it for programs
-    /// that `npu-probe run` has not started. All programs of a user then share one
-    /// device.
-    Serve(ServeFlags),
-    /// Write man pages and shell completions
-    #[cfg(feature = "manual")]
-    #[command(hide = true)]
-    Manual {
-        /// Directory of the files
-        folder: PathBuf,
-    },
-}
-
-/// Options of `info`.
-#[derive(Debug, Args)]
-pub(crate) struct InfoFlags {
-    #[command(flatten)]
-    pub(crate) device: DeviceFlags,
-
-    #[command(flatten)]
-    pub(crate) report: ReportFlags,
-}
-
-/// Options of `run`.
-#[derive(Debug, Args)]
-pub(crate) struct RunFlags {
-    #[command(flatten)]
-    pub(crate) model: ModelFlags,
-
-    // The name `report` is taken: that field is a file.
-    #[command(flatten)]
-    pub(crate) form: ReportFlags,
-
-    #[command(flatten)]
-    pub(crate) files: RunFiles,
-
-    /// Record command words only, and leave out all other contents
-    #[arg(long, requires = "record")]
-    pub(crate) zero_data: bool,
-
-    /// Write the report to this file instead of standard error
+    /// Times are modelled, so this needs the software model. The format is Chrome's trace
+    /// event JSON: open the file at ui.perfetto.dev.
     #[arg(long, value_name = "FILE")]
-    pub(crate) report: Option<PathBuf>,
+    pub(crate) trace: Option<PathBuf>,
 
-    /// Preload library to load into the program
+    /// Record all jobs, with all memory that they access, to this file
     ///
-    /// The default is searched for beside npu-probe, and in ../lib and ../lib/npu-probe from
-    /// there.
-    #[arg(long, value_name = "PATH")]
-    pub(crate) preload: Option<PathBuf>,
-
-    /// The program and its arguments
-    #[arg(required = true, trailing_var_arg = true)]
-    pub(crate) command: Vec<OsString>,
-}
-
-/// Options of `serve`.
-#[derive(Debug, Args)]
-pub(crate) struct ServeFlags {
-    #[command(flatten)]
-    pub(crate) model: ModelFlags,
-
-    /// Name of the server, like the variable ROCKET_SERVER [default: the user's]
-    #[arg(long, value_name = "NAME")]
-    pub(crate) address: Option<String>,
-}
-
-/// Options of a device that programs use.
-#[derive(Debug, Args)]
-pub(crate) struct ModelFlags {
-    #[command(flatten)]
-    pub(crate) device: DeviceFlags,
-
-    /// Number of cores [default: 3]
-    #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..=16))]
-    pub(crate) cores: Option<u32>,
-
-    /// How the model handles programs that fail on silicon: `faithful`, `strict` or `silent`
-    /// [default: faithful]
-    #[arg(long, value_name = "LEVEL")]
-    pub(crate) strict: Option<String>,
-}
-
-/// Options of `decode`.
-#[derive(Debug, Args)]
-pub(crate) struct DecodeFlags {
-    /// File with a program; `-` is standard input
-    ///
-    /// Accepts a capture file, assembler text, hexadecimal 64-bit words separated by blanks or
-    /// commas, or binary little-endian words. `#` and `;` begin comments in text. The file's
-    /// extension selects the format (.asm .s, .hex .words, .bin); without one the content
-    /// does.
-    pub(crate) file: PathBuf,
-
-    /// Print the programs of this job of a capture
-    #[arg(long, value_name = "INDEX")]
-    pub(crate) job: Option<usize>,
-
-    #[command(flatten)]
-    pub(crate) capture: CaptureFlags,
-
-    /// Print only the findings on all programs
-    ///
-    /// The exit code is 1 if there are errors. Warnings and notes do not count.
-    #[arg(long, conflicts_with_all = ["job", "statements"])]
-    pub(crate) lint: bool,
-
-    /// Print assembler statements without addresses and bits, to edit and pass to `asm`
-    #[arg(long)]
-    pub(crate) statements: bool,
-
-    #[command(flatten)]
-    pub(crate) report: ReportFlags,
-}
-
-/// Options of `asm`.
-#[derive(Debug, Args)]
-pub(crate) struct AsmFlags {
-    /// File with assembler text, as `decode` prints it; `-` is standard input
-    ///
-    /// Also accepts hexadecimal or binary words, like `decode`.
-    pub(crate) file: PathBuf,
-
-    /// Write the words here [default: standard output]
-    #[arg(short, long, value_name = "OUT")]
-    pub(crate) output: Option<PathBuf>,
-
-    /// Write text, one hexadecimal word per line (the default)
-    #[arg(long)]
-    hex: bool,
-
-    /// Write binary, little-endian
-    #[arg(long, conflicts_with = "hex")]
-    pub(crate) bin: bool,
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn parse(line: &str) -> Result<Flags, clap::Error> {
-        Flags::try_parse_from(line.split_whitespace())
-    }
-
-    #[test]
-    fn the_definition_is_sound() {
-        Flags::command().debug_assert();
-    }
-
-    #[test]
-    fn each_command_is_on_one_of_two_pages_that_fit_a_screen() {
-        let mut tool = Flags::with_pages();
-        let first = tool.render_long_help().to_string();
-        let experts = Flags::expert_page();
-        for page in [&first, &experts] {
-            assert!(page.lines().count() < 32, "{page}");
-            assert!(page.lines().all(|line| line.len() < 100), "{page}");
-        }
-        let shown = |one: &&clap::Command| !one.is_hide_set() && one.get_name() != "help";
-        for one in tool.get_subcommands().filter(shown) {
-            let line = format!("  {:9}  {}\n", one.get_name(), one.get_about().unwrap());
-            assert_ne!(first.contains(&line), experts.contains(&line), "{line}");
-        }
-        let expert = tool.find_subcommand_mut("expert").unwrap();
-        assert_eq!(expert.render_help().to_string(), experts);
-    }
-
-    #[test]
-    fn the_self_test_has_a_name_and_needs_none() {
-        let alone = parse("npu-probe --seed 7").unwrap();
-        let Some(Command::Selftest(named)) = parse("npu-probe selftest --seed 7").unwrap().command
-        else {
-            panic!("another command");
-        };
-        assert_eq!(format!("{:?}", alone.selftest), format!("{named:?}"));
-    }
-
-    #[test]
-    fn options_go_where_they_belong() {
-        let line = "npu-probe --dtype fp16 --shape 3x5x7 --seed 9 --repeat 2 --dump x --json";
-        let test = parse(line).unwrap().selftest;
-        assert_eq!(test.shape.to_string(), "3x5x7");
-        assert_eq!((test.dtype, test.seed), (OperandDtypes::Fp16, 9));
-        assert!(test.repeat.get() == 2 && test.report.json);
-        let Some(Command::Run(run)) = parse("npu-probe run a --json").unwrap().command else {
-            panic!("it is `run`");
-        };
-        assert!(!run.form.json && run.command == ["a", "--json"]);
-    }
+    /// `replay`, `decode` and `diff` read it, on any machine. During the recording SUBMIT
+    /// returns after its jobs have ended, and jobs run one at a time.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) record: Option<PathBuf>,
 }

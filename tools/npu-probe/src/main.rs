@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `npu-probe`: checks, measures and uses the NPU of an RK3588.
 //!
-//! Without a command it runs the self-test. `flags` parses the command line without touching
-//! the system, `cmd` runs the commands, `report` formats results, and `output` prints them.
+//! Without a command it runs the self-test. `command_line` parses the command line without touching
+//! the system, `cmd` has the commands and their options, `report` formats results, and `output`
+//! prints them.
 #![deny(unsafe_code)]
 
 mod bench;
 mod calibrate;
 mod capture_file;
 mod cmd;
+mod command_line;
 mod data;
 mod date;
 mod doctor;
@@ -18,7 +20,6 @@ mod exit;
 mod expected;
 mod experiment;
 mod first;
-
 mod flags;
 mod gguf;
 mod host;
@@ -41,8 +42,8 @@ use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 
+use crate::command_line::{Command, Flags};
 use crate::exit::{Failure, Verdict};
-use crate::flags::{Command, Flags};
 
 fn main() -> ExitCode {
     log_to_stderr();

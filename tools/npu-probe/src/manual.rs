@@ -8,8 +8,8 @@ use anyhow::Context;
 use clap::CommandFactory;
 use clap_complete::Shell;
 
+use crate::command_line::Flags;
 use crate::exit::{Failure, Verdict};
-use crate::flags::Flags;
 
 /// Writes the files into `folder`, with their installed names.
 pub(crate) fn run(folder: &Path) -> Result<Verdict, Failure> {

@@ -64,11 +64,15 @@ pub(crate) fn print_bytes(bytes: &[u8]) -> Result<(), Failure> {
     }
 }
 
+/// A JSON object and a newline.
+pub(crate) fn json(value: &impl serde::Serialize) -> Result<String, Failure> {
+    let text = serde_json::to_string_pretty(value);
+    Ok(text.map_err(Failure::output("cannot write the report as JSON"))? + "\n")
+}
+
 /// Writes a JSON object and a newline.
 pub(crate) fn print_json(value: &impl serde::Serialize) -> Result<(), Failure> {
-    let text = serde_json::to_string_pretty(value)
-        .map_err(Failure::output("cannot write the report as JSON"))?;
-    print(&(text + "\n"))
+    print(&json(value)?)
 }
 
 /// Writes a line to standard error.

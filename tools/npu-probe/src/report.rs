@@ -5,7 +5,6 @@ use std::borrow::Cow;
 use std::fmt::Write;
 use std::iter;
 use std::sync::{Mutex, PoisonError};
-use std::time::Duration;
 
 use npu_matmul::{Observer, SubmittedJob};
 use rocket_uapi::DeviceInfo;
@@ -13,7 +12,6 @@ use serde::{Deserialize, Serialize};
 
 use crate::exit::Verdict;
 use crate::expected::{ResultComparison, WrongElement};
-use crate::flags::SelfTestFlags;
 use crate::host::HostMachine;
 use crate::shape::MatmulShape;
 use crate::table::table;
@@ -79,16 +77,6 @@ pub(crate) struct ProblemReport {
 }
 
 impl ProblemReport {
-    pub(crate) fn new(test: &SelfTestFlags, plan: String) -> Self {
-        Self {
-            dtype: test.dtype.to_string(),
-            shape: test.shape,
-            seed: test.seed,
-            fds: test.fds.get(),
-            plan,
-        }
-    }
-
     pub(crate) fn text(&self) -> String {
         let Self { dtype, seed, .. } = self;
         let MatmulShape { m, k, n } = self.shape;
@@ -182,13 +170,6 @@ fn milliseconds(us: f64) -> String {
 }
 
 impl RunReport {
-    pub(crate) fn new(wall: Duration, comparison: ResultComparison) -> Self {
-        Self {
-            wall_us: wall.as_secs_f64() * 1e6,
-            comparison,
-        }
-    }
-
     pub(crate) const fn passes(&self) -> bool {
         self.comparison.different == 0
     }

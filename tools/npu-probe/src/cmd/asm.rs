@@ -2,11 +2,33 @@
 //! `npu-probe asm`: assembles a register program.
 
 use std::fs;
+use std::path::PathBuf;
+
+use clap::Args;
 
 use crate::exit::{Failure, Verdict};
-use crate::flags::AsmFlags;
-use crate::output;
-use crate::program;
+use crate::{output, program};
+
+/// Options of `asm`.
+#[derive(Debug, Args)]
+pub(crate) struct AsmFlags {
+    /// File with assembler text, as `decode` prints it; `-` is standard input
+    ///
+    /// Also accepts hexadecimal or binary words, like `decode`.
+    file: PathBuf,
+
+    /// Write the words here [default: standard output]
+    #[arg(short, long, value_name = "OUT")]
+    output: Option<PathBuf>,
+
+    /// Write text, one hexadecimal word per line (the default)
+    #[arg(long)]
+    hex: bool,
+
+    /// Write binary, little-endian
+    #[arg(long, conflicts_with = "hex")]
+    bin: bool,
+}
 
 pub(crate) fn run(asm: &AsmFlags) -> Result<Verdict, Failure> {
     let words = program::read_source(&asm.file)?;

@@ -1,36 +1,89 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `npu-probe bench`: measures the speed of matmuls.
 
-use npu_matmul::PlanOptions;
+use std::num::NonZeroUsize;
+
+use clap::Args;
+use npu_matmul::{PlanOptions, Threads};
 
 use super::measuring;
 use crate::bench::{BenchReport, MeasuredMatmul, MeasuringConditions};
 use crate::exit::{Failure, Verdict};
-use crate::flags::BenchFlags;
+use crate::flags::planning::PlanningFlags;
+use crate::flags::{DeviceFlags, OperandDtypes, ReportFlags};
 use crate::output;
 use crate::progress::ProgressLine;
 use crate::report::DeviceReport;
+use crate::shape::{self, MatmulShape};
+
+/// A projection of an 8B transformer for a prompt of 512 tokens.
+const DEFAULT_SHAPE: MatmulShape = MatmulShape {
+    m: 512,
+    k: 4096,
+    n: 4096,
+};
+
+/// Options of `bench`.
+#[derive(Debug, Args)]
+pub(crate) struct BenchFlags {
+    #[arg(value_name = shape::FORM, help = shape::HELP, default_values_t = [DEFAULT_SHAPE])]
+    shapes: Vec<MatmulShape>,
+
+    /// Precisions of the operands [default: int8,fp16,int4]
+    #[arg(long, value_delimiter = ',')]
+    dtype: Vec<OperandDtypes>,
+
+    /// Matmuls to measure, after one to warm up
+    #[arg(long, value_name = "TIMES", default_value = "5")]
+    repeat: NonZeroUsize,
+
+    /// File descriptors to spread the work over [default: one for each core]
+    #[arg(long, value_name = "NUMBER")]
+    fds: Option<NonZeroUsize>,
+
+    /// CPU threads, on the fastest CPUs first: a number or auto, then ,pin (fixed to one CPU
+    /// each) or ,free; the variable NPU_THREADS does the same [default: one for each CPU,
+    /// free]
+    #[arg(long)]
+    threads: Option<Threads>,
+
+    #[command(flatten)]
+    planning: PlanningFlags,
+
+    #[command(flatten)]
+    device: DeviceFlags,
+
+    #[command(flatten)]
+    report: ReportFlags,
+}
 
 pub(crate) fn run(args: &BenchFlags) -> Result<Verdict, Failure> {
     let opened = super::open(&args.device)?;
     let info = opened.device.info();
     let planning = &args.planning;
     let (options, refused) = planning.machine.options(&info);
-    let fds = args.fds(&info);
+    let fds = args.fds.map_or(info.files(), NonZeroUsize::get);
     let device = DeviceReport::new(info, opened.why);
     let is_model = device.is_model;
-    let threads = args.threads()?;
+    let threads = match args.threads {
+        Some(threads) => Some(threads),
+        None => Threads::from_env().map_err(|error| Failure::Usage(error.into()))?,
+    };
+    let kinds = match args.dtype[..] {
+        [] => &OperandDtypes::PLAIN[..],
+        _ => &args.dtype,
+    };
     let profile = &options.profile;
     let mut report = BenchReport {
         conditions: MeasuringConditions::read(device, profile, refused, fds, threads),
         measurements: Vec::new(),
     };
-    let steps = args.shapes.len() * args.kinds().len();
+    let steps = args.shapes.len() * kinds.len();
     let progress = ProgressLine::of(steps as u64, "matmuls");
     let say = |text: &str| progress.aside(|| args.report.say(text));
     say(&report.conditions.text())?;
     for &shape in &args.shapes {
-        for &kind in args.kinds() {
+        for &kind in kinds {
             progress.doing(&format!("{kind} {shape}"));
             let dtype = kind.dtype();
             let case = MeasuredMatmul {

@@ -1,16 +1,71 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `npu-probe calibrate`: measures this board and saves its profile.
 
+use std::path::PathBuf;
+
 use anyhow::anyhow;
+use clap::Args;
 use npu_matmul::Profile;
 
 use crate::calibrate::facts::report::FactReport;
 use crate::calibrate::{self, CalibrateReport, facts};
 use crate::exit::{Failure, Verdict};
-use crate::flags::CalibrateFlags;
+use crate::flags::{DeviceFlags, ReportFlags};
 use crate::output;
 use crate::progress::ProgressLine;
 use crate::report::DeviceReport;
+
+/// The name that stands for all facts.
+const ALL: &str = "all";
+
+/// Options of `calibrate`.
+#[derive(Debug, Args)]
+pub(crate) struct CalibrateFlags {
+    /// Write the profile to this file [default: rocket-npu/profile.json in the user's
+    /// configuration]
+    #[arg(long, value_name = "FILE", conflicts_with = "facts")]
+    out: Option<PathBuf>,
+
+    /// Check only these contested facts, by name or `all`, and write no profile
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    facts: Vec<String>,
+
+    /// Also run experiments that may hang a core
+    ///
+    /// A hung job blocks its core for half a second, until the driver resets it. Other users
+    /// of the NPU wait. Some sources say that a core may then need a power cycle: save your
+    /// work, and be ready to reboot.
+    #[arg(long)]
+    risky: bool,
+
+    /// Show the outcome of each contested fact, not only those that differ from the model
+    #[arg(short, long)]
+    verbose: bool,
+
+    #[command(flatten)]
+    device: DeviceFlags,
+
+    #[command(flatten)]
+    report: ReportFlags,
+}
+
+impl CalibrateFlags {
+    /// Whether everything is measured, not only facts.
+    fn is_whole(&self) -> bool {
+        self.facts.is_empty()
+    }
+
+    /// Whether facts that match the model are shown too.
+    fn shows_all(&self) -> bool {
+        self.verbose || !self.is_whole()
+    }
+
+    /// Names of the facts to check; empty for all.
+    fn facts(&self) -> Vec<String> {
+        let named = self.facts.iter().filter(|name| *name != ALL);
+        named.cloned().collect()
+    }
+}
 
 pub(crate) fn run(args: &CalibrateFlags) -> Result<Verdict, Failure> {
     let names = args.facts();

@@ -2,18 +2,60 @@
 //! `npu-probe decode`: disassembles a register program, and lists findings. `decode_capture`
 //! handles captures.
 
+use std::path::PathBuf;
+
 use anyhow::anyhow;
+use clap::Args;
 use rknpu_regcmd::task::Task;
-use rknpu_regcmd::{
-    Finding, LintContext, RegisterInfo, Word, disassemble, lint, statements, tasks,
-};
+use rknpu_regcmd::{Finding, LintContext, Word, disassemble, lint, statements, tasks};
 use serde::Serialize;
 
-use crate::capture_file;
+use crate::capture_file::{self, CaptureFlags};
 use crate::exit::{Failure, Verdict};
-use crate::flags::DecodeFlags;
-use crate::output;
-use crate::program;
+use crate::flags::ReportFlags;
+use crate::{output, program};
+
+/// Options of `decode`.
+#[derive(Debug, Args)]
+pub(crate) struct DecodeFlags {
+    /// File with a program; `-` is standard input
+    ///
+    /// Accepts a capture file, assembler text, hexadecimal 64-bit words separated by blanks or
+    /// commas, or binary little-endian words. `#` and `;` begin comments in text. The file's
+    /// extension selects the format (.asm .s, .hex .words, .bin); without one the content
+    /// does.
+    pub(crate) file: PathBuf,
+
+    /// Print the programs of this job of a capture
+    #[arg(long, value_name = "INDEX")]
+    pub(crate) job: Option<usize>,
+
+    #[command(flatten)]
+    pub(crate) capture: CaptureFlags,
+
+    /// Print only the findings on all programs
+    ///
+    /// The exit code is 1 if there are errors. Warnings and notes do not count.
+    #[arg(long, conflicts_with_all = ["job", "statements"])]
+    pub(crate) lint: bool,
+
+    /// Print assembler statements without addresses and bits, to edit and pass to `asm`
+    #[arg(long)]
+    pub(crate) statements: bool,
+
+    #[command(flatten)]
+    pub(crate) report: ReportFlags,
+}
+
+impl DecodeFlags {
+    /// The words as text, in the requested form.
+    pub(super) fn disassemble(&self, words: &[Word]) -> String {
+        match self.statements {
+            true => statements(words),
+            false => disassemble(words),
+        }
+    }
+}
 
 /// The `--json` output.
 #[derive(Debug, Serialize)]
@@ -41,13 +83,13 @@ pub(super) struct FindingReport {
 
 impl From<&Finding> for FindingReport {
     fn from(finding: &Finding) -> Self {
-        let name = |r: &&RegisterInfo| format!("{}.{}", r.block, r.name);
+        let registers = finding.registers.iter();
         Self {
             severity: finding.severity.to_string(),
             rule: finding.rule.to_string(),
             task: finding.task,
             word: finding.word,
-            registers: finding.registers.iter().map(name).collect(),
+            registers: registers.map(ToString::to_string).collect(),
             message: finding.message.clone(),
             remedy: finding.remedy.to_owned(),
         }
@@ -69,11 +111,7 @@ pub(crate) fn run(decode: &DecodeFlags) -> Result<Verdict, Failure> {
         return super::decode_capture::run(decode);
     }
     let words = program::read(&decode.file)?;
-    let text = if decode.statements {
-        statements(&words)
-    } else {
-        disassemble(&words)
-    };
+    let text = decode.disassemble(&words);
     // Checks the words alone: buffers and earlier programs are unknown here.
     let findings = lint(&words, &LintContext::default());
     if decode.report.json {
@@ -101,15 +139,13 @@ pub(crate) fn run(decode: &DecodeFlags) -> Result<Verdict, Failure> {
 
 /// One line per task of `words`.
 fn headings(words: &[Word]) -> Vec<String> {
-    let tasks = tasks(words).enumerate();
-    tasks
-        .flat_map(|(index, registers)| {
-            Task::all(&registers.regs, registers.enable)
-                .map(|task| match task {
-                    Ok(task) => format!("task {index}: {task}"),
-                    Err(error) => format!("task {index} does not end: {error}"),
-                })
-                .collect::<Vec<_>>()
-        })
-        .collect()
+    let mut headings = Vec::new();
+    for (index, registers) in tasks(words).enumerate() {
+        let tasks = Task::all(&registers.regs, registers.enable);
+        headings.extend(tasks.map(|task| match task {
+            Ok(task) => format!("task {index}: {task}"),
+            Err(error) => format!("task {index} does not end: {error}"),
+        }));
+    }
+    headings
 }

@@ -3,13 +3,11 @@
 
 use anyhow::anyhow;
 use npu_capture::{Capture, CapturedProgram, Contents, Moment};
-use rknpu_regcmd::{disassemble, statements};
 use serde::Serialize;
 
-use crate::capture_file;
+use super::decode::DecodeFlags;
 use crate::exit::{Failure, Verdict};
-use crate::flags::DecodeFlags;
-use crate::output;
+use crate::{capture_file, output};
 
 /// The `--json` output.
 #[derive(Debug, Serialize)]
@@ -55,21 +53,12 @@ impl ProgramReport {
                 Err(error) => extents.push(format!("unknown: {error}")),
             }
         }
-        let words = program.words();
-        let text = || {
-            if decode.statements {
-                statements(words)
-            } else {
-                disassemble(words)
-            }
-        };
+        let text = decode.job.map(|_| decode.disassemble(program.words()));
         Self {
             regcmd: program.task.regcmd.to_string(),
             words: program.task.words,
             extents,
-            disassembly: decode
-                .job
-                .map(|_| text().lines().map(str::to_owned).collect()),
+            disassembly: text.map(|text| text.lines().map(str::to_owned).collect()),
         }
     }
 }

@@ -1,13 +1,32 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `npu-probe diff`: differences of two captures.
 
+use std::path::PathBuf;
+
 use anyhow::anyhow;
+use clap::Args;
 use npu_capture::diff;
 use serde::Serialize;
 
-use crate::capture_file;
+use crate::capture_file::{self, CaptureFlags};
 use crate::exit::{Failure, Verdict};
-use crate::flags::DiffFlags;
+use crate::flags::ReportFlags;
+
+/// Options of `diff`.
+#[derive(Debug, Args)]
+pub(crate) struct DiffFlags {
+    /// Capture file
+    first: PathBuf,
+
+    /// Capture file to compare it with
+    second: PathBuf,
+
+    #[command(flatten)]
+    capture: CaptureFlags,
+
+    #[command(flatten)]
+    report: ReportFlags,
+}
 
 /// Most differences that are listed.
 const SHOWN: usize = 1000;

@@ -8,20 +8,66 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
+use clap::Args;
 use npu_matmul::Profile;
 use npu_matmul::profile::Board;
 use rocket_uapi::Selector;
 
-use crate::calibrate;
 use crate::evidence::{
     ChildRunner, EVIDENCE_MODE, EvidenceIndex, EvidenceOutcome, EvidenceSetup, EvidenceState,
     EvidenceStep, FIRST_PROFILE, PrivateWords, RECORDING_END, find, pack,
 };
 use crate::exit::{Failure, Verdict};
 use crate::first::{FirstReport, FirstResults, HEALTH_STEP, LADDER, Rung, broken_since};
-use crate::flags::{EvidenceFlags, FirstFlags};
+use crate::flags::{DeviceFlags, ReportFlags};
 use crate::host::HostMachine;
-use crate::output;
+use crate::{calibrate, output};
+
+/// Options of `first`, which `evidence` has too.
+#[derive(Debug, Args)]
+pub(crate) struct FirstFlags {
+    /// Directory of the results and of the archive
+    #[arg(short, long, value_name = "DIR", default_value = "npu-evidence")]
+    output: PathBuf,
+
+    /// Repeat steps that failed, were killed, or crashed the machine
+    #[arg(long)]
+    retry: bool,
+
+    /// Kill a step after this time, seconds [default: 120 or 1800, by the step]
+    #[arg(long, value_name = "SECONDS")]
+    limit: Option<u64>,
+
+    /// Write the profile to this file, if the board must avoid something [default:
+    /// rocket-npu/profile.json in the user's configuration]
+    #[arg(long, value_name = "FILE")]
+    out: Option<PathBuf>,
+
+    #[command(flatten)]
+    device: DeviceFlags,
+
+    #[command(flatten)]
+    report: ReportFlags,
+}
+
+/// Options of `evidence`.
+#[derive(Debug, Args)]
+pub(crate) struct EvidenceFlags {
+    #[command(flatten)]
+    first: FirstFlags,
+
+    /// Run one prompt of this language model with llama.cpp
+    #[arg(long, value_name = "FILE.gguf")]
+    model: Option<PathBuf>,
+
+    /// The llama.cpp program to run it with [default: llama-completion in PATH]
+    #[arg(long, value_name = "PROGRAM", requires = "model")]
+    llama: Option<PathBuf>,
+
+    /// The driver suite [default: rocket-conformance beside npu-probe, or in PATH]
+    #[arg(long, value_name = "PROGRAM")]
+    conformance: Option<PathBuf>,
+}
 
 /// Most bytes that are kept of a file.
 const MOST_OF_FILE: u64 = 64 << 20;

@@ -2,8 +2,10 @@
 //! `npu-probe exec`: runs one register program on given memory.
 
 use std::fmt::Write;
+use std::path::PathBuf;
 
 use anyhow::anyhow;
+use clap::Args;
 use npu_model::{Model, ModelOptions};
 use rknpu_chip::ChipOptions;
 use rknpu_regcmd::regs::pc;
@@ -12,11 +14,60 @@ use rocket_uapi::Selector;
 use serde::Serialize;
 
 use crate::exec::memory::ProgramMemory;
+use crate::exec::ranges::{BufferFile, OutputRegion, iova};
 use crate::exec::relocate::RelocatedWord;
 use crate::exec::{AccessReport, ProgramRun, board, chip};
 use crate::exit::{Failure, Verdict};
-use crate::flags::ExecFlags;
+use crate::flags::ReportFlags;
 use crate::program;
+
+/// Options of `exec`.
+#[derive(Debug, Args)]
+pub(crate) struct ExecFlags {
+    /// File with the program: assembler text, hexadecimal words or binary words, like
+    /// `decode`; `-` is standard input
+    program: PathBuf,
+
+    /// Memory with the content of a file; with `:rw` the file is updated afterwards
+    ///
+    /// The address is a multiple of 4096, decimal or hexadecimal with 0x. The last page is
+    /// filled with zeros beyond the file.
+    #[arg(long = "bo", value_name = "IOVA:FILE[:rw]")]
+    inputs: Vec<BufferFile>,
+
+    /// Memory to write to a file afterwards; starts with zeros where no --bo is
+    #[arg(long = "out", value_name = "IOVA:LEN:FILE")]
+    outputs: Vec<OutputRegion>,
+
+    /// Address of the program [default: the highest free pages]
+    #[arg(long, value_name = "IOVA", value_parser = iova)]
+    at: Option<u32>,
+
+    /// Core that runs the program
+    #[arg(long, default_value_t = 0)]
+    core: u32,
+
+    /// Print the memory accesses of each memory master
+    #[arg(long)]
+    trace: bool,
+
+    /// Run the program on this device instead of the model's chip
+    ///
+    /// The program can hang a core, or leave register values that disturb the next user of the
+    /// NPU. Nothing can check that beforehand. The kernel chooses the addresses of buffers.
+    /// The program's address registers are changed to match; if that is not possible, nothing
+    /// runs. `model` is the software model with its driver.
+    #[arg(long, value_name = "PATH|model",
+        conflicts_with_all = ["core", "trace", "at", "device"])]
+    unsafe_device: Option<Selector>,
+
+    /// Software model to run on, with its options (docs/model.md)
+    #[arg(long, value_name = "model[:OPTIONS]")]
+    device: Option<Selector>,
+
+    #[command(flatten)]
+    report: ReportFlags,
+}
 
 pub(crate) fn run(exec: &ExecFlags) -> Result<Verdict, Failure> {
     let words = program::read(&exec.program)?;

@@ -3,13 +3,24 @@
 
 use std::fs::File;
 use std::io::Read;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
+use clap::Args;
 use flate2::read::GzDecoder;
 
 use crate::exit::{Failure, Verdict};
 use crate::first::FirstResults;
-use crate::flags::ExplainFlags;
+use crate::flags::ReportFlags;
+
+/// Options of `explain`.
+#[derive(Debug, Args)]
+pub(crate) struct ExplainFlags {
+    /// Archive that `first` or `evidence` wrote
+    archive: PathBuf,
+
+    #[command(flatten)]
+    report: ReportFlags,
+}
 
 /// Most bytes of one file of an archive, and of all its files.
 const FILE_MAX: u64 = 64 << 20;

@@ -1,12 +1,23 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `npu-probe info`: the chosen device, the reason, and its board's profile.
 
+use clap::Args;
 use npu_matmul::PlanOptions;
 use serde::Serialize;
 
 use crate::exit::{Failure, Verdict};
-use crate::flags::InfoFlags;
+use crate::flags::{DeviceFlags, ReportFlags};
 use crate::report::DeviceReport;
+
+/// Options of `info`.
+#[derive(Debug, Args)]
+pub(crate) struct InfoFlags {
+    #[command(flatten)]
+    device: DeviceFlags,
+
+    #[command(flatten)]
+    report: ReportFlags,
+}
 
 #[derive(Debug, Serialize)]
 struct Report {

@@ -1,17 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `npu-probe decode --lint`: findings on all programs of a capture, or on one program.
 
-use std::collections::BTreeMap;
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
 
 use npu_capture::{Capture, Contents, Moment};
 use rknpu_regcmd::{Finding, LintContext, Severity, lint};
 use serde::Serialize;
 
-use super::decode::FindingReport;
-use crate::capture_file;
+use super::decode::{DecodeFlags, FindingReport};
 use crate::exit::{Failure, Verdict};
-use crate::flags::DecodeFlags;
-use crate::program;
+use crate::{capture_file, program};
 
 /// One finding, and how often it occurred.
 #[derive(Debug, Serialize)]
@@ -40,26 +39,21 @@ struct Report {
 }
 
 /// Repeated findings, by severity and rule.
-#[derive(Default)]
-struct RepeatedFindings(BTreeMap<(std::cmp::Reverse<Severity>, &'static str), RepeatedFinding>);
+type RepeatedFindings = BTreeMap<(Reverse<Severity>, &'static str), RepeatedFinding>;
 
-impl RepeatedFindings {
-    fn add(&mut self, job: usize, program: usize, findings: &[Finding]) {
-        let mut seen = Vec::new();
-        for finding in findings {
-            let key = (std::cmp::Reverse(finding.severity), finding.rule);
-            if seen.contains(&key) {
-                continue;
-            }
-            seen.push(key);
-            let repeated = self.0.entry(key).or_insert_with(|| RepeatedFinding {
+fn add(repeated: &mut RepeatedFindings, job: usize, program: usize, findings: &[Finding]) {
+    let mut seen = BTreeSet::new();
+    for finding in findings {
+        let key = (Reverse(finding.severity), finding.rule);
+        if seen.insert(key) {
+            let known = repeated.entry(key).or_insert_with(|| RepeatedFinding {
                 programs: 0,
                 job,
                 program,
                 first: finding.into(),
                 text: finding.to_string(),
             });
-            repeated.programs += 1;
+            known.programs += 1;
         }
     }
 }
@@ -74,14 +68,11 @@ pub(super) fn run(decode: &DecodeFlags, is_capture: bool) -> Result<Verdict, Fai
     } else {
         let words = program::read(&decode.file)?;
         report.programs = 1;
-        findings.add(0, 0, &lint(&words, &LintContext::default()));
+        add(&mut findings, 0, 0, &lint(&words, &LintContext::default()));
     }
-    report.errors = findings
-        .0
-        .keys()
-        .filter(|(severity, _)| severity.0 == Severity::Error)
-        .count();
-    report.findings = findings.0.into_values().collect();
+    let severities = findings.keys().map(|(severity, _)| severity.0);
+    report.errors = severities.filter(|one| *one == Severity::Error).count();
+    report.findings = findings.into_values().collect();
     decode.report.print(&report, || text(&report))?;
     Ok(Verdict::of(report.errors == 0))
 }
@@ -96,7 +87,7 @@ fn of_capture(capture: &Capture, report: &mut Report, findings: &mut RepeatedFin
             if program.words.is_none() {
                 report.without_words += 1;
             } else {
-                findings.add(index, program.index, &program.lint());
+                add(findings, index, program.index, &program.lint());
             }
         }
     }

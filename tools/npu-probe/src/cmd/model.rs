@@ -9,18 +9,48 @@ mod speed;
 mod text;
 mod weights;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
+use clap::Args;
 use npu_offload::{AvailableMemory, OffloadRules, PlanTarget};
 use rocket_uapi::DeviceInfo;
 use serde::Serialize;
 
 use crate::exit::{Failure, Verdict};
-use crate::flags::GgufFlags;
+use crate::flags::planning::MachineFlags;
+use crate::flags::{DeviceFlags, ReportFlags};
 use crate::gguf::GgufModel;
 use crate::progress::ProgressLine;
 use speed::SpeedReport;
 use weights::{PlacedWeights, WeightGroup};
+
+/// Options of `model`.
+#[derive(Debug, Args)]
+pub(crate) struct GgufFlags {
+    /// The model, a GGUF file; of a split model, any part
+    file: PathBuf,
+
+    /// Memory limit for packed weights: bytes, or with K, M or G [default: like the backend
+    /// for llama.cpp, half of what is available now]
+    ///
+    /// The backend reads the same limit from GGML_ROCKET_MEM.
+    #[arg(long, value_name = "BYTES", value_parser = bytes)]
+    mem: Option<u64>,
+
+    #[command(flatten)]
+    machine: MachineFlags,
+
+    #[command(flatten)]
+    device: DeviceFlags,
+
+    #[command(flatten)]
+    report: ReportFlags,
+}
+
+fn bytes(text: &str) -> Result<u64, String> {
+    let wanted = || "expected a number of bytes, or a number with K, M or G".to_owned();
+    npu_offload::parse_bytes(text).ok_or_else(wanted)
+}
 
 /// The report of `model`, printed as text or as JSON.
 #[derive(Debug, Serialize)]

@@ -7,6 +7,7 @@ mod one;
 use std::fmt::Write;
 use std::num::NonZeroUsize;
 
+use clap::Args;
 use npu_matmul::plan::{INT4_K_TILE_MAX, WeightPlan};
 use npu_matmul::{Dtype, Plan, PlanError, PlanOptions, Results};
 use rocket_uapi::DeviceInfo;
@@ -14,12 +15,44 @@ use serde::Serialize;
 
 use crate::bench::to;
 use crate::exit::{Failure, Verdict};
-use crate::flags::PlanFlags;
-use crate::flags::planning::HERTZ_PER_MHZ;
-use crate::shape::MatmulShape;
+use crate::flags::planning::{HERTZ_PER_MHZ, PlanningFlags};
+use crate::flags::{DeviceFlags, OperandDtypes, ReportFlags};
+use crate::shape::{self, MatmulShape};
 use crate::table::MIB;
 use memory::MemoryReport;
 use one::PlanReport;
+
+/// Options of `plan`.
+#[derive(Debug, Args)]
+pub(crate) struct PlanFlags {
+    #[arg(value_name = shape::FORM, help = shape::HELP)]
+    shape: MatmulShape,
+
+    /// Precision of the operands
+    #[arg(long, default_value = "int8")]
+    dtype: OperandDtypes,
+
+    /// File descriptors to spread the columns over [default: one for each core]
+    #[arg(long, value_name = "NUMBER")]
+    fds: Option<NonZeroUsize>,
+
+    /// Depth of a K tile, a multiple of 32 [default: the fastest]
+    #[arg(long, value_name = "DEPTH")]
+    k_tile: Option<NonZeroUsize>,
+
+    /// Memory limit for weights on all file descriptors together, MiB [default: none]
+    #[arg(long, value_name = "MIB")]
+    memory: Option<u64>,
+
+    #[command(flatten)]
+    planning: PlanningFlags,
+
+    #[command(flatten)]
+    device: DeviceFlags,
+
+    #[command(flatten)]
+    report: ReportFlags,
+}
 
 /// Default number of file descriptors of a plan: one per core.
 const DEFAULT_FDS: usize = 3;

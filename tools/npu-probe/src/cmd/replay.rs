@@ -1,17 +1,53 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `npu-probe replay`: runs the jobs of a capture again.
 
+use std::path::PathBuf;
+
 use anyhow::anyhow;
-use npu_capture::{ByteDifference, Capture, ReplayError, ReplayReport, ReplayedJob, replay};
+use clap::Args;
+use npu_capture::{
+    ByteDifference, Capture, ReplayError, ReplayOptions, ReplayReport, ReplayedJob, replay,
+};
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use crate::capture_file;
+use crate::capture_file::{self, CaptureFlags};
 use crate::exit::{Failure, Verdict};
-use crate::flags::ReplayFlags;
+use crate::flags::{DeviceFlags, ReportFlags};
 use crate::output;
 use crate::progress::ProgressLine;
 use crate::report::DeviceReport;
+
+/// Binary logarithms of the units.
+const MIB: u32 = 20;
+const GIB: u32 = 30;
+
+/// Options of `replay`.
+#[derive(Debug, Args)]
+pub(crate) struct ReplayFlags {
+    /// Capture file
+    file: PathBuf,
+
+    #[command(flatten)]
+    capture: CaptureFlags,
+
+    /// Memory limit for the jobs' buffer objects, MiB
+    ///
+    /// The gaps between the addresses of a job's objects count too. A small file may claim a
+    /// lot of memory; a file that needs more than the limit is rejected before the replay.
+    #[arg(long, value_name = "MIB", default_value_t = ReplayOptions::default().bytes_max >> MIB)]
+    max_memory: u64,
+
+    /// Limit of the data that all jobs together load and compare, GiB
+    #[arg(long, value_name = "GIB", default_value_t = ReplayOptions::default().work_max >> GIB)]
+    max_work: u64,
+
+    #[command(flatten)]
+    device: DeviceFlags,
+
+    #[command(flatten)]
+    report: ReportFlags,
+}
 
 /// Most differing jobs that are shown.
 const SHOWN: usize = 8;
@@ -85,7 +121,11 @@ pub(crate) fn run(args: &ReplayFlags) -> Result<Verdict, Failure> {
     let say = |text: &str| args.report.say(text);
     say(&(capture_file::head(&capture) + &device.text()))?;
     let progress = ProgressLine::endless("replaying");
-    let report = replay(&capture, &opened.device, &args.options()).map_err(|error| {
+    let options = ReplayOptions {
+        bytes_max: args.max_memory.saturating_mul(1 << MIB),
+        work_max: args.max_work.saturating_mul(1 << GIB),
+    };
+    let report = replay(&capture, &opened.device, &options).map_err(|error| {
         let raise = match error {
             ReplayError::Device(_) | ReplayError::Placement { .. } => {
                 return Failure::Device(error.into());

@@ -2,18 +2,17 @@
 //! `npu-probe run`: runs a program on the software NPU as /dev/accel/accel0, or records it on
 //! a real one.
 
-use std::env;
 use std::ffi::{CString, OsStr, OsString};
-use std::fs;
 use std::io::{self, ErrorKind};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver};
-use std::thread;
 use std::time::Duration;
+use std::{env, fs, thread};
 
 use anyhow::anyhow;
+use clap::Args;
 use nix::spawn::{PosixSpawnAttr, PosixSpawnFileActions, PosixSpawnFlags, posix_spawnp};
 use nix::sys::signal::{SigSet, Signal, kill};
 use nix::unistd::Pid;
@@ -24,9 +23,42 @@ use rocket_uapi::{DeviceInfo, Selector};
 use rustix::process::{WaitOptions, WaitStatus};
 
 use crate::exit::Failure;
-use crate::flags::RunFlags;
+use crate::flags::{ReportFlags, RunFiles};
 use crate::output::{self, OutputFile};
 use crate::served::{self, UseReport};
+
+/// Options of `run`.
+#[derive(Debug, Args)]
+pub(crate) struct RunFlags {
+    #[command(flatten)]
+    pub(crate) model: served::ModelFlags,
+
+    // The name `report` is taken: that field is a file.
+    #[command(flatten)]
+    pub(crate) form: ReportFlags,
+
+    #[command(flatten)]
+    pub(crate) files: RunFiles,
+
+    /// Record command words only, and leave out all other contents
+    #[arg(long, requires = "record")]
+    pub(crate) zero_data: bool,
+
+    /// Write the report to this file instead of standard error
+    #[arg(long, value_name = "FILE")]
+    pub(crate) report: Option<PathBuf>,
+
+    /// Preload library to load into the program
+    ///
+    /// The default is searched for beside npu-probe, and in ../lib and ../lib/npu-probe from
+    /// there.
+    #[arg(long, value_name = "PATH")]
+    pub(crate) preload: Option<PathBuf>,
+
+    /// The program and its arguments
+    #[arg(required = true, trailing_var_arg = true)]
+    pub(crate) command: Vec<OsString>,
+}
 
 /// File name of the library that is loaded into the program.
 const LIBRARY: &str = "librocket_preload.so";

@@ -2,11 +2,26 @@
 //! `npu-probe rung`: runs one experiment of the ladder, in a separate process.
 
 use anyhow::anyhow;
+use clap::Args;
 
 use crate::exit::{Failure, Verdict};
 use crate::first::{Rung, RungRecord};
-use crate::flags::RungFlags;
+use crate::flags::DeviceFlags;
 use crate::output;
+
+/// Options of `rung`.
+#[derive(Debug, Args)]
+pub(crate) struct RungFlags {
+    /// Name of the experiment
+    name: String,
+
+    /// Run the parent experiment's program instead, once for each register that differs
+    #[arg(long)]
+    flip: bool,
+
+    #[command(flatten)]
+    device: DeviceFlags,
+}
 
 pub(crate) fn run(args: &RungFlags) -> Result<Verdict, Failure> {
     let rung = Rung::named(&args.name).ok_or_else(|| {

@@ -3,10 +3,13 @@
 //! results.
 
 use std::fs;
+use std::num::NonZeroUsize;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
 
 use anyhow::anyhow;
+use clap::Args;
 use npu_capture::{Recorder, RecorderOptions};
 use npu_matmul::{Observer, Results};
 use npu_model::Model;
@@ -17,14 +20,72 @@ use super::measuring;
 use crate::data::MatmulOperands;
 use crate::exit::{Failure, Verdict};
 use crate::expected::CpuResult;
-use crate::flags::SelfTestFlags;
+use crate::flags::{DeviceFlags, OperandDtypes, ReportFlags, RunFiles};
 use crate::matmul::MatmulResult;
 use crate::output;
 use crate::progress::ProgressLine;
 use crate::report::{
     DeviceReport, ProblemReport, ProgramCounter, RunReport, SelfTestReport, time_of,
 };
-use crate::shape::MatmulShape;
+use crate::shape::{self, MatmulShape};
+
+/// One tile of every precision.
+const DEFAULT_SHAPE: MatmulShape = MatmulShape {
+    m: 64,
+    k: 64,
+    n: 64,
+};
+
+/// Options of the self-test.
+#[derive(Debug, Args)]
+pub(crate) struct SelfTestFlags {
+    #[command(flatten)]
+    pub(crate) device: DeviceFlags,
+
+    /// Precision of the operands
+    #[arg(long, default_value = "int8")]
+    pub(crate) dtype: OperandDtypes,
+
+    #[arg(long, value_name = shape::FORM, help = shape::HELP, default_value_t = DEFAULT_SHAPE)]
+    pub(crate) shape: MatmulShape,
+
+    /// Seed of the random numbers; the same seed gives the same matrices on every machine
+    #[arg(long, default_value_t = 1)]
+    pub(crate) seed: u64,
+
+    /// Multiply this many times, and check each result
+    #[arg(long, value_name = "TIMES", default_value = "1")]
+    pub(crate) repeat: NonZeroUsize,
+
+    /// File descriptors to spread the columns over
+    ///
+    /// The kernel runs one job at a time for each, on any free core. Three keep the three
+    /// cores of an RK3588 busy.
+    #[arg(long, value_name = "NUMBER", default_value = "1")]
+    pub(crate) fds: NonZeroUsize,
+
+    /// Write the files to debug a wrong result to this directory
+    ///
+    /// `jobs.rkcap` is the recording that --record writes. `report.json` is the report that
+    /// --json prints. `npu-probe replay DIR/jobs.rkcap --device model` compares the results
+    /// with the software model's; `decode` prints the programs.
+    #[arg(long, value_name = "DIR", conflicts_with = "record")]
+    pub(crate) dump: Option<PathBuf>,
+
+    #[command(flatten)]
+    pub(crate) files: RunFiles,
+
+    #[command(flatten)]
+    pub(crate) report: ReportFlags,
+}
+
+impl SelfTestFlags {
+    /// The file of the recording, if one was requested.
+    fn record_file(&self) -> Option<PathBuf> {
+        let dumped = || Some(self.dump.as_ref()?.join("jobs.rkcap"));
+        self.files.record.clone().or_else(dumped)
+    }
+}
 
 pub(crate) fn run(test: &SelfTestFlags) -> Result<Verdict, Failure> {
     let MatmulShape { m, k, n } = test.shape;
@@ -51,8 +112,13 @@ pub(crate) fn run(test: &SelfTestFlags) -> Result<Verdict, Failure> {
     let engine = measuring::engine_of_board(&recorded, test.fds.get())?.observed_by(observer);
     let weights = operands.load(&engine, test.dtype.dtype(), n, k)?;
     let output = MatmulResult::output(&operands, Results::Sums);
-    let plan = engine.prepare(&weights, m, output)?.plan().to_string();
-    let problem = ProblemReport::new(test, plan);
+    let problem = ProblemReport {
+        dtype: test.dtype.to_string(),
+        shape: test.shape,
+        seed: test.seed,
+        fds: test.fds.get(),
+        plan: engine.prepare(&weights, m, output)?.plan().to_string(),
+    };
     progress.aside(|| say(&problem.text()))?;
     let expected = CpuResult::compute(test.shape, &operands, weights.plan().k_tile_count());
 
@@ -67,7 +133,10 @@ pub(crate) fn run(test: &SelfTestFlags) -> Result<Verdict, Failure> {
             failed = Some(error);
             break;
         }
-        runs.push(RunReport::new(wall, expected.compare(&matmul, n)));
+        runs.push(RunReport {
+            wall_us: wall.as_secs_f64() * 1e6,
+            comparison: expected.compare(&matmul, n),
+        });
         progress.step();
     }
     let program = counter.of_one(runs.len() + usize::from(failed.is_some()));

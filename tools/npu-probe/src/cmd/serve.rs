@@ -1,23 +1,32 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `npu-probe serve`: serves the software NPU to all programs of a user.
 
-use std::env;
 use std::os::unix::ffi::OsStringExt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread;
 use std::time::Duration;
+use std::{env, thread};
 
 use anyhow::anyhow;
+use clap::Args;
 use nix::sys::signal::{SigSet, Signal};
 use npu_model::Model;
 use npu_server::{Server, ServerError};
 use npu_wire::Address;
 
 use crate::exit::{Failure, Verdict};
-use crate::flags::ServeFlags;
-use crate::output;
-use crate::served;
+use crate::{output, served};
+
+/// Options of `serve`.
+#[derive(Debug, Args)]
+pub(crate) struct ServeFlags {
+    #[command(flatten)]
+    model: served::ModelFlags,
+
+    /// Name of the server, like the variable ROCKET_SERVER [default: the user's]
+    #[arg(long, value_name = "NAME")]
+    address: Option<String>,
+}
 
 /// How long the server waits for its first client, and for the next one.
 const LINGER: Duration = Duration::from_secs(2);

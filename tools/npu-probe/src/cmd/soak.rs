@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader};
+use std::num::NonZeroU64;
 use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -12,17 +13,58 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow};
+use clap::Args;
 use nix::sys::signal::Signal;
 use serde::Serialize;
 
 use crate::data::SplitMix64;
 use crate::exit::{Failure, Verdict};
-use crate::flags::SoakFlags;
+use crate::flags::{DeviceFlags, ReportFlags};
 use crate::output;
 use crate::progress::ProgressLine;
 use crate::report::DeviceReport;
 use crate::soak::{CheckedMatmul, SoakMatmul};
 use crate::table::joined;
+
+/// Options of `soak`.
+#[derive(Debug, Args)]
+pub(crate) struct SoakFlags {
+    /// Start processes for this time; running ones then finish their work
+    #[arg(long, value_name = "SECONDS", default_value_t = 10)]
+    seconds: u64,
+
+    /// Processes at the same time
+    #[arg(long, value_name = "NUMBER", default_value = "4")]
+    processes: NonZeroU64,
+
+    /// Kill about half of the processes, each at a random moment
+    ///
+    /// Released kernels use freed memory if a process with a job on the NPU is killed. That
+    /// can damage any memory, and the disks: docs/driver.md, use-after-close.
+    #[arg(long)]
+    kill: bool,
+
+    /// Count matmuls whose job the driver killed, instead of failing
+    ///
+    /// The driver kills a job after 500 ms of wall time. A virtual machine on a busy host may
+    /// see the end of a job later.
+    #[arg(long)]
+    allow_timeouts: bool,
+
+    /// Seed of the random numbers
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+
+    /// Run as one of the processes, for this many matmuls [default: no limit]
+    #[arg(long, hide = true)]
+    client: Option<Option<u64>>,
+
+    #[command(flatten)]
+    device: DeviceFlags,
+
+    #[command(flatten)]
+    report: ReportFlags,
+}
 
 /// Most matmuls of a process that is not killed on purpose.
 const CASES: u64 = 8;

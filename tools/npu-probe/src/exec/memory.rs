@@ -9,8 +9,8 @@ use anyhow::{Context, bail, ensure};
 use rknpu_regcmd::{Iova, Program, Word};
 use rocket_uapi::PAGE_BYTES;
 
+use super::ranges::{BufferFile, OutputRegion};
 use crate::exit::Failure;
-use crate::flags::{BufferFile, OutputRegion};
 use crate::program;
 
 /// A page of the IOMMU, bytes.

@@ -7,6 +7,7 @@
 pub(crate) mod board;
 pub(crate) mod chip;
 pub(crate) mod memory;
+pub(crate) mod ranges;
 pub(crate) mod relocate;
 
 use npu_model::accesses::DmaAccess;

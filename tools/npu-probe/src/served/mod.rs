@@ -8,6 +8,7 @@ mod of_node;
 use std::fmt::Write as _;
 
 use anyhow::anyhow;
+use clap::Args;
 use npu_capture::Outcomes;
 use npu_model::timeline::DeviceTimeline;
 use npu_model::{Model, ModelOptions};
@@ -19,7 +20,24 @@ use self::calls::ProgramCalls;
 use self::of_model::ModelUse;
 use self::of_node::UseOfNode;
 use crate::exit::Failure;
-use crate::flags::ModelFlags;
+use crate::flags::DeviceFlags;
+use crate::output;
+
+/// Options of a device that programs use.
+#[derive(Debug, Args)]
+pub(crate) struct ModelFlags {
+    #[command(flatten)]
+    pub(crate) device: DeviceFlags,
+
+    /// Number of cores [default: 3]
+    #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..=16))]
+    pub(crate) cores: Option<u32>,
+
+    /// How the model handles programs that fail on silicon: `faithful`, `strict` or `silent`
+    /// [default: faithful]
+    #[arg(long, value_name = "LEVEL")]
+    pub(crate) strict: Option<String>,
+}
 
 /// The options of the model that the flags choose.
 pub(crate) fn options(model: &ModelFlags) -> Result<ModelOptions, Failure> {
@@ -89,9 +107,7 @@ impl UseReport {
     /// The summary as text or as JSON.
     pub(crate) fn text(&self, json: bool) -> Result<String, Failure> {
         if json {
-            let text = serde_json::to_string_pretty(&self.summary)
-                .map_err(Failure::output("cannot write the report as JSON"))?;
-            return Ok(text + "\n");
+            return output::json(&self.summary);
         }
         Ok(match &self.summary {
             Summary::Model(summary) => summary.text(),

@@ -12,11 +12,10 @@ use rknpu_regcmd::timing::seconds;
 use serde::Serialize;
 
 use super::calls::{ProgramCalls, push_line};
+use crate::flags::planning::HERTZ_PER_MHZ;
 
 /// Bytes of a command word.
 const WORD_BYTES: u64 = 8;
-
-const HERTZ_PER_MEGAHERTZ: u64 = 1_000_000;
 
 const MICROSECONDS_PER_SECOND: f64 = 1e6;
 
@@ -212,7 +211,7 @@ impl ModelUse {
             "clock",
             format!(
                 "{} MHz, for modelled times; set it with --device model:clock=MHZ",
-                self.clock_hz / HERTZ_PER_MEGAHERTZ
+                self.clock_hz / HERTZ_PER_MHZ
             ),
         );
         for (index, core) in self.cores.iter().enumerate() {

@@ -1,61 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Options of `npu-probe exec`, and its memory ranges.
+//! Memory ranges on the command line of `npu-probe exec`.
 
 use std::path::PathBuf;
 use std::str::FromStr;
-
-use clap::Args;
-use rocket_uapi::Selector;
-
-use super::common::ReportFlags;
-
-/// Options of `exec`.
-#[derive(Debug, Args)]
-pub(crate) struct ExecFlags {
-    /// File with the program: assembler text, hexadecimal words or binary words, like
-    /// `decode`; `-` is standard input
-    pub(crate) program: PathBuf,
-
-    /// Memory with the content of a file; with `:rw` the file is updated afterwards
-    ///
-    /// The address is a multiple of 4096, decimal or hexadecimal with 0x. The last page is
-    /// filled with zeros beyond the file.
-    #[arg(long = "bo", value_name = "IOVA:FILE[:rw]")]
-    pub(crate) inputs: Vec<BufferFile>,
-
-    /// Memory to write to a file afterwards; starts with zeros where no --bo is
-    #[arg(long = "out", value_name = "IOVA:LEN:FILE")]
-    pub(crate) outputs: Vec<OutputRegion>,
-
-    /// Address of the program [default: the highest free pages]
-    #[arg(long, value_name = "IOVA", value_parser = iova)]
-    pub(crate) at: Option<u32>,
-
-    /// Core that runs the program
-    #[arg(long, default_value_t = 0)]
-    pub(crate) core: u32,
-
-    /// Print the memory accesses of each memory master
-    #[arg(long)]
-    pub(crate) trace: bool,
-
-    /// Run the program on this device instead of the model's chip
-    ///
-    /// The program can hang a core, or leave register values that disturb the next user of the
-    /// NPU. Nothing can check that beforehand. The kernel chooses the addresses of buffers.
-    /// The program's address registers are changed to match; if that is not possible, nothing
-    /// runs. `model` is the software model with its driver.
-    #[arg(long, value_name = "PATH|model",
-        conflicts_with_all = ["core", "trace", "at", "device"])]
-    pub(crate) unsafe_device: Option<Selector>,
-
-    /// Software model to run on, with its options (docs/model.md)
-    #[arg(long, value_name = "model[:OPTIONS]")]
-    pub(crate) device: Option<Selector>,
-
-    #[command(flatten)]
-    pub(crate) report: ReportFlags,
-}
 
 /// A value of `--bo`: a buffer with the content of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -75,7 +22,7 @@ pub(crate) struct OutputRegion {
     pub(crate) file: PathBuf,
 }
 
-fn iova(text: &str) -> Result<u32, String> {
+pub(crate) fn iova(text: &str) -> Result<u32, String> {
     let parsed = match text.strip_prefix("0x") {
         Some(digits) => u32::from_str_radix(digits, 16),
         None => text.parse(),
