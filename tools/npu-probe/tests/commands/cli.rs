@@ -82,27 +82,46 @@ fn a_calibration_ends_with_a_verdict_of_few_lines() {
 
 #[test]
 fn facts_are_on_the_sides_of_the_model() {
-    has(
-        &text("calibrate --facts all"),
-        &[
-            "tf32-operand: truncated (same as the model's default)",
-            "chain-pointer: not possible here: needs chained kicks",
-            "wedge: not run: needs --risky, since it hangs a core on purpose",
-            "int8-ties: same as the model\n",
-            "0 different, 0 neither\n",
-            "left out   ",
-        ],
-    );
+    let of_default: &[&str] = &[
+        "tf32-operand: truncated (same as the model's default)",
+        "chain-pointer: not possible here: needs chained kicks",
+        "wedge: not run: needs --risky, since it hangs a core on purpose",
+        "int8-ties: same as the model\n",
+        "0 different, 0 neither\n",
+        "left out   ",
+    ];
+    // No fact is decided by a broken core.
+    let of_broken = [
+        "weight-room: group",
+        "wedge: until-power-cycle (the model's default is until-reset)",
+        "partial-group: not run: after an earlier experiment a plain matmul",
+    ];
+    // Facts that others depend on come first.
+    let of_pooling = [
+        "pooling-interrupt: ppu-only (the model's default is",
+        "average-rounding: each (the model's default is",
+    ];
+    for (line, parts) in [
+        ("all", of_default),
+        (
+            "tf32-operand --device model:tf32-operand=nearest",
+            &["tf32-operand: nearest (the model's default is truncated)"],
+        ),
+        (
+            "all --risky --device model:wedge=until-power-cycle",
+            &of_broken,
+        ),
+        (
+            "all --device model:pooling-interrupt=ppu-only,average-rounding=each",
+            &of_pooling,
+        ),
+    ] {
+        has(&text(&format!("calibrate --facts {line}")), parts);
+    }
 }
 
 #[test]
-fn facts_are_on_another_side_or_on_none() {
-    let said = text("calibrate --facts tf32-operand --device model:tf32-operand=nearest");
-    has(
-        &said,
-        &["tf32-operand: nearest (the model's default is truncated)"],
-    );
-
+fn facts_are_on_neither_side() {
     // A model that hangs where silicon only gives wrong results.
     let strict = "calibrate --facts small-exponent --device model:level=strict";
     let (said, _) = fails(strict, 1);
@@ -117,29 +136,6 @@ fn facts_are_on_another_side_or_on_none() {
     assert_eq!(fact["record"]["jobs"][0]["completed"], false);
     assert!(fact["record"]["outputs"][0]["bytes"].as_u64() > Some(16));
     assert!(fact["shown"][0].as_str().unwrap().contains("did not end"));
-}
-
-#[test]
-fn no_fact_is_told_on_the_word_of_a_broken_core() {
-    let device = "model:wedge=until-power-cycle";
-    has(
-        &text(&format!("calibrate --facts all --risky --device {device}")),
-        &[
-            "weight-room: group",
-            "wedge: until-power-cycle (the model's default is until-reset)",
-            "partial-group: not run: after an earlier experiment a plain matmul",
-        ],
-    );
-}
-
-#[test]
-fn facts_that_others_depend_on_come_first() {
-    let sides = "pooling-interrupt=ppu-only,average-rounding=each";
-    let said = text(&format!("calibrate --facts all --device model:{sides}"));
-    for side in sides.split(',') {
-        let line = format!("{} (the model's default is", side.replace('=', ": "));
-        has(&said, &[&line]);
-    }
 }
 
 #[test]

@@ -10,7 +10,7 @@ use crate::common::{command, has, stderr, stdout};
 use rknpu_regcmd::{
     Binding, BufferId, ChipProfile, Iova, MatmulTask, MatmulType, Word, disassemble,
 };
-use serde_json::Value;
+use serde_json::{Value, json};
 
 /// Rows, depth and columns.
 const N: usize = 64;
@@ -77,16 +77,35 @@ impl Matmul {
         self.directory.path().join(name)
     }
 
+    /// The path of a file, as text.
+    fn name(&self, name: &str) -> String {
+        self.path(name).to_str().unwrap().to_owned()
+    }
+
+    /// Runs `npu-probe exec` on `program` with A, B and `more`.
+    fn exec_inputs(&self, program: &str, more: &[&str]) -> Output {
+        let [a, b, _] = self.places;
+        let mut command = probe();
+        command.args(["exec", &self.name(program)]);
+        command.args(["--bo", &format!("{a:#x}:{}", self.name("a.bin"))]);
+        command.args(["--bo", &format!("{b}:{}", self.name("b.bin"))]);
+        command.args(more).output().unwrap()
+    }
+
     /// Runs `npu-probe exec` on `program` with A, B and C, and `more`.
     fn exec(&self, program: &str, more: &[&str]) -> Output {
-        let [a, b, c] = self.places;
-        let name = |name: &str| self.path(name).to_str().unwrap().to_owned();
-        let mut command = probe();
-        command.args(["exec", &name(program)]);
-        command.args(["--bo", &format!("{a:#x}:{}", name("a.bin"))]);
-        command.args(["--bo", &format!("{b}:{}", name("b.bin"))]);
-        command.args(["--out", &format!("{c:#x}:{}:{}", N * N * 4, name("c.bin"))]);
-        command.args(more).output().unwrap()
+        let c = format!("{:#x}:{}:{}", self.places[2], N * N * 4, self.name("c.bin"));
+        self.exec_inputs(program, &[&["--out", &c], more].concat())
+    }
+
+    /// The program with another value of a register.
+    fn with(&self, target: u16, offset: u16, value: impl Fn(u32) -> u32) -> Vec<Word> {
+        let is_it = |word: &Word| word.target() == target && word.offset() == offset;
+        let words = self.words.iter().map(|word| match is_it(word) {
+            true => Word::new(target, offset, value(word.value())),
+            false => *word,
+        });
+        words.collect()
     }
 
     fn check(&self) {
@@ -138,6 +157,11 @@ fn succeeded(output: &Output) -> String {
 }
 
 #[track_caller]
+fn report(output: &Output) -> Value {
+    serde_json::from_str(&succeeded(output)).unwrap()
+}
+
+#[track_caller]
 fn failed(output: &Output, code: i32, with: &str) {
     let err = stderr(output);
     assert_eq!(output.status.code(), Some(code), "{}{err}", stdout(output));
@@ -180,37 +204,23 @@ fn a_matmul_in_every_form_of_program() {
 #[test]
 fn what_is_touched_is_told() {
     let matmul = Matmul::new(APART);
-    let output = matmul.exec("program.hex", &["--trace", "--json"]);
-    let report: Value = serde_json::from_str(&succeeded(&output)).unwrap();
+    let report = report(&matmul.exec("program.hex", &["--trace", "--json"]));
     assert_eq!(report["completed"], true);
     assert_eq!(report["interrupts"], 0x100);
     assert!(report["modelled_ns"].as_u64().unwrap() > 0);
-    assert_eq!(report["events"], serde_json::json!([]));
-    let touched: Vec<_> = report["accesses"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .map(|access| {
-            let number = |name: &str| access[name].as_u64().unwrap();
-            (
-                access["master"].as_str().unwrap(),
-                access["direction"].as_str().unwrap(),
-                number("start"),
-                number("end") - number("start"),
-            )
-        })
-        .collect();
+    assert_eq!(report["events"], json!([]));
     let [a, b, c] = APART.map(u64::from);
     let (one, four) = ((N * N) as u64, (4 * N * N) as u64);
-    assert_eq!(
-        touched,
-        [
-            ("Fetch", "Read", 0xffff_f000, 126 * 8),
-            ("Feature", "Read", a, one),
-            ("Weight", "Read", b, one),
-            ("DpuWrite", "Write", c, four),
-        ]
-    );
+    let touched = [
+        ("Fetch", "Read", 0xffff_f000, 126 * 8),
+        ("Feature", "Read", a, one),
+        ("Weight", "Read", b, one),
+        ("DpuWrite", "Write", c, four),
+    ];
+    let touched = touched.map(|(master, direction, start, bytes)| {
+        json!({ "master": master, "direction": direction, "start": start, "end": start + bytes })
+    });
+    assert_eq!(report["accesses"], json!(touched));
     let text = succeeded(&matmul.exec("program.hex", &["--trace"]));
     let written = "DpuWrite  Write 0x80000000..0x80004000, 16384 bytes";
     has(&text, &[written]);
@@ -223,23 +233,11 @@ fn a_file_is_written_back_where_that_is_asked_for() {
     // C lies behind other bytes, in a file that ends within a page.
     let c = matmul.path("c");
     fs::write(&c, vec![0x55; 4 * N * N + 5]).unwrap();
-    let path = c.to_str().unwrap().to_owned();
     let run = |rw: &str| {
-        let [a, b, c] = matmul.places;
-        let file = |name: &str| matmul.path(name).to_str().unwrap().to_owned();
-        let bos = [
-            format!("{a}:{}", file("a.bin")),
-            format!("{b}:{}", file("b.bin")),
-            format!("{c}:{path}{rw}"),
-        ];
-        let mut command = probe();
-        command.args(["exec", &file("program.hex")]);
-        for bo in &bos {
-            command.args(["--bo", bo]);
-        }
+        let bo = format!("{}:{}{rw}", APART[2], matmul.name("c"));
         // A part of it is also written to a separate file.
-        let part = format!("{}:16:{}", c + 16, file("part"));
-        command.args(["--out", &part]).output().unwrap()
+        let part = format!("{}:16:{}", APART[2] + 16, matmul.name("part"));
+        matmul.exec_inputs("program.hex", &["--bo", &bo, "--out", &part])
     };
     succeeded(&run(""));
     assert!(fs::read(&c).unwrap().iter().all(|&byte| byte == 0x55));
@@ -256,12 +254,7 @@ fn a_file_is_written_back_where_that_is_asked_for() {
 fn programs_that_fail_are_told_apart() {
     let matmul = Matmul::new(APART);
     // The program writes C to unmapped memory.
-    let mut elsewhere = matmul.words.clone();
-    for word in &mut elsewhere {
-        if word.target() == 0x1001 && word.offset() == 0x4020 {
-            *word = Word::new(0x1001, 0x4020, 0x9000_0000);
-        }
-    }
+    let elsewhere = matmul.with(0x1001, 0x4020, |_| 0x9000_0000);
     fs::write(matmul.path("fault"), disassemble(&elsewhere)).unwrap();
     let output = matmul.exec("fault", &[]);
     failed(&output, 4, "did not complete: stopped by an IOMMU fault");
@@ -306,8 +299,7 @@ const WRONG_MEMORY: &str = "\
 #[test]
 fn wrong_memory_is_refused() {
     let matmul = Matmul::new(APART);
-    let file = matmul.path("a.bin").to_str().unwrap().to_owned();
-    let empty = matmul.path("empty").to_str().unwrap().to_owned();
+    let (file, empty) = (matmul.name("a.bin"), matmul.name("empty"));
     fs::write(&empty, "").unwrap();
     let folder = matmul.directory.path().to_str().unwrap();
     for [option, value, with] in crate::common::rows(WRONG_MEMORY) {
@@ -315,16 +307,11 @@ fn wrong_memory_is_refused() {
         let value = value.replace("FOLDER", folder);
         failed(&matmul.exec("program.hex", &[option, &value]), 2, with);
     }
-    failed(
-        &matmul.exec("program.hex", &["--unsafe-device", "/nonexistent/accel0"]),
-        3,
-        "/nonexistent/accel0",
-    );
-    failed(
-        &matmul.exec("nothing.hex", &[]),
-        2,
-        "nothing.hex: No such file",
-    );
+    let nowhere = "/nonexistent/accel0";
+    let output = matmul.exec("program.hex", &["--unsafe-device", nowhere]);
+    failed(&output, 3, nowhere);
+    let output = matmul.exec("nothing.hex", &[]);
+    failed(&output, 2, "nothing.hex: No such file");
     let program = matmul.path("program.hex");
     let mut large = probe();
     large.arg("exec").arg(program);
@@ -346,20 +333,14 @@ fn wrong_memory_is_refused() {
 #[test]
 fn a_driver_gets_a_changed_program() {
     let matmul = Matmul::new(APART);
-    let output = matmul.exec("program.hex", &["--unsafe-device", "model", "--json"]);
-    let report: Value = serde_json::from_str(&succeeded(&output)).unwrap();
-    assert_eq!(report["interrupts"], Value::Null);
+    let on_model = ["--unsafe-device", "model", "--json"];
+    let told = report(&matmul.exec("program.hex", &on_model));
+    assert_eq!(told["interrupts"], Value::Null);
     // Buffers by address, one after another: A, B, C, the program.
-    assert_eq!(
-        report["moved"],
-        serde_json::json!([
-            [0x0010_0000, 0],
-            [0x4000_0000, 0x1000],
-            [0x8000_0000u32, 0x2000],
-            [0xffff_f000u32, 0x6000]
-        ])
-    );
-    let changed: Vec<_> = report["changed_words"]
+    let [a, b, c] = APART;
+    let moved = [[a, 0], [b, 0x1000], [c, 0x2000], [0xffff_f000, 0x6000]];
+    assert_eq!(told["moved"], json!(moved));
+    let changed = told["changed_words"]
         .as_array()
         .unwrap()
         .iter()
@@ -368,24 +349,20 @@ fn a_driver_gets_a_changed_program() {
             let word = matmul.words[number("word") as usize];
             assert_eq!(u64::from(word.value()), number("from"));
             (change["register"].as_str().unwrap(), number("to"))
-        })
-        .collect();
-    assert_eq!(
-        changed,
-        [
-            ("CNA.FEATURE_DATA_ADDR", 0),
-            ("CNA.DCOMP_ADDR0", 0x1000),
-            ("DPU.DST_BASE_ADDR", 0x2000),
-        ]
-    );
+        });
+    let expected = [
+        ("CNA.FEATURE_DATA_ADDR", 0),
+        ("CNA.DCOMP_ADDR0", 0x1000),
+        ("DPU.DST_BASE_ADDR", 0x2000),
+    ];
+    assert!(changed.eq(expected), "{told:#}");
     matmul.check();
 
     // If the kernel's addresses are the requested ones, nothing is changed, and
     // any program may run.
     let matmul = Matmul::new([0, 0x1000, 0x2000]);
-    let output = matmul.exec("program.hex", &["--unsafe-device", "model", "--json"]);
-    let report: Value = serde_json::from_str(&succeeded(&output)).unwrap();
-    assert_eq!(report["changed_words"], serde_json::json!([]));
+    let told = report(&matmul.exec("program.hex", &on_model));
+    assert_eq!(told["changed_words"], json!([]));
     matmul.check();
 }
 
@@ -394,17 +371,7 @@ fn a_driver_does_not_get_what_cannot_be_changed() {
     let matmul = Matmul::new(APART);
     // An input precision that no source describes, so the read range is
     // unknown.
-    let unknown: Vec<Word> = matmul
-        .words
-        .iter()
-        .map(|&word| {
-            if word.target() == 0x0201 && word.offset() == 0x100c {
-                Word::new(0x0201, 0x100c, word.value() | 0x50)
-            } else {
-                word
-            }
-        })
-        .collect();
+    let unknown = matmul.with(0x0201, 0x100c, |value| value | 0x50);
     fs::write(matmul.path("unknown"), disassemble(&unknown)).unwrap();
     let output = matmul.exec("unknown", &["--unsafe-device", "model"]);
     failed(
@@ -414,12 +381,8 @@ fn a_driver_does_not_get_what_cannot_be_changed() {
     );
 
     // An address that no word writes.
-    let without: Vec<Word> = matmul
-        .words
-        .iter()
-        .copied()
-        .filter(|word| word.offset() != 0x1070)
-        .collect();
+    let mut without = matmul.words.clone();
+    without.retain(|word| word.offset() != 0x1070);
     fs::write(matmul.path("without"), disassemble(&without)).unwrap();
     let output = matmul.exec("without", &["--unsafe-device", "model"]);
     failed(&output, 2, "is not within one of the buffers");

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use crate::common::{fails, has, json, text};
 use crate::golden::compare;
 use npu_offload::{Graph, ModelShape, NumberFormat, OffloadRules, PlanTarget};
+use serde_json::Value;
 
 const F16: u32 = 1;
 const Q8_0: u32 = 8;
@@ -145,6 +146,18 @@ fn written(folder: &tempfile::TempDir, file: &Gguf) -> String {
     path.to_str().unwrap().to_owned()
 }
 
+/// The text of `model` on this file.
+fn told(file: &Gguf, options: &str) -> String {
+    let folder = folder();
+    text(&format!("model {} {options}", written(&folder, file)))
+}
+
+/// The same as JSON.
+fn report(file: &Gguf, options: &str) -> Value {
+    let folder = folder();
+    json(&format!("model {} {options}", written(&folder, file)))
+}
+
 /// The error for a file without a usable model.
 fn refusal(path: &Path) -> String {
     let (out, err) = fails(&format!("model {}", path.display()), 2);
@@ -154,9 +167,7 @@ fn refusal(path: &Path) -> String {
 
 #[test]
 fn a_small_llama_is_told_in_whole() {
-    let folder = folder();
-    let path = written(&folder, &Gguf::llama(Q8_0));
-    let said = text(&format!("model {path} --mem 64M"));
+    let said = told(&Gguf::llama(Q8_0), "--mem 64M");
     let golden = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/model/llama-q8_0.txt");
     compare(Path::new(golden), &said);
 }
@@ -164,10 +175,8 @@ fn a_small_llama_is_told_in_whole() {
 /// The tables of docs/llama-speed.md and docs/sequences.md use the same graphs.
 #[test]
 fn a_file_is_as_fast_as_the_model_that_it_has() {
-    let folder = folder();
     let shape = ModelShape::LLAMA32_1B;
-    let file = Gguf::of(shape, Q8_0);
-    let report = json(&format!("model {} --mem 4G", written(&folder, &file)));
+    let report = report(&Gguf::of(shape, Q8_0), "--mem 4G");
     let rules = OffloadRules::new(PlanTarget::at_clock(200_000_000));
     let (_, format) = NumberFormat::of_ggml(Q8_0).unwrap();
     let graph = Graph::new(shape, format, &rules);
@@ -190,16 +199,12 @@ fn a_file_is_as_fast_as_the_model_that_it_has() {
 
 #[test]
 fn f16_is_computed_in_fp16_and_takes_twice_the_memory() {
-    let folder = folder();
-    let told = |type_id| {
-        // With fewer heads the CPU is faster for keys and values in F16.
-        let path = written(&folder, &Gguf::with_kv_heads(4, type_id));
-        json(&format!("model {path} --mem 64M --clock 400"))
-    };
-    let (half, eight) = (told(F16), told(Q8_0));
+    // With fewer heads the CPU is faster for keys and values in F16.
+    let [half, eight] = [F16, Q8_0]
+        .map(|type_id| report(&Gguf::with_kv_heads(4, type_id), "--mem 64M --clock 400"));
     assert_eq!(half["weights"][0]["computed_in"], "fp16");
     assert_eq!(eight["weights"][0]["computed_in"], "int8-hadamard");
-    let bytes = |report: &serde_json::Value| report["packed_bytes"].as_u64().unwrap();
+    let bytes = |report: &Value| report["packed_bytes"].as_u64().unwrap();
     assert_eq!(bytes(&half), 2 * bytes(&eight));
     let clocks = serde_json::json!([200, 400, 600, 1000]);
     assert_eq!(half["speed"]["clocks_mhz"], clocks);
@@ -210,35 +215,33 @@ fn f16_is_computed_in_fp16_and_takes_twice_the_memory() {
 
 #[test]
 fn what_does_not_fit_stays_with_the_cpu_and_is_as_fast_as_there() {
-    let folder = folder();
-    let path = written(&folder, &Gguf::llama(Q8_0));
-    let report = json(&format!("model {path} --mem 0"));
+    let model = Gguf::llama(Q8_0);
+    let report = report(&model, "--mem 0");
     assert_eq!(report["fits"], false);
     assert_eq!(report["packed_bytes"], 0);
     for row in report["speed"]["prompts"].as_array().unwrap() {
         assert_eq!(row["npu"][2], row["cpu_alone"], "{row}");
     }
-    let said = text(&format!("model {path} --mem 300K"));
+    let said = told(&model, "--mem 300K");
     has(&said, &["fits     no, only 0.2 MiB of packed weights; "]);
     // The order of the file, but the output's weight last.
     assert!(said.find("blk.*.attn_q.weight") < said.find("token_embd.weight"));
-    fails(&format!("model {path} --mem much"), 2);
+    let (_, err) = fails("model file --mem much", 2);
+    has(&err, &["expected a number of bytes"]);
 }
 
 #[test]
 fn an_output_of_its_own_leaves_embeddings_to_be_looked_up() {
-    let folder = folder();
     let model = Gguf::llama(Q8_0).tensor("output.weight", &[256, 1024], Q8_0);
-    let said = text(&format!("model {} --mem 64M", written(&folder, &model)));
+    let said = told(&model, "--mem 64M");
     has(&said, &["output.weight"]);
     assert!(!said.contains("token_embd"), "{said}");
 }
 
 #[test]
 fn what_is_not_modelled_is_said_and_the_rest_is_told() {
-    let folder = folder();
     let ends = |model: Gguf, why: &str| {
-        let said = text(&format!("model {} --mem 64M", written(&folder, &model)));
+        let said = told(&model, "--mem 64M");
         let expected = format!("speed of the whole graph: unknown, {why}\n");
         assert!(said.ends_with(&expected), "{said}");
         said
@@ -296,11 +299,11 @@ fn a_split_model_is_read_from_any_part_if_all_are_there() {
         &["missing in the same folder: m-00002-of-00002.gguf"],
     );
     second.write(&part(2));
-    let report = |path: &Path| json(&format!("model {} --mem 64M", path.display()));
-    let (one, two) = (report(&part(1)), report(&part(2)));
+    let [one, two] =
+        [1, 2].map(|index| json(&format!("model {} --mem 64M", part(index).display())));
     assert_eq!(one, two);
     assert_eq!(one["files"], 2);
-    let alone = report(Path::new(&written(&folder, &whole)));
+    let alone = report(&whole, "--mem 64M");
     assert_eq!(one["weights"], alone["weights"]);
     let renamed = folder.path().join("renamed.gguf");
     fs::rename(part(1), &renamed).unwrap();
