@@ -59,6 +59,19 @@ pub(super) struct MatmulTimes {
 type ReadTask = (TaskWork, u64);
 
 impl TiledMatmul {
+    /// An FP16 matmul with sums on the NPU and five files.
+    pub(super) fn fp16(size: (u32, u32, u32)) -> Self {
+        Self {
+            ty: MatmulType::Fp16ToFp16,
+            size,
+            tile: (256, 384, 256),
+            files: 5,
+            sums_on_npu: true,
+            right_sized: false,
+            packs_weights: false,
+        }
+    }
+
     /// Operations, two for each multiplication.
     pub(super) fn operations(&self) -> f64 {
         let (m, k, n) = self.size;
@@ -200,15 +213,7 @@ mod tests {
 
     #[test]
     fn all_of_a_matmul_is_computed() {
-        let fp16 = TiledMatmul {
-            ty: MatmulType::Fp16ToFp16,
-            size: (512, 3840, 4096),
-            tile: (256, 384, 256),
-            files: 5,
-            sums_on_npu: true,
-            right_sized: false,
-            packs_weights: false,
-        };
+        let fp16 = TiledMatmul::fp16((512, 3840, 4096));
         for matmul in [fp16, fp16.as_integers(MatmulType::Int8ToInt32, 384)] {
             let columns = matmul.columns();
             let counts: Vec<usize> = columns.iter().map(Vec::len).collect();

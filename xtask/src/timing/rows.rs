@@ -164,24 +164,11 @@ fn cores() -> Result<Vec<f64>> {
     Ok([rates?, vec![installed, installed - kept]].concat())
 }
 
-/// An FP16 matmul with sums on the NPU and five files.
-fn fp16(size: (u32, u32, u32)) -> TiledMatmul {
-    TiledMatmul {
-        ty: Fp16ToFp16,
-        size,
-        tile: (256, 384, 256),
-        files: 5,
-        sums_on_npu: true,
-        right_sized: false,
-        packs_weights: false,
-    }
-}
-
 /// The FP16 matmul with output buffers of the needed size.
 fn right_sized() -> TiledMatmul {
     TiledMatmul {
         right_sized: true,
-        ..fp16(SIZE)
+        ..TiledMatmul::fp16(SIZE)
     }
 }
 
@@ -193,14 +180,14 @@ fn client() -> Result<Vec<f64>> {
         ms(PACK_PS, m * k),
         ms(READ_PS, 320 * 256 * 256),
         ms(READ_PS, m * n),
-        MS * fp16(SIZE).run(&FAST)?.sync,
+        MS * TiledMatmul::fp16(SIZE).run(&FAST)?.sync,
         MS * right_sized().run(&FAST)?.sync,
     ])
 }
 
 fn matmuls() -> Result<Vec<f64>> {
-    let down = fp16((512, 15360, 3840));
-    let of = fp16(SIZE);
+    let down = TiledMatmul::fp16((512, 15360, 3840));
+    let of = TiledMatmul::fp16(SIZE);
     let matmuls = [
         of,
         of.as_integers(Int8ToInt32, 640),
@@ -247,7 +234,7 @@ fn levers() -> Result<Vec<f64>> {
                 files: 1,
                 right_sized: true,
                 packs_weights: true,
-                ..fp16(size)
+                ..TiledMatmul::fp16(size)
             };
             anyhow::Ok(call.run(&FAST)?.wall)
         };
