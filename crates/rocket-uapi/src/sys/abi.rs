@@ -20,7 +20,7 @@
 //! Offsets hold for 64-bit machines, the only ones with this NPU.
 
 use rustix::fs::OFlags;
-use rustix::ioctl::{Opcode, opcode};
+use rustix::ioctl::opcode;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 /// Layout of a structure, to compare it with the kernel's header.
@@ -314,42 +314,51 @@ pub const DRM_RDWR: u32 = OFlags::RDWR.bits();
 /// [`SyncFileInfo::status`] of a fence that has not signalled.
 pub const SYNC_STATUS_ACTIVE: i32 = 0;
 
+/// Letter of DRM's requests (`DRM_IOCTL_BASE`).
+const DRM: u8 = b'd';
+/// Letter of dma-buf's requests (`DMA_BUF_BASE`).
+const DMA_BUF: u8 = b'b';
+/// Letter of sync_file's requests (`SYNC_IOC_MAGIC`).
+const SYNC: u8 = b'>';
+/// Letter of a timeline's requests (`SW_SYNC_IOC_MAGIC`).
+const SW_SYNC: u8 = b'W';
+
 /// CREATE_BO (since 6.18).
-pub const CREATE_BO: u32 = 0xc018_6440;
+pub const CREATE_BO: u32 = opcode::read_write::<CreateBo>(DRM, 0x40) as u32;
 /// SUBMIT (since 6.18).
-pub const SUBMIT: u32 = 0x4018_6441;
+pub const SUBMIT: u32 = opcode::write::<Submit>(DRM, 0x41) as u32;
 /// PREP_BO (since 6.18).
-pub const PREP_BO: u32 = 0x4010_6442;
+pub const PREP_BO: u32 = opcode::write::<PrepBo>(DRM, 0x42) as u32;
 /// FINI_BO (since 6.18).
-pub const FINI_BO: u32 = 0x4008_6443;
+pub const FINI_BO: u32 = opcode::write::<FiniBo>(DRM, 0x43) as u32;
 /// DRM core: VERSION.
-pub const VERSION: u32 = 0xc040_6400;
+pub const VERSION: u32 = opcode::read_write::<Version>(DRM, 0x00) as u32;
 /// DRM core: GEM_CLOSE.
-pub const GEM_CLOSE: u32 = 0x4008_6409;
+pub const GEM_CLOSE: u32 = opcode::write::<GemClose>(DRM, 0x09) as u32;
 /// DRM core: GET_CAP.
-pub const GET_CAP: u32 = 0xc010_640c;
+pub const GET_CAP: u32 = opcode::read_write::<GetCap>(DRM, 0x0c) as u32;
 /// DRM core: PRIME_HANDLE_TO_FD.
-pub const PRIME_HANDLE_TO_FD: u32 = 0xc00c_642d;
+pub const PRIME_HANDLE_TO_FD: u32 = opcode::read_write::<PrimeHandle>(DRM, 0x2d) as u32;
 /// DRM core: PRIME_FD_TO_HANDLE.
-pub const PRIME_FD_TO_HANDLE: u32 = 0xc00c_642e;
+pub const PRIME_FD_TO_HANDLE: u32 = opcode::read_write::<PrimeHandle>(DRM, 0x2e) as u32;
 /// dma-buf: EXPORT_SYNC_FILE.
-pub const EXPORT_SYNC_FILE: u32 = 0xc008_6202;
+pub const EXPORT_SYNC_FILE: u32 = opcode::read_write::<ExportSyncFile>(DMA_BUF, 2) as u32;
 /// dma-buf: IMPORT_SYNC_FILE.
-pub const IMPORT_SYNC_FILE: u32 = 0x4008_6203;
+pub const IMPORT_SYNC_FILE: u32 = opcode::write::<ImportSyncFile>(DMA_BUF, 3) as u32;
 /// dma-buf: SYNC.
-pub const DMA_BUF_SYNC: u32 = 0x4008_6200;
+pub const DMA_BUF_SYNC: u32 = opcode::write::<DmaBufSync>(DMA_BUF, 0) as u32;
 /// dma-buf: SET_NAME, with a 64-bit address instead of a structure.
-pub const DMA_BUF_SET_NAME: u32 = 0x4008_6201;
+pub const DMA_BUF_SET_NAME: u32 = opcode::write::<u64>(DMA_BUF, 1) as u32;
 /// Longest name of a dma-buf, including its terminator, bytes (`DMA_BUF_NAME_LEN`).
 pub const DMA_BUF_NAME_BYTES: usize = 32;
 /// sync_file: MERGE.
-pub const SYNC_MERGE: u32 = 0xc030_3e03;
+pub const SYNC_MERGE: u32 = opcode::read_write::<SyncMergeData>(SYNC, 3) as u32;
 /// sync_file: FILE_INFO.
-pub const SYNC_FILE_INFO: u32 = 0xc038_3e04;
+pub const SYNC_FILE_INFO: u32 = opcode::read_write::<SyncFileInfo>(SYNC, 4) as u32;
 /// Timeline: CREATE_FENCE.
-pub const SW_SYNC_CREATE_FENCE: u32 = 0xc028_5700;
+pub const SW_SYNC_CREATE_FENCE: u32 = opcode::read_write::<SwSyncCreateFence>(SW_SYNC, 0) as u32;
 /// Timeline: INC, with a u32.
-pub const SW_SYNC_INC: u32 = 0x4004_5701;
+pub const SW_SYNC_INC: u32 = opcode::write::<u32>(SW_SYNC, 1) as u32;
 
 // GET_UNIQUE (the bus id) is left out on purpose: on any accel node it makes the kernel
 // follow a null pointer while it holds a lock.
@@ -392,34 +401,3 @@ pub const REQUESTS: [(&str, u32); 15] = [
     ("SYNC_IOC_MERGE", SYNC_MERGE),
     ("SYNC_IOC_FILE_INFO", SYNC_FILE_INFO),
 ];
-
-/// Letter of DRM's requests (`DRM_IOCTL_BASE`).
-const DRM: u8 = b'd';
-/// Letter of dma-buf's requests (`DMA_BUF_BASE`).
-const DMA_BUF: u8 = b'b';
-/// Letter of sync_file's requests (`SYNC_IOC_MAGIC`).
-const SYNC: u8 = b'>';
-/// Letter of a timeline's requests (`SW_SYNC_IOC_MAGIC`).
-const SW_SYNC: u8 = b'W';
-
-/// Checks that each request consists of its direction, size, letter and number
-/// (asm-generic/ioctl.h).
-const _: () = {
-    assert!(CREATE_BO as Opcode == opcode::read_write::<CreateBo>(DRM, 0x40));
-    assert!(SUBMIT as Opcode == opcode::write::<Submit>(DRM, 0x41));
-    assert!(PREP_BO as Opcode == opcode::write::<PrepBo>(DRM, 0x42));
-    assert!(FINI_BO as Opcode == opcode::write::<FiniBo>(DRM, 0x43));
-    assert!(VERSION as Opcode == opcode::read_write::<Version>(DRM, 0x00));
-    assert!(GEM_CLOSE as Opcode == opcode::write::<GemClose>(DRM, 0x09));
-    assert!(GET_CAP as Opcode == opcode::read_write::<GetCap>(DRM, 0x0c));
-    assert!(PRIME_HANDLE_TO_FD as Opcode == opcode::read_write::<PrimeHandle>(DRM, 0x2d));
-    assert!(PRIME_FD_TO_HANDLE as Opcode == opcode::read_write::<PrimeHandle>(DRM, 0x2e));
-    assert!(EXPORT_SYNC_FILE as Opcode == opcode::read_write::<ExportSyncFile>(DMA_BUF, 2));
-    assert!(IMPORT_SYNC_FILE as Opcode == opcode::write::<ImportSyncFile>(DMA_BUF, 3));
-    assert!(DMA_BUF_SYNC as Opcode == opcode::write::<DmaBufSync>(DMA_BUF, 0));
-    assert!(DMA_BUF_SET_NAME as Opcode == opcode::write::<u64>(DMA_BUF, 1));
-    assert!(SYNC_MERGE as Opcode == opcode::read_write::<SyncMergeData>(SYNC, 3));
-    assert!(SYNC_FILE_INFO as Opcode == opcode::read_write::<SyncFileInfo>(SYNC, 4));
-    assert!(SW_SYNC_CREATE_FENCE as Opcode == opcode::read_write::<SwSyncCreateFence>(SW_SYNC, 0));
-    assert!(SW_SYNC_INC as Opcode == opcode::write::<u32>(SW_SYNC, 1));
-};
