@@ -15,7 +15,7 @@ use std::slice;
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-use crate::bo::{Bo, FrozenBo};
+use crate::bo::Bo;
 use crate::error::Error;
 use crate::units::Deadline;
 
@@ -37,16 +37,6 @@ impl Bo {
     pub fn write(&mut self, until: Deadline) -> Result<CpuWrite<'_>, Error> {
         self.prepare_write(until)?;
         Ok(CpuWrite { bo: self })
-    }
-}
-
-impl FrozenBo {
-    /// Returns a guard to read the BO, which jobs may read at the same time.
-    ///
-    /// # Errors
-    /// As [`Bo::read`].
-    pub fn read(&self, until: Deadline) -> Result<CpuRead<'_>, Error> {
-        self.bo().read(until)
     }
 }
 
@@ -127,7 +117,9 @@ impl DerefMut for CpuWrite<'_> {
 
 impl Drop for CpuWrite<'_> {
     fn drop(&mut self) {
-        give_back(self.bo);
+        if let Err(error) = self.bo.give_back() {
+            tracing::warn!(handle = %self.bo.handle(), %error, "FINI_BO failed");
+        }
     }
 }
 
@@ -142,10 +134,4 @@ fn whole<T: FromBytes + Immutable + KnownLayout>(bytes: &[u8]) -> &[T] {
     let whole = bytes.len() - bytes.len() % size_of::<T>().max(1);
     // A page is aligned for every type there is, so this cannot fail.
     <[T]>::ref_from_bytes(&bytes[..whole]).unwrap_or_default()
-}
-
-fn give_back(bo: &Bo) {
-    if let Err(error) = bo.give_back() {
-        tracing::warn!(handle = %bo.handle(), %error, "FINI_BO failed");
-    }
 }

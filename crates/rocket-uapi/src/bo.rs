@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Buffer objects: memory that CPU and NPU share.
 
+use std::ops::Deref;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -200,37 +201,20 @@ impl Bo {
     }
 }
 
-/// A buffer object that the CPU no longer writes. Clones share it; jobs may
-/// only read it.
+/// A buffer object that the CPU no longer writes. Clones share it. Jobs only read it, and
+/// guards may read it at the same time.
 #[derive(Clone, Debug)]
 pub struct FrozenBo(Arc<Bo>);
 
+impl Deref for FrozenBo {
+    type Target = Bo;
+
+    fn deref(&self) -> &Bo {
+        &self.0
+    }
+}
+
 impl FrozenBo {
-    /// NPU address of the BO, valid in the file that made it.
-    #[must_use]
-    pub fn iova(&self) -> Iova {
-        self.0.iova()
-    }
-
-    /// Length in bytes.
-    #[must_use]
-    #[allow(clippy::len_without_is_empty, reason = "it is never empty")]
-    pub fn len(&self) -> usize {
-        self.0.len()
-    }
-
-    /// The file that it belongs to.
-    #[must_use]
-    pub fn device(&self) -> &Device {
-        self.0.device()
-    }
-
-    /// Its GEM handle.
-    #[must_use]
-    pub fn handle(&self) -> Handle {
-        self.0.handle()
-    }
-
     /// Returns the buffer object, to write it again.
     ///
     /// # Errors
@@ -244,9 +228,5 @@ impl FrozenBo {
     #[must_use]
     pub fn unshared(&mut self) -> Option<&mut Bo> {
         Arc::get_mut(&mut self.0)
-    }
-
-    pub(crate) fn bo(&self) -> &Bo {
-        &self.0
     }
 }

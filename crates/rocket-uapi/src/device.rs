@@ -2,6 +2,7 @@
 //! Open devices, and pools of them.
 
 use std::fmt;
+use std::mem;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,12 +10,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Instant;
 
-use crate::cache_traffic::{CacheCounters, CacheTraffic};
+use crate::cache_traffic::CacheTraffic;
 use crate::discover::{self, ACCEL_DIRECTORY, DiscoverError};
 use crate::error::Error;
 use crate::file::{DeviceInfo, FileOperations};
 use crate::handle_use::HandleUse;
-use crate::job::IdleWitness;
 use crate::raw_job::RawJob;
 use crate::rocket_file::{RawBo, RocketFile};
 use crate::shared_files::SharedFiles;
@@ -35,17 +35,28 @@ struct Inner {
     last_end: Mutex<Option<Instant>>,
     /// Whether there may have been jobs whose end this crate does not wait for.
     raw_jobs: AtomicBool,
-    handles: HandleUse,
-    cache_traffic: CacheCounters,
-    /// Witness pages for later jobs.
-    idle_witnesses: Mutex<Vec<IdleWitness>>,
+    handles: Mutex<HandleUse>,
+    cache_traffic: Mutex<CacheTraffic>,
+    witnesses: Mutex<WitnessBos>,
+}
+
+/// The buffer objects of a file's witnesses that no job has. They hold no reference to the
+/// file.
+#[derive(Default)]
+pub(crate) struct WitnessBos {
+    /// Pages for later jobs, each with its program.
+    pub(crate) idle: Vec<RawBo>,
     /// Operands of all witnesses.
-    witness_operands: Mutex<Option<RawBo>>,
+    pub(crate) operands: Option<RawBo>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Inner {
     fn settle(&self) {
-        let last_end = *self.last_end.lock().unwrap_or_else(PoisonError::into_inner);
+        let last_end = *lock(&self.last_end);
         if let Some(ended) = last_end {
             thread::sleep(self.file.settle().saturating_sub(ended.elapsed()));
         }
@@ -54,12 +65,8 @@ impl Inner {
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        let idle = self.idle_witnesses.get_mut();
-        for page in idle.unwrap_or_else(PoisonError::into_inner).drain(..) {
-            page.raw.close(&self.file);
-        }
-        let operands = self.witness_operands.get_mut();
-        if let Some(raw) = operands.unwrap_or_else(PoisonError::into_inner).take() {
+        let WitnessBos { idle, operands } = mem::take(&mut *lock(&self.witnesses));
+        for raw in idle.into_iter().chain(operands) {
             raw.close(&self.file);
         }
         self.settle();
@@ -70,18 +77,13 @@ impl Device {
     /// The device behind an open file.
     #[must_use]
     pub fn new(file: Arc<dyn FileOperations>) -> Self {
-        Self::of(RocketFile::new(file))
-    }
-
-    fn of(file: RocketFile) -> Self {
         Self(Arc::new(Inner {
-            file,
+            file: RocketFile::new(file),
             last_end: Mutex::new(None),
             raw_jobs: AtomicBool::new(false),
-            handles: HandleUse::default(),
-            cache_traffic: CacheCounters::default(),
-            idle_witnesses: Mutex::default(),
-            witness_operands: Mutex::default(),
+            handles: Mutex::default(),
+            cache_traffic: Mutex::default(),
+            witnesses: Mutex::default(),
         }))
     }
 
@@ -116,7 +118,7 @@ impl Device {
     /// # Errors
     /// Those of the first open.
     pub fn reopen(&self) -> Result<Self, Error> {
-        self.file().reopen().map(Self::of)
+        self.reopen_through(|file| file)
     }
 
     /// Opens the same device again, through `wrap`, which wraps the open file to record or
@@ -160,8 +162,8 @@ impl Device {
         self.file().shared_files()
     }
 
-    pub(crate) fn handles(&self) -> &HandleUse {
-        &self.0.handles
+    pub(crate) fn handles(&self) -> MutexGuard<'_, HandleUse> {
+        lock(&self.0.handles)
     }
 
     /// Submits any register programs, without checks.
@@ -196,29 +198,32 @@ impl Device {
     /// Calls and counts PREP_BO of an object of `len` bytes.
     pub(crate) fn prep(&self, handle: Handle, len: usize, until: Deadline) -> Result<(), Error> {
         // Count before the call: the driver invalidates caches even if it fails.
-        self.0.cache_traffic.count_prep(len);
+        self.count_prep(len);
         self.file().prep_bo(handle, until)
     }
 
     /// Calls [`FileOperations::was_accepted`], and counts a PREP_BO of `len` bytes.
     pub(crate) fn was_accepted(&self, handle: Handle, len: usize) -> Result<bool, Error> {
-        self.0.cache_traffic.count_prep(len);
+        self.count_prep(len);
         self.file().was_accepted(handle)
     }
 
-    pub(crate) fn idle_witnesses(&self) -> MutexGuard<'_, Vec<IdleWitness>> {
-        let idle = self.0.idle_witnesses.lock();
-        idle.unwrap_or_else(PoisonError::into_inner)
+    fn count_prep(&self, len: usize) {
+        let mut traffic = lock(&self.0.cache_traffic);
+        traffic.preps += 1;
+        traffic.prep_bytes += len as u64;
     }
 
-    pub(crate) fn witness_operands(&self) -> MutexGuard<'_, Option<RawBo>> {
-        let operands = self.0.witness_operands.lock();
-        operands.unwrap_or_else(PoisonError::into_inner)
+    pub(crate) fn witnesses(&self) -> MutexGuard<'_, WitnessBos> {
+        lock(&self.0.witnesses)
     }
 
     /// Calls and counts FINI_BO of an object of `len` bytes.
     pub(crate) fn fini(&self, handle: Handle, len: usize) -> Result<(), Error> {
-        self.0.cache_traffic.count_fini(len);
+        let mut traffic = lock(&self.0.cache_traffic);
+        traffic.finis += 1;
+        traffic.fini_bytes += len as u64;
+        drop(traffic);
         self.file().fini_bo(handle)
     }
 
@@ -226,7 +231,7 @@ impl Device {
     /// their witness pages.
     #[must_use]
     pub fn cache_traffic(&self) -> CacheTraffic {
-        self.0.cache_traffic.snapshot()
+        *lock(&self.0.cache_traffic)
     }
 
     /// Waits until the driver has released the last job, as dropping the device does. For a
@@ -236,11 +241,7 @@ impl Device {
     }
 
     pub(crate) fn note_end(&self) {
-        *self
-            .0
-            .last_end
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
+        *lock(&self.0.last_end) = Some(Instant::now());
     }
 
     /// Whether both are the same open file.

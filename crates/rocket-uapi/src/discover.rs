@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Search for the NPU's device node. For each refused node it gives the reason and a fix.
 
-use std::fmt;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -22,7 +21,8 @@ const NODE_PREFIX: &str = "accel";
 const DRIVER_NAME: &str = "rocket";
 
 /// A node that was tried and refused.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{}: {reason}", path.display())]
 pub struct RefusedNode {
     /// Path of the node.
     pub path: PathBuf,
@@ -38,12 +38,6 @@ impl RefusedNode {
             path: path.to_owned(),
             reason: error.to_string(),
         }
-    }
-}
-
-impl fmt::Display for RefusedNode {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.path.display(), self.reason)
     }
 }
 
@@ -94,17 +88,12 @@ pub(crate) fn open(path: &Path) -> Result<Arc<dyn FileOperations>, Error> {
         Errno::NOTTY | Errno::INVAL => Error::NotADevice,
         _ => Error::of(Call::Version, None, errno),
     })?;
-    check_driver(&String::from_utf8_lossy(&driver))?;
-    Ok(Arc::new(node))
-}
-
-fn check_driver(name: &str) -> Result<(), Error> {
-    if name == DRIVER_NAME {
-        return Ok(());
+    if driver != DRIVER_NAME.as_bytes() {
+        return Err(Error::OtherDriver {
+            driver: String::from_utf8_lossy(&driver).into_owned(),
+        });
     }
-    Err(Error::OtherDriver {
-        driver: name.to_owned(),
-    })
+    Ok(Arc::new(node))
 }
 
 /// Paths of the nodes `accelN`, sorted by number.

@@ -45,7 +45,11 @@ impl Bo {
             .give_back()
             .and_then(|()| self.device().file().export_bo(self.handle()));
         match exported {
-            Ok(fd) => Ok(DmaBuf::exported(self, fd)),
+            Ok(fd) => Ok(DmaBuf(Arc::new(Shared {
+                device: self.device().clone(),
+                object: SharedObject::Exported(self),
+                fd,
+            }))),
             Err(error) => Err((error, self)),
         }
     }
@@ -58,7 +62,14 @@ impl Device {
     /// A dma-buf of another device (the driver cannot map its pages), or of this file; a
     /// file that is no dma-buf; no file descriptor left.
     pub fn import(&self, dma_buf: BorrowedFd<'_>) -> Result<DmaBuf, Error> {
-        DmaBuf::imported(self, dma_buf)
+        let fd = duplicate(dma_buf)?;
+        let handle = ImportedHandle::import(self, dma_buf)?;
+        let memory = self.shared_files().map(dma_buf)?;
+        Ok(DmaBuf(Arc::new(Shared {
+            object: SharedObject::Imported { memory, handle },
+            fd,
+            device: self.clone(),
+        })))
     }
 }
 
@@ -109,25 +120,6 @@ impl Drop for Shared {
 }
 
 impl DmaBuf {
-    fn exported(bo: Bo, fd: OwnedFd) -> Self {
-        Self(Arc::new(Shared {
-            device: bo.device().clone(),
-            object: SharedObject::Exported(bo),
-            fd,
-        }))
-    }
-
-    fn imported(device: &Device, dma_buf: BorrowedFd<'_>) -> Result<Self, Error> {
-        let fd = duplicate(dma_buf)?;
-        let handle = ImportedHandle::import(device, dma_buf)?;
-        let memory = device.file().map_dma_buf(dma_buf)?;
-        Ok(Self(Arc::new(Shared {
-            object: SharedObject::Imported { memory, handle },
-            fd,
-            device: device.clone(),
-        })))
-    }
-
     /// The open file that holds this handle.
     #[must_use]
     pub fn device(&self) -> &Device {

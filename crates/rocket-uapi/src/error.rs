@@ -16,15 +16,9 @@ pub(crate) const DRIVER_REMEDY: &str = "the rocket driver is in Linux 6.18 and n
      (CONFIG_DRM_ACCEL_ROCKET); check that the kernel has it, that `modprobe rocket` succeeds, \
      and that the board's device tree enables the NPU (`dmesg | grep -i rocket`)";
 
-macro_rules! no_thread_remedy {
-    () => {
-        "end programs or free memory, or raise `ulimit -u`, TasksMax of the systemd unit or \
-         pids.max of the cgroup"
-    };
-}
-
 /// What to do if a thread cannot be started (`EAGAIN`).
-pub const NO_THREAD_REMEDY: &str = no_thread_remedy!();
+pub const NO_THREAD_REMEDY: &str = "end programs or free memory, or raise `ulimit -u`, TasksMax of \
+     the systemd unit or pids.max of the cgroup";
 
 /// Permissions of a node that this process may not open.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -321,11 +315,11 @@ impl Error {
 }
 
 /// What to do about an errno that has a single cause here.
-const fn advice(errno: Errno) -> &'static str {
+fn advice(errno: Errno) -> String {
     match errno {
-        Errno::AGAIN => concat!("; no thread could be started: ", no_thread_remedy!()),
-        Errno::NOMEM => "; free memory, or raise `ulimit -v`",
-        _ => "",
+        Errno::AGAIN => format!("; no thread could be started: {NO_THREAD_REMEDY}"),
+        Errno::NOMEM => "; free memory, or raise `ulimit -v`".to_owned(),
+        _ => String::new(),
     }
 }
 

@@ -37,14 +37,6 @@ pub struct SyncFileInfo {
 }
 
 impl SyncFileInfo {
-    /// From a name, a C string in an array, and fences.
-    pub(crate) fn new(name: &[u8], fences: Vec<FenceInfo>) -> Self {
-        Self {
-            name: text(name),
-            fences,
-        }
-    }
-
     /// State of all fences together: active while any is active, then failed if any failed.
     #[must_use]
     pub fn status(&self) -> FenceStatus {
@@ -88,7 +80,7 @@ impl From<&sys::SyncFenceInfo> for FenceInfo {
 }
 
 /// Converts a C string in an array.
-fn text(bytes: &[u8]) -> String {
+pub(crate) fn text(bytes: &[u8]) -> String {
     let end = bytes.iter().position(|&byte| byte == 0);
     String::from_utf8_lossy(&bytes[..end.unwrap_or(bytes.len())]).into_owned()
 }

@@ -7,24 +7,14 @@
 //! be closed under a live buffer and given to another.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::units::Handle;
 
 /// The handles of a file that are in use.
 #[derive(Debug, Default)]
-pub(crate) struct HandleUse(Mutex<Uses>);
-
-#[derive(Debug, Default)]
-pub(crate) struct Uses {
+pub(crate) struct HandleUse {
     /// Made by CREATE_BO.
     pub(crate) own: BTreeSet<Handle>,
     /// Imported handles, with the number of uses of each.
     pub(crate) imported: BTreeMap<Handle, usize>,
-}
-
-impl HandleUse {
-    pub(crate) fn lock(&self) -> MutexGuard<'_, Uses> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }

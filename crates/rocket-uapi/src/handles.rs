@@ -24,7 +24,7 @@ pub(crate) struct GemHandle {
 
 impl GemHandle {
     pub(crate) fn new(device: &Device, handle: Handle) -> Self {
-        device.handles().lock().own.insert(handle);
+        device.handles().own.insert(handle);
         Self {
             handle,
             device: device.clone(),
@@ -52,7 +52,7 @@ impl Drop for GemHandle {
         if self.is_kept {
             return;
         }
-        let mut uses = self.device.handles().lock();
+        let mut uses = self.device.handles();
         close(&self.device, self.handle);
         uses.own.remove(&self.handle);
     }
@@ -68,7 +68,7 @@ pub(crate) struct ImportedHandle {
 impl ImportedHandle {
     /// PRIME_FD_TO_HANDLE.
     pub(crate) fn import(device: &Device, dma_buf: BorrowedFd<'_>) -> Result<Self, Error> {
-        let mut uses = device.handles().lock();
+        let mut uses = device.handles();
         let handle = device.file().import_bo(dma_buf)?;
         if uses.own.contains(&handle) {
             return Err(Error::OwnBuffer { handle });
@@ -88,7 +88,7 @@ impl ImportedHandle {
 
 impl Drop for ImportedHandle {
     fn drop(&mut self) {
-        let mut uses = self.device.handles().lock();
+        let mut uses = self.device.handles();
         let Some(count) = uses.imported.get_mut(&self.handle) else {
             return;
         };

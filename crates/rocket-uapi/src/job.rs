@@ -4,7 +4,6 @@
 mod builder;
 #[allow(unsafe_code)]
 mod hand_over;
-mod idle;
 mod pending;
 mod refusal;
 mod submission;
@@ -12,9 +11,8 @@ mod wait;
 mod witness;
 
 pub use builder::{Job, JobBuilder};
-pub(crate) use idle::IdleWitness;
-pub use pending::{FinishedJob, PendingJob};
+pub use pending::PendingJob;
 pub use refusal::{BuildError, Refusal};
-pub use submission::SubmitError;
+pub use submission::{FinishedJob, SubmitError};
 pub use wait::WaitError;
 pub use witness::witness_program;

@@ -26,9 +26,6 @@ pub unsafe trait FileLayer: fmt::Debug + Send + Sync {
 
     /// [`FileOperations::ioctl`].
     ///
-    /// # Errors
-    /// The errno of the driver, EINTR included.
-    ///
     /// # Safety
     /// As for [`FileOperations::ioctl`].
     unsafe fn ioctl(&self, request: u32, arg: &mut [u8], caller: &dyn Caller)
@@ -40,25 +37,16 @@ pub unsafe trait FileLayer: fmt::Debug + Send + Sync {
     }
 
     /// [`FileOperations::map_bo`].
-    ///
-    /// # Errors
-    /// The errno of the driver.
     fn map_bo(&self, bo: &sys::CreateBo, len: usize) -> Result<Box<dyn MappedMemory>, Errno> {
         self.below().map_bo(bo, len)
     }
 
     /// [`FileOperations::reopen`].
-    ///
-    /// # Errors
-    /// Those of the first open.
     fn reopen(&self) -> Result<Arc<dyn FileOperations>, Error> {
         self.below().reopen()
     }
 
     /// [`FileOperations::was_accepted`].
-    ///
-    /// # Errors
-    /// `ENOENT` for an unknown handle.
     fn was_accepted(&self, handle: u32) -> Result<bool, Errno> {
         self.below().was_accepted(handle)
     }

@@ -54,8 +54,15 @@ impl Node {
     /// [`Error::NoSuchNode`], [`Error::NotADevice`], [`Error::NoPermission`], or another
     /// error of open(2).
     pub fn open(path: &Path) -> Result<Self, Error> {
+        let metadata = fs::metadata(path).map_err(|error| not_opened(&error, None))?;
+        if !metadata.file_type().is_char_device() {
+            return Err(Error::NotADevice);
+        }
+        let file = fs::OpenOptions::new().read(true).write(true).open(path);
         Ok(Self {
-            fd: open_node(path)?,
+            fd: file
+                .map_err(|error| not_opened(&error, Some(&metadata)))?
+                .into(),
             path: path.to_owned(),
         })
     }
@@ -68,19 +75,6 @@ impl AsFd for Node {
 }
 
 const PERMISSION_BITS: u32 = 0o7777;
-
-fn open_node(path: &Path) -> Result<OwnedFd, Error> {
-    let metadata = fs::metadata(path).map_err(|error| not_opened(&error, None))?;
-    if !metadata.file_type().is_char_device() {
-        return Err(Error::NotADevice);
-    }
-    fs::OpenOptions::new()
-        .read(true)
-        .write(true)
-        .open(path)
-        .map(OwnedFd::from)
-        .map_err(|error| not_opened(&error, Some(&metadata)))
-}
 
 fn not_opened(error: &io::Error, metadata: Option<&fs::Metadata>) -> Error {
     match (error.kind(), metadata) {

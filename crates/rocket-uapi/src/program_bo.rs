@@ -50,19 +50,13 @@ impl ProgramBo {
         programs: &[LinkedProgram],
         alloc: impl FnOnce(usize) -> Result<Bo, Error>,
     ) -> Result<Self, Error> {
-        let mut ends = Vec::with_capacity(programs.len());
-        let mut end = 0_usize;
         if programs.is_empty() {
             return Err(ProgramError::None.into());
         }
         for (index, program) in programs.iter().enumerate() {
             ProgramError::check(index, program.words().len())?;
-            // PC fetches words in pairs, so a zero word follows each program: an odd
-            // program needs it.
-            let bytes = size_of_val(program.words()) + size_of::<Word>();
-            end = (end + bytes).next_multiple_of(ALIGNMENT);
-            ends.push(end);
         }
+        let end = programs.iter().fold(0, end_of);
         let mut bo = alloc(end)?;
         ProgramError::check_address(bo.iova())?;
         let (base, handle) = (bo.iova().0, bo.handle());
@@ -70,7 +64,8 @@ impl ProgramBo {
         let mut guard = bo.write(Deadline::FOREVER)?;
         let mut placed = Vec::with_capacity(programs.len());
         let mut offset = 0;
-        for (program, &end) in programs.iter().zip(&ends) {
+        for program in programs {
+            let end = end_of(offset, program);
             let mapped = guard.len();
             let room = guard.get_mut(offset..end).ok_or(Error::MappingTooShort {
                 handle,
@@ -118,6 +113,14 @@ impl ProgramBo {
     pub(crate) fn programs(&self) -> &[Placed] {
         &self.programs
     }
+}
+
+/// The end of the place of a program that lies at `offset`.
+fn end_of(offset: usize, program: &LinkedProgram) -> usize {
+    // PC fetches words in pairs, so a zero word follows each program: an odd program needs
+    // it.
+    let bytes = size_of_val(program.words()) + size_of::<Word>();
+    (offset + bytes).next_multiple_of(ALIGNMENT)
 }
 
 /// Writes words at the start of `room`, little-endian, as PC fetches them.

@@ -12,7 +12,7 @@ use crate::error::{Call, Error};
 use crate::file::{DeviceInfo, FileOperations};
 use crate::mapped::MappedMemory;
 use crate::raw_job::{RawJob, place};
-use crate::shared_files::{SharedFiles, map};
+use crate::shared_files::SharedFiles;
 use crate::units::{ByteLen, Deadline, Handle};
 use crate::user_memory::Arena;
 use crate::{Errno, sys};
@@ -193,15 +193,6 @@ impl RocketFile {
         Handle::new(handle).ok_or_else(|| refused(Errno::BADMSG))
     }
 
-    /// Maps the whole dma-buf that [`RocketFile::import_bo`] has imported, readable and
-    /// writable. Others may change the memory at any time.
-    ///
-    /// # Errors
-    /// A file that is no dma-buf, or a dma-buf that is not writable; out of memory.
-    pub fn map_dma_buf(&self, dma_buf: BorrowedFd<'_>) -> Result<Box<dyn MappedMemory>, Error> {
-        map(&*self.file.shared_files(), dma_buf)
-    }
-
     /// [`FileOperations::was_accepted`].
     ///
     /// # Errors
@@ -227,14 +218,5 @@ impl RocketFile {
     #[must_use]
     pub fn settle(&self) -> Duration {
         self.file.settle()
-    }
-
-    /// Opens the same device again: a file with its own addresses and its own place in the
-    /// queue for cores.
-    ///
-    /// # Errors
-    /// Those of the first open.
-    pub fn reopen(&self) -> Result<Self, Error> {
-        Ok(Self::new(self.file.reopen()?))
     }
 }

@@ -9,7 +9,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use crate::calls::{PlainArgument, restarted};
 use crate::error::{Call, Error};
-use crate::fences::{BufferAccess, FenceInfo, SyncFileInfo};
+use crate::fences::{BufferAccess, FenceInfo, SyncFileInfo, text};
 use crate::file::{MapRequest, SharedFileOperations};
 use crate::mapped::MappedMemory;
 use crate::user_memory::{Arena, UserMemory};
@@ -176,8 +176,10 @@ impl SharedFiles {
         for _ in 0..QUESTIONS {
             match self.ask(sync_file, room) {
                 Ok((info, fences)) => {
-                    let fences = fences.iter().map(FenceInfo::from).collect();
-                    return Ok(SyncFileInfo::new(&info.name, fences));
+                    return Ok(SyncFileInfo {
+                        name: text(&info.name),
+                        fences: fences.iter().map(FenceInfo::from).collect(),
+                    });
                 }
                 // Too little room: query the number of fences.
                 Err(Errno::INVAL) => {
@@ -189,19 +191,16 @@ impl SharedFiles {
         }
         Err(refused(Errno::INVAL))
     }
-}
 
-/// Maps a whole dma-buf. The caller knows that the file is one: another file could shrink
-/// below the mapping. The call moves the file's position, which nobody uses.
-pub(crate) fn map(
-    files: &dyn SharedFileOperations,
-    dma_buf: BorrowedFd<'_>,
-) -> Result<Box<dyn MappedMemory>, Error> {
-    let len = files
-        .seek(dma_buf, SeekFrom::End(0))
-        .map_err(|errno| Error::of(Call::Seek, None, errno))?;
-    let refused = |errno| Error::of(Call::Mmap, None, errno);
-    let len = usize::try_from(len).map_err(|_| refused(Errno::NOMEM))?;
-    let mapped = files.mmap(dma_buf, &MapRequest::shared(0, len));
-    mapped.map_err(refused)
+    /// Maps a whole dma-buf, readable and writable. The caller knows that the file is one:
+    /// another file could shrink below the mapping. Others may change the memory at any
+    /// time. The call moves the file's position, which nobody uses.
+    pub(crate) fn map(&self, dma_buf: BorrowedFd<'_>) -> Result<Box<dyn MappedMemory>, Error> {
+        let len = self.0.seek(dma_buf, SeekFrom::End(0));
+        let len = len.map_err(|errno| Error::of(Call::Seek, None, errno))?;
+        let refused = |errno| Error::of(Call::Mmap, None, errno);
+        let len = usize::try_from(len).map_err(|_| refused(Errno::NOMEM))?;
+        let mapped = self.0.mmap(dma_buf, &MapRequest::shared(0, len));
+        mapped.map_err(refused)
+    }
 }

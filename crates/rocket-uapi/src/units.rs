@@ -46,7 +46,7 @@ pub enum LengthError {
 }
 
 /// The handle of a GEM object, never 0 (Linux `drm_gem.c`).
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(transparent)]
 pub struct Handle(NonZeroU32);
 
@@ -64,12 +64,6 @@ impl Handle {
     #[must_use]
     pub const fn get(self) -> u32 {
         self.0.get()
-    }
-}
-
-impl fmt::Debug for Handle {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Handle({})", self.0)
     }
 }
 

@@ -2,6 +2,7 @@
 //! The job builder, which refuses jobs that would be dropped or leave their buffers.
 
 use std::collections::BTreeSet;
+use std::slice;
 
 use rknpu_regcmd::{Direction, Extent};
 
@@ -9,7 +10,6 @@ use super::refusal::{BuildError, MAX_PROGRAMS, Refusal};
 use crate::bo::{Bo, FrozenBo};
 use crate::device::Device;
 use crate::dma_buf::DmaBuf;
-use crate::error::ProgramError;
 use crate::program_bo::{Placed, ProgramBo};
 use crate::raw_job::RawTask;
 use crate::sync_file::SyncFile;
@@ -35,14 +35,17 @@ impl Job {
     #[must_use]
     pub fn builder(device: &Device) -> JobBuilder {
         JobBuilder {
-            device: device.clone(),
-            programs: Vec::new(),
-            frozen: Vec::new(),
-            reads: Vec::new(),
-            writes: Vec::new(),
-            shared_reads: Vec::new(),
-            shared_writes: Vec::new(),
-            after: Vec::new(),
+            job: Self {
+                device: device.clone(),
+                tasks: Vec::new(),
+                frozen: Vec::new(),
+                reads: Vec::new(),
+                writes: Vec::new(),
+                shared_reads: Vec::new(),
+                shared_writes: Vec::new(),
+                after: Vec::new(),
+            },
+            extents: Vec::new(),
             refusal: None,
         }
     }
@@ -59,7 +62,7 @@ impl Job {
         let handles: BTreeSet<Handle> = self
             .frozen
             .iter()
-            .map(FrozenBo::handle)
+            .map(|bo| bo.handle())
             .chain(self.reads.iter().map(Bo::handle))
             .chain(self.shared_reads.iter().map(DmaBuf::handle))
             .collect();
@@ -78,14 +81,9 @@ impl Job {
 /// in.
 #[derive(Debug)]
 pub struct JobBuilder {
-    device: Device,
-    programs: Vec<Placed>,
-    frozen: Vec<FrozenBo>,
-    reads: Vec<Bo>,
-    writes: Vec<Bo>,
-    shared_reads: Vec<DmaBuf>,
-    shared_writes: Vec<DmaBuf>,
-    after: Vec<SyncFile>,
+    job: Job,
+    /// The bytes that the programs' DMA engines read and write.
+    extents: Vec<Extent>,
     refusal: Option<Refusal>,
 }
 
@@ -93,8 +91,7 @@ impl JobBuilder {
     /// Adds all programs of `programs`, in order.
     #[must_use]
     pub fn program(mut self, programs: &ProgramBo) -> Self {
-        self.frozen.push(programs.bo().clone());
-        self.programs.extend_from_slice(programs.programs());
+        self.add(programs, programs.programs());
         self
     }
 
@@ -102,8 +99,7 @@ impl JobBuilder {
     #[must_use]
     pub fn task(mut self, programs: &ProgramBo, index: usize) -> Self {
         if let Some(program) = programs.programs().get(index) {
-            self.frozen.push(programs.bo().clone());
-            self.programs.push(program.clone());
+            self.add(programs, slice::from_ref(program));
         } else {
             self.refusal.get_or_insert(Refusal::NoSuchProgram {
                 index,
@@ -113,17 +109,25 @@ impl JobBuilder {
         self
     }
 
+    fn add(&mut self, programs: &ProgramBo, placed: &[Placed]) {
+        self.job.frozen.push(programs.bo().clone());
+        for program in placed {
+            self.job.tasks.push(program.task);
+            self.extents.extend_from_slice(&program.extents);
+        }
+    }
+
     /// Lets the programs read `bo`.
     #[must_use]
     pub fn reads(mut self, bo: &FrozenBo) -> Self {
-        self.frozen.push(bo.clone());
+        self.job.frozen.push(bo.clone());
         self
     }
 
     /// Lets the programs read `bo`, and keeps it until the job has ended.
     #[must_use]
     pub fn reads_owned(mut self, bo: Bo) -> Self {
-        self.reads.push(bo);
+        self.job.reads.push(bo);
         self
     }
 
@@ -131,7 +135,7 @@ impl JobBuilder {
     /// ended.
     #[must_use]
     pub fn writes(mut self, bo: Bo) -> Self {
-        self.writes.push(bo);
+        self.job.writes.push(bo);
         self
     }
 
@@ -139,7 +143,7 @@ impl JobBuilder {
     /// An imported `bo` only orders the job.
     #[must_use]
     pub fn reads_shared(mut self, bo: &DmaBuf) -> Self {
-        self.shared_reads.push(bo.clone());
+        self.job.shared_reads.push(bo.clone());
         self
     }
 
@@ -147,7 +151,7 @@ impl JobBuilder {
     /// and later users wait for the job. An imported `bo` only orders the job.
     #[must_use]
     pub fn writes_shared(mut self, bo: &DmaBuf) -> Self {
-        self.shared_writes.push(bo.clone());
+        self.job.shared_writes.push(bo.clone());
         self
     }
 
@@ -156,7 +160,7 @@ impl JobBuilder {
     /// [`crate::PendingJob::fence`] does.
     #[must_use]
     pub fn after(mut self, fence: SyncFile) -> Self {
-        self.after.push(fence);
+        self.job.after.push(fence);
         self
     }
 
@@ -166,41 +170,29 @@ impl JobBuilder {
     /// The driver would drop the job silently, or a program accesses memory outside the
     /// job's buffers.
     pub fn build(self) -> Result<Job, BuildError> {
-        if let Some(refusal) = self.refusal.clone().or_else(|| self.check().err()) {
-            return Err(BuildError {
-                refusal,
-                reads: self.reads,
-                writes: self.writes,
-            });
-        }
-        Ok(Job {
-            tasks: self.programs.iter().map(|program| program.task).collect(),
-            device: self.device,
-            frozen: self.frozen,
-            reads: self.reads,
-            writes: self.writes,
-            shared_reads: self.shared_reads,
-            shared_writes: self.shared_writes,
-            after: self.after,
+        let refusal = self.refusal.clone().or_else(|| self.check().err());
+        let Some(refusal) = refusal else {
+            return Ok(self.job);
+        };
+        let (reads, writes) = self.job.into_bos();
+        Err(BuildError {
+            refusal,
+            reads,
+            writes,
         })
     }
 
     fn check(&self) -> Result<(), Refusal> {
-        match self.programs.len() {
+        match self.job.tasks.len() {
             0 => return Err(Refusal::NoPrograms),
             1..=MAX_PROGRAMS => {}
             count => return Err(Refusal::TooManyPrograms { count }),
         }
-        for (index, program) in self.programs.iter().enumerate() {
-            // `ProgramBo` makes only valid programs; the driver would drop a job with
-            // another.
-            ProgramError::check(index, program.task.words as usize)?;
-        }
-        if self.writes.is_empty() && self.shared_writes.is_empty() {
+        if self.job.writes.is_empty() && self.job.shared_writes.is_empty() {
             return Err(Refusal::NothingWritten);
         }
         self.check_names()?;
-        for extent in self.extents() {
+        for extent in &self.extents {
             let in_write = self.in_writes(extent);
             match extent.engine.direction() {
                 Direction::Write if !in_write => return Err(Refusal::WriteOutside(*extent)),
@@ -214,19 +206,19 @@ impl JobBuilder {
     }
 
     fn check_names(&self) -> Result<(), Refusal> {
-        let frozen = self.frozen.iter().map(|bo| (bo.handle(), bo.device()));
-        let owned = self.reads.iter().chain(&self.writes);
+        let frozen = self.job.frozen.iter().map(|bo| (bo.handle(), bo.device()));
+        let owned = self.job.reads.iter().chain(&self.job.writes);
         let owned = owned.map(|bo| (bo.handle(), bo.device()));
-        let shared = self.shared_reads.iter().chain(&self.shared_writes);
+        let shared = self.job.shared_reads.iter().chain(&self.job.shared_writes);
         let owned = owned.chain(shared.map(|bo| (bo.handle(), bo.device())));
         for (handle, device) in frozen.chain(owned.clone()) {
-            if !device.is_same_file(&self.device) {
+            if !device.is_same_file(&self.job.device) {
                 return Err(Refusal::ForeignBo { handle });
             }
         }
         // Buffers that are moved in cannot repeat. This catches shared buffers, and a
         // backend that returns a handle twice.
-        let mut seen: BTreeSet<Handle> = self.frozen.iter().map(FrozenBo::handle).collect();
+        let mut seen: BTreeSet<Handle> = self.job.frozen.iter().map(|bo| bo.handle()).collect();
         for (handle, _) in owned {
             if !seen.insert(handle) {
                 return Err(Refusal::NamedTwice { handle });
@@ -235,18 +227,19 @@ impl JobBuilder {
         Ok(())
     }
 
-    fn extents(&self) -> impl Iterator<Item = &Extent> {
-        self.programs.iter().flat_map(|program| &program.extents)
-    }
-
     fn in_reads(&self, extent: &Extent) -> bool {
-        let frozen = |bo: &FrozenBo| extent.within(bo.iova(), bo.len() as u32);
-        let mut reads = self.reads.iter().chain(addressable(&self.shared_reads));
-        self.frozen.iter().any(frozen) || reads.any(|bo| holds(bo, extent))
+        let frozen = self.job.frozen.iter().map(|bo| &**bo);
+        let shared = addressable(&self.job.shared_reads);
+        let mut reads = frozen.chain(&self.job.reads).chain(shared);
+        reads.any(|bo| holds(bo, extent))
     }
 
     fn in_writes(&self, extent: &Extent) -> bool {
-        let mut writes = self.writes.iter().chain(addressable(&self.shared_writes));
+        let mut writes = self
+            .job
+            .writes
+            .iter()
+            .chain(addressable(&self.job.shared_writes));
         writes.any(|bo| holds(bo, extent))
     }
 }

@@ -4,7 +4,7 @@
 
 use super::builder::Job;
 use super::witness::Witness;
-use crate::bo::{Bo, FrozenBo};
+use crate::bo::Bo;
 use crate::device::Device;
 use crate::error::Error;
 use crate::raw_job::{RawJob, RawTask};
@@ -49,8 +49,7 @@ pub(super) fn hand_over(device: &Device, jobs: &[(Job, Witness)]) -> Result<(), 
             .iter()
             .chain(&job.reads)
             .try_for_each(Bo::give_back)?;
-        let mut frozen = job.frozen.iter().map(FrozenBo::bo);
-        frozen.try_for_each(Bo::give_back)?;
+        job.frozen.iter().try_for_each(|bo| bo.give_back())?;
         job.writes.iter().for_each(Bo::note_writer);
         witness.note_writer();
         let mut after = job.after.iter();

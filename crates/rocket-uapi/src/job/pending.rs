@@ -6,8 +6,7 @@ use std::thread;
 use std::time::Duration;
 
 use super::builder::Job;
-use super::submission::{Submission, SubmitError};
-use crate::bo::Bo;
+use super::submission::{FinishedJob, Submission, SubmitError};
 use crate::device::Device;
 use crate::error::{Call, Error};
 use crate::sync_file::SyncFile;
@@ -19,15 +18,6 @@ const DROP_WAIT: Duration = Duration::from_secs(5);
 
 /// Pause before a failed PREP_BO is repeated, so that the wait does not spin.
 const POLL: Duration = Duration::from_millis(1);
-
-/// The buffers of an ended job, in the order in which the builder got them.
-#[derive(Debug, Default)]
-pub struct FinishedJob {
-    /// Buffers that the job read.
-    pub reads: Vec<Bo>,
-    /// Buffers that the job wrote.
-    pub writes: Vec<Bo>,
-}
 
 /// A submitted job.
 ///
@@ -68,7 +58,7 @@ impl PendingJob {
     /// of a dropped job is signalled.
     ///
     /// This exports the job's page. If the process is then killed before it has waited for
-    /// the job's end, current kernels use freed memory ([`Bo::export`]).
+    /// the job's end, current kernels use freed memory ([`crate::Bo::export`]).
     ///
     /// # Errors
     /// The device has no sync_files; no file descriptor left.
@@ -80,9 +70,8 @@ impl PendingJob {
     }
 
     pub(super) fn finish(&mut self) -> FinishedJob {
-        let finished = self.submission.take().map(Submission::finish);
-        let (reads, writes) = finished.unwrap_or_default();
-        FinishedJob { reads, writes }
+        let submission = self.submission.take();
+        submission.map_or_else(FinishedJob::default, Submission::finish)
     }
 }
 

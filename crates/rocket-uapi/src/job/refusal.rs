@@ -5,7 +5,6 @@ use rknpu_regcmd::Extent;
 use thiserror::Error;
 
 use crate::bo::Bo;
-use crate::error::ProgramError;
 use crate::units::Handle;
 
 /// Maximum number of programs in a job. The driver's only limit is memory for copies of
@@ -34,9 +33,6 @@ pub enum Refusal {
         /// Programs of the job.
         count: usize,
     },
-    /// A program has no words, or more than the NPU can fetch.
-    #[error(transparent)]
-    Program(#[from] ProgramError),
     /// The job writes no buffer object.
     #[error(
         "the job writes no buffer object, so it has no result; add its output to the written ones"

@@ -38,6 +38,15 @@ pub struct SubmitError {
     pub jobs: Vec<Job>,
 }
 
+/// The buffers of an ended job, in the order in which the builder got them.
+#[derive(Debug, Default)]
+pub struct FinishedJob {
+    /// Buffers that the job read.
+    pub reads: Vec<Bo>,
+    /// Buffers that the job wrote.
+    pub writes: Vec<Bo>,
+}
+
 /// A job that SUBMIT handed to the driver.
 #[derive(Debug)]
 pub(super) struct Submission {
@@ -105,11 +114,12 @@ impl Submission {
         self.witness.wait(until)
     }
 
-    /// Returns the buffers of an ended job: those it read, then those it wrote.
-    pub(super) fn finish(self) -> (Vec<Bo>, Vec<Bo>) {
+    /// Returns the buffers of an ended job.
+    pub(super) fn finish(self) -> FinishedJob {
         self.job.device.note_end();
         self.witness.give_back();
-        self.job.into_bos()
+        let (reads, writes) = self.job.into_bos();
+        FinishedJob { reads, writes }
     }
 }
 

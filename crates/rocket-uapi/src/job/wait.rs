@@ -3,8 +3,8 @@
 
 use thiserror::Error;
 
-use super::pending::{FinishedJob, PendingJob};
-use super::submission::JobEnd;
+use super::pending::PendingJob;
+use super::submission::{FinishedJob, JobEnd};
 use crate::error::Error;
 use crate::units::Deadline;
 

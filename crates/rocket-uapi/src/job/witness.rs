@@ -21,7 +21,6 @@ use rknpu_regcmd::{
     ATOM_BYTES, Binding, BufferId, ChipProfile, Iova, MatmulTask, MatmulType, Program, Word,
 };
 
-use super::idle::{IdleWitness, Place};
 use crate::bo::Bo;
 use crate::device::Device;
 use crate::error::{Error, ProgramError};
@@ -62,7 +61,10 @@ const ONE: [u8; 2] = 0x3c00_u16.to_le_bytes();
 #[derive(Debug)]
 pub(crate) struct Witness {
     bo: Bo,
-    place: Place,
+    /// Its program.
+    task: RawTask,
+    /// The buffer object of the operands.
+    operands: Handle,
     /// Whether the page was exported. Then it must be closed soon, because of a kernel bug.
     exported: AtomicBool,
 }
@@ -70,41 +72,30 @@ pub(crate) struct Witness {
 impl Witness {
     /// Takes an idle page of the file, or makes a new one. Its result is cleared.
     pub(super) fn take(device: &Device) -> Result<Self, Error> {
-        let idle = device.idle_witnesses().pop();
-        let Some(IdleWitness { raw, place }) = idle else {
-            return Self::new(device);
-        };
-        let mut witness = Self {
-            bo: Bo::from_raw(device, raw),
-            place,
-            exported: AtomicBool::new(false),
-        };
-        let mut page = witness.bo.write(Deadline::FOREVER)?;
-        page[C_OFFSET..].fill(0);
-        page.finish()?;
-        Ok(witness)
-    }
-
-    fn new(device: &Device) -> Result<Self, Error> {
+        let program = LinkedWitness::get()?;
         let (operands, ones) = operands(device)?;
-        let mut bo = device.alloc(ByteLen::new(PAGE_BYTES)?)?;
+        let idle = device.witnesses().idle.pop();
+        let (mut bo, is_new) = match idle {
+            Some(raw) => (Bo::from_raw(device, raw), false),
+            None => (device.alloc(ByteLen::new(PAGE_BYTES)?)?, true),
+        };
         ProgramError::check_address(bo.iova())?;
-        let program = LinkedWitness::get().ok_or(ProgramError::Witness)?;
-        let words = program.at(bo.iova(), ones);
+        let iova = bo.iova();
         let mut page = bo.write(Deadline::FOREVER)?;
-        store_words(&mut page[..C_OFFSET], &words);
+        if is_new {
+            store_words(&mut page[..C_OFFSET], &program.at(iova, ones));
+        } else {
+            page[C_OFFSET..].fill(0);
+        }
         page.finish()?;
         let task = RawTask {
-            regcmd: bo.iova(),
-            words: words.len() as u32,
+            regcmd: iova,
+            words: program.words.len() as u32,
         };
         Ok(Self {
             bo,
-            place: Place {
-                task,
-                operands,
-                atom: program.atom,
-            },
+            task,
+            operands,
             exported: AtomicBool::new(false),
         })
     }
@@ -113,8 +104,7 @@ impl Witness {
     pub(super) fn give_back(self) {
         if !self.exported.load(Ordering::Acquire) && self.bo.is_synced() {
             let device = self.bo.device().clone();
-            let (raw, place) = (self.bo.into_raw(), self.place);
-            device.idle_witnesses().push(IdleWitness { raw, place });
+            device.witnesses().idle.push(self.bo.into_raw());
         }
     }
 
@@ -123,11 +113,11 @@ impl Witness {
     }
 
     pub(super) fn operands(&self) -> Handle {
-        self.place.operands
+        self.operands
     }
 
     pub(super) fn task(&self) -> RawTask {
-        self.place.task
+        self.task
     }
 
     /// Notes that the page's job is about to be submitted.
@@ -138,8 +128,8 @@ impl Witness {
     /// Whether the witness ran, in a job that has ended.
     pub(super) fn is_written(&self) -> Result<bool, Error> {
         let page = self.bo.read(Deadline::FOREVER)?;
-        let atom = page[self.place.atom..].iter().take(ATOM_BYTES as usize);
-        Ok(atom.copied().any(|byte| byte != 0))
+        let atom = &page[LinkedWitness::get()?.atom..][..ATOM_BYTES as usize];
+        Ok(atom.iter().any(|&byte| byte != 0))
     }
 
     /// Whether the driver is known to have accepted the job. Call it right after SUBMIT.
@@ -172,8 +162,8 @@ impl Witness {
 /// Handle and address of the file's operands, which the file's first job creates. They stay
 /// mapped until the file is closed.
 fn operands(device: &Device) -> Result<(Handle, Iova), Error> {
-    let mut kept = device.witness_operands();
-    if let Some(operands) = &*kept {
+    let mut kept = device.witnesses();
+    if let Some(operands) = &kept.operands {
         return Ok((operands.handle, operands.iova));
     }
     let mut bo = device.alloc(ByteLen::new(PAGE_BYTES + SLACK)?)?;
@@ -183,7 +173,7 @@ fn operands(device: &Device) -> Result<(Handle, Iova), Error> {
         *one = ONE;
     }
     ones.finish()?;
-    let operands = kept.insert(bo.into_raw());
+    let operands = kept.operands.insert(bo.into_raw());
     Ok((operands.handle, operands.iova))
 }
 
@@ -218,11 +208,12 @@ struct LinkedWitness {
 }
 
 impl LinkedWitness {
-    /// The linked witness; `None` if it cannot be built, which a test excludes.
-    fn get() -> Option<&'static Self> {
+    /// The linked witness; a test excludes the error.
+    fn get() -> Result<&'static Self, ProgramError> {
         // Linked once, because computing the extents takes a while.
         static PROGRAM: OnceLock<Option<LinkedWitness>> = OnceLock::new();
-        PROGRAM.get_or_init(Self::link).as_ref()
+        let linked = PROGRAM.get_or_init(Self::link).as_ref();
+        linked.ok_or(ProgramError::Witness)
     }
 
     fn link() -> Option<Self> {
