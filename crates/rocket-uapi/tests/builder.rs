@@ -17,12 +17,8 @@ struct Parts {
 
 fn parts(mock: &Mock) -> Parts {
     let device = mock.device();
-    let (a, b, c) = (
-        alloc(&device, A_BYTES).unwrap(),
-        alloc(&device, B_BYTES).unwrap(),
-        alloc(&device, C_BYTES).unwrap(),
-    );
-    let linked = program(&a, (b.iova(), b.len()), &c);
+    let [a, b, c] = [A_BYTES, B_BYTES, C_BYTES].map(|len| alloc(&device, len).unwrap());
+    let linked = program(&a, &b, &c);
     let programs = ProgramBo::new(&device, &[linked.clone(), linked]).unwrap();
     Parts {
         device,
@@ -41,21 +37,23 @@ fn refusal(builder: JobBuilder, reads: usize, writes: usize) -> Refusal {
 }
 
 #[test]
-fn a_job_needs_programs() {
-    let Parts { device, a, c, .. } = parts(&Mock::default());
-    let builder = Job::builder(&device).reads_owned(a).writes(c);
-    assert_eq!(refusal(builder, 1, 1), Refusal::NoPrograms);
-    assert_eq!(refusal(Job::builder(&device), 0, 0), Refusal::NoPrograms);
-}
-
-#[test]
-fn a_program_must_exist() {
-    let parts = parts(&Mock::default());
-    let builder = Job::builder(&parts.device)
-        .task(&parts.programs, 2)
-        .writes(parts.c);
+fn a_job_needs_programs_and_an_output() {
+    let Parts {
+        device,
+        a,
+        b,
+        c,
+        programs,
+    } = parts(&Mock::default());
+    let empty = Job::builder(&device);
+    assert_eq!(refusal(empty, 0, 0), Refusal::NoPrograms);
+    let idle = Job::builder(&device).reads_owned(a).writes(c);
+    assert_eq!(refusal(idle, 1, 1), Refusal::NoPrograms);
+    let mute = Job::builder(&device).program(&programs).reads_owned(b);
+    assert_eq!(refusal(mute, 1, 0), Refusal::NothingWritten);
+    let beyond = Job::builder(&device).task(&programs, 2);
     let expected = Refusal::NoSuchProgram { index: 2, len: 2 };
-    assert_eq!(refusal(builder, 0, 1), expected);
+    assert_eq!(refusal(beyond, 0, 0), expected);
 }
 
 #[test]
@@ -70,21 +68,12 @@ fn programs_lie_where_the_npu_can_fetch_them() {
     for bit in 0..4 {
         let mock = Mock::default();
         let parts = parts(&mock);
-        let linked = program(&parts.a, (parts.b.iova(), parts.b.len()), &parts.c);
+        let linked = program(&parts.a, &parts.b, &parts.c);
         let address = Iova(0x10_0000 | 1 << bit);
-        mock.place_next_at(address);
+        mock.lock().wrong_iova = Some(address);
         let error = ProgramBo::new(&parts.device, &[linked]).unwrap_err();
         assert_eq!(error, Error::Program(ProgramError::Unaligned { address }));
     }
-}
-
-#[test]
-fn a_job_must_write() {
-    let parts = parts(&Mock::default());
-    let builder = Job::builder(&parts.device)
-        .program(&parts.programs)
-        .reads_owned(parts.a);
-    assert_eq!(refusal(builder, 1, 0), Refusal::NothingWritten);
 }
 
 #[test]
@@ -111,7 +100,7 @@ fn a_handle_that_a_backend_gives_twice_is_noticed() {
     let mock = Mock::default();
     let parts = parts(&mock);
     let handle = parts.c.handle();
-    mock.reuse(handle);
+    mock.lock().same_handle = Some(handle);
     let twin = alloc(&parts.device, 1).unwrap();
     let builder = Job::builder(&parts.device)
         .program(&parts.programs)
@@ -123,25 +112,20 @@ fn a_handle_that_a_backend_gives_twice_is_noticed() {
 }
 
 #[test]
-fn reads_must_be_listed() {
-    let parts = parts(&Mock::default());
-    let builder = Job::builder(&parts.device)
-        .program(&parts.programs)
-        .reads_owned(parts.a)
-        .writes(parts.c);
-    let refused = refusal(builder, 1, 1);
-    assert!(matches!(refused, Refusal::ReadOutside(_)), "{refused}");
-}
-
-#[test]
-fn writes_must_be_listed_as_such() {
-    let parts = parts(&Mock::default());
-    let builder = Job::builder(&parts.device)
-        .program(&parts.programs)
-        .reads_owned(parts.c)
-        .reads(&parts.b.freeze())
-        .writes(parts.a);
-    let refused = refusal(builder, 1, 1);
+fn reads_and_writes_must_be_listed_as_such() {
+    let Parts {
+        device,
+        a,
+        b,
+        c,
+        programs,
+    } = parts(&Mock::default());
+    let job = || Job::builder(&device).program(&programs);
+    let mut error = job().reads_owned(a).writes(c).build().unwrap_err();
+    assert!(matches!(error.refusal, Refusal::ReadOutside(_)), "{error}");
+    let (a, c) = (error.reads.remove(0), error.writes.remove(0));
+    let swapped = job().reads_owned(c).reads(&b.freeze()).writes(a);
+    let refused = refusal(swapped, 1, 1);
     assert!(matches!(refused, Refusal::WriteOutside(_)), "{refused}");
 }
 

@@ -8,27 +8,13 @@ use std::path::Path;
 
 use rocket_uapi::{Device, Error, Permission};
 
-/// A temporary directory, removed on drop.
-struct Directory(std::path::PathBuf);
-
-impl Directory {
-    fn new(name: &str) -> Self {
-        let path = std::env::temp_dir().join(format!("rocket-uapi-{name}-{}", std::process::id()));
-        std::fs::create_dir(&path).unwrap();
-        Self(path)
-    }
-}
-
-impl Drop for Directory {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
-
 #[test]
 fn no_node_at_all_names_the_driver_and_what_to_check() {
-    let directory = Directory::new("empty");
-    for path in [directory.0.clone(), directory.0.join("missing")] {
+    let directory = tempfile::tempdir().unwrap();
+    for path in [
+        directory.path().to_owned(),
+        directory.path().join("missing"),
+    ] {
         let error = Device::discover_in(&path).unwrap_err();
         assert_eq!(error.refused.len(), 1);
         let text = error.to_string();
@@ -39,15 +25,16 @@ fn no_node_at_all_names_the_driver_and_what_to_check() {
 
 #[test]
 fn every_node_is_explained_in_the_order_of_the_numbers() {
-    let directory = Directory::new("nodes");
+    let directory = tempfile::tempdir().unwrap();
+    let path = |name: &str| directory.path().join(name);
     // Create a file, a device that is not DRM's, a broken link, and two files without a
     // number.
-    std::fs::write(directory.0.join("accel10"), "").unwrap();
-    symlink("/dev/null", directory.0.join("accel9")).unwrap();
-    symlink("/nowhere/at/all", directory.0.join("accel2")).unwrap();
-    std::fs::write(directory.0.join("accel"), "").unwrap();
-    std::fs::write(directory.0.join("accelerate"), "").unwrap();
-    let error = Device::discover_in(&directory.0).unwrap_err();
+    std::fs::write(path("accel10"), "").unwrap();
+    symlink("/dev/null", path("accel9")).unwrap();
+    symlink("/nowhere/at/all", path("accel2")).unwrap();
+    std::fs::write(path("accel"), "").unwrap();
+    std::fs::write(path("accelerate"), "").unwrap();
+    let error = Device::discover_in(directory.path()).unwrap_err();
     let names: Vec<_> = error
         .refused
         .iter()

@@ -40,7 +40,7 @@ fn nothing_is_left_behind_wherever_a_call_fails() {
         // A fate may cause an error, which is part of the scenario.
         let _ = scenario(&mock.device());
         mock.assert_all_gone("without a failure");
-        let calls = mock.calls();
+        let calls = mock.lock().calls;
         assert!(calls > 30, "{calls} calls are too few to mean much");
         // An interpreter such as Miri is slow.
         for failing in (0..calls).step_by(if cfg!(miri) { 7 } else { 1 }) {
@@ -211,7 +211,7 @@ fn the_file_counts_its_passes_over_caches() {
 fn the_file_stays_open_until_the_driver_has_let_go() {
     let settle = Duration::from_millis(30);
     let mock = Mock::new(&[Fate::Runs]);
-    mock.settle_for(settle);
+    mock.lock().settle = settle;
     let device = mock.device();
     let pending = device.submit(vec![job(&device)]).unwrap().remove(0);
     // This is before the job's end that the device notes.
@@ -283,7 +283,7 @@ fn a_refused_submit_gives_everything_back_as_it_was() {
             let (_, writes) = job.into_bos();
             assert_eq!(ends(&writes[0]), (0x11, 0x11), "call {failing}");
         }
-        assert_eq!(mock.submissions(), 0);
+        assert_eq!(mock.lock().submissions, 0);
         drop(device);
         mock.assert_all_gone("nothing was submitted");
     }
@@ -302,13 +302,13 @@ fn a_job_of_another_file_is_refused() {
 fn what_a_backend_must_not_give_is_closed_again() {
     let mock = Mock::default();
     let device = mock.device();
-    mock.place_next_at(Iova(0xffff_f000));
+    mock.lock().wrong_iova = Some(Iova(0xffff_f000));
     let error = device.alloc(ByteLen::new(2 * PAGE_BYTES).unwrap());
     let address = 0xffff_f000;
     assert_eq!(error.unwrap_err(), Error::AddressTooHigh { address });
-    mock.place_next_at(Iova(0xffff_f000));
+    mock.lock().wrong_iova = Some(Iova(0xffff_f000));
     assert!(alloc(&device, PAGE_BYTES).is_ok(), "the last page is one");
-    mock.shorten_mappings();
+    mock.lock().short_mapping = true;
     let error = alloc(&device, PAGE_BYTES + 1).unwrap_err();
     assert!(matches!(error, Error::MappingTooShort { .. }), "{error}");
     drop(device);

@@ -5,16 +5,12 @@
 #![allow(clippy::unwrap_used)] // a failed unwrap is a failed test
 
 mod common;
-#[path = "common/gate.rs"]
-mod gate;
 
 use std::os::fd::{AsFd, OwnedFd};
-use std::time::Duration;
 
+use common::on_model::{Gate, assert_healthy, frail, impatient};
 use common::{C_BYTES, Fate, Mock, alloc, builder, soon};
-use gate::Gate;
-use npu_model::driver::{Bug, Caches, DriverProfile};
-use npu_model::event::Event;
+use npu_model::driver::Caches;
 use npu_model::{Model, ModelOptions};
 use rocket_uapi::{
     BufferAccess, Call, Deadline, Device, DmaBuf, Errno, Error, FenceStatus, FrozenBo, Job,
@@ -49,10 +45,6 @@ fn pair() -> (Device, Device, DmaBuf, DmaBuf) {
 
 fn submit(job: Job, device: &Device) -> PendingJob {
     device.submit(vec![job]).unwrap().remove(0)
-}
-
-fn gate_fence(gate: &Gate, device: &Device) -> SyncFile {
-    device.adopt_sync_file(gate.fence())
 }
 
 #[test]
@@ -106,7 +98,7 @@ fn only_dma_bufs_of_other_files_of_the_device_are_imported() {
 fn a_job_waits_for_what_it_is_told_to() {
     let device = model();
     let gate = Gate::new();
-    let job = builder(&device).unwrap().after(gate_fence(&gate, &device));
+    let job = builder(&device).unwrap().after(gate.fence(&device));
     let pending = submit(job.build().unwrap(), &device);
     let end = pending.fence().unwrap();
     assert_eq!(end.status(), Ok(FenceStatus::Active));
@@ -126,7 +118,7 @@ fn write_after_read_is_ordered_by_a_fence() {
     let (reader, writer, exported, imported) = pair();
     let gate = Gate::new();
     let reads = |builder: rocket_uapi::JobBuilder| builder.reads_shared(&exported).build().unwrap();
-    let job = builder(&reader).unwrap().after(gate_fence(&gate, &reader));
+    let job = builder(&reader).unwrap().after(gate.fence(&reader));
     let reading = submit(reads(job), &reader);
     let writes = || {
         builder(&writer)
@@ -159,7 +151,7 @@ fn write_after_read_is_ordered_by_a_fence() {
 fn readers_and_the_cpu_wait_for_an_added_writer() {
     let (first, second, exported, imported) = pair();
     let gate = Gate::new();
-    let fence = gate_fence(&gate, &first);
+    let fence = gate.fence(&first);
     exported.add_fence(BufferAccess::Write, &fence).unwrap();
     let handle = imported.handle();
     let read = imported.read_into(0, &mut [0], Deadline::NOW);
@@ -178,7 +170,7 @@ fn a_reader_of_an_own_buffer_holds_up_jobs_that_write_it() {
     let gate = Gate::new();
     let job = builder(&device).unwrap().build().unwrap();
     let (_, writes) = job.into_bos();
-    writes[0].add_reader(&gate_fence(&gate, &device)).unwrap();
+    writes[0].add_reader(&gate.fence(&device)).unwrap();
     writes[0].read(Deadline::NOW).unwrap();
     let of = |access| writes[0].fence(access).unwrap().status();
     assert_eq!(of(BufferAccess::Read), Ok(FenceStatus::Signaled));
@@ -190,58 +182,32 @@ fn a_reader_of_an_own_buffer_holds_up_jobs_that_write_it() {
 
 #[test]
 fn merged_fences_end_with_the_last_and_tell_of_a_kill() {
-    let device = model();
-    let (well, killed) = (Gate::new(), Gate::of_a_hung_job());
-    let merged = gate_fence(&well, &device)
-        .merge("both", &gate_fence(&killed, &device))
-        .unwrap();
+    let device = impatient();
+    let (well, killing) = (Gate::new(), Gate::new());
+    let job = builder(&device).unwrap().after(killing.fence(&device));
+    let pending = submit(job.build().unwrap(), &device);
+    let fence = pending.fence().unwrap();
+    let killed = fence.try_clone().unwrap();
+    drop(fence);
+    let merged = well.fence(&device).merge("both", &killed).unwrap();
     let info = merged.info().unwrap();
-    assert_eq!((info.name.as_str(), info.fences.len()), ("both", 2));
-    assert!(
-        info.fences
-            .iter()
-            .all(|fence| fence.driver == "drm_sched" && fence.ended.is_none())
+    let mut drivers: Vec<_> = info.fences.iter().map(|one| one.driver.as_str()).collect();
+    drivers.sort_unstable();
+    assert_eq!(
+        (info.name.as_str(), &drivers[..]),
+        ("both", &["drm_sched", "sw_sync"][..])
     );
-    killed.open();
+    assert!(info.fences.iter().all(|fence| fence.ended.is_none()));
+    killing.open();
     let error = FenceStatus::Failed(Errno::CANCELED);
-    assert_eq!(gate_fence(&killed, &device).wait(soon()), Ok(error));
+    assert_eq!(killed.wait(soon()), Ok(error));
+    let end = pending.wait(soon());
+    assert!(matches!(end, Err(WaitError::Killed { .. })));
     assert_eq!(merged.status(), Ok(FenceStatus::Active));
     well.open();
     assert_eq!(merged.wait(Deadline::FOREVER), Ok(error));
-    assert!(
-        merged
-            .info()
-            .unwrap()
-            .fences
-            .iter()
-            .all(|fence| fence.ended.is_some())
-    );
-}
-
-#[test]
-fn a_killed_job_says_so_in_the_fence_that_it_gave_out() {
-    let options = ModelOptions {
-        driver: DriverProfile {
-            job_limit: Duration::from_nanos(1),
-            ..DriverProfile::default()
-        },
-        hang_timeout: Duration::from_millis(1),
-        ..ModelOptions::default()
-    };
-    let device = Model::new(options).open_device();
-    let gate = Gate::new();
-    let job = builder(&device).unwrap().after(gate_fence(&gate, &device));
-    let pending = submit(job.build().unwrap(), &device);
-    let fence = pending.fence().unwrap();
-    let copy = fence.try_clone().unwrap();
-    drop(fence);
-    gate.open();
-    let error = FenceStatus::Failed(Errno::CANCELED);
-    assert_eq!(copy.wait(soon()), Ok(error));
-    assert!(matches!(
-        pending.wait(soon()),
-        Err(WaitError::Killed { .. })
-    ));
+    let fences = merged.info().unwrap().fences;
+    assert!(fences.iter().all(|fence| fence.ended.is_some()));
 }
 
 #[test]
@@ -274,15 +240,7 @@ fn what_is_no_sync_file_is_refused() {
 /// accesses the exporting file: that file must stay open until then.
 #[test]
 fn sharing_spares_the_kernel() {
-    let model = Model::new(ModelOptions {
-        bugs: Bug::ALL.into(),
-        driver: DriverProfile {
-            // Longer than closing a file takes on a slow host.
-            free_delay: Duration::from_millis(200),
-            ..DriverProfile::LINUX_6_18
-        },
-        ..ModelOptions::default()
-    });
+    let model = frail();
     let (first, second) = (model.open_device(), model.open_device());
     let exported = dma_buf(&first);
     let imported = second.import(exported.as_fd()).unwrap();
@@ -298,9 +256,7 @@ fn sharing_spares_the_kernel() {
     drop(imported);
     drop((exported, first));
     drop(second);
-    let events = model.take_events();
-    let bug = |event: &Event| matches!(event, Event::KernelBug { .. });
-    assert!(!events.iter().any(bug) && !model.is_oopsed(), "{events:?}");
+    assert_healthy(&model, "fence, import, export, files");
 }
 
 /// A matmul whose output lies in a dma-buf.
@@ -379,9 +335,9 @@ fn nothing_is_left_behind_wherever_a_call_fails() {
         let mock = Mock::new(fates);
         let result = scenario(&mock.device()).map_err(|error| error.to_string());
         assert_eq!(result.is_ok(), fates[0] != Fate::IsDropped, "{result:?}");
-        assert_eq!(mock.submissions(), 1);
+        assert_eq!(mock.lock().submissions, 1);
         mock.assert_all_gone("without a failure");
-        let calls = mock.calls();
+        let calls = mock.lock().calls;
         assert!(calls > 40, "{calls} calls are too few to mean much");
         for failing in 0..calls {
             let mock = Mock::new(fates);

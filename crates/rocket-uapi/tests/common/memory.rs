@@ -78,8 +78,8 @@ impl fmt::Debug for Mapping {
 }
 
 // SAFETY: `len` zeroed bytes in whole aligned pages of one allocation inside `UnsafeCell`,
-// which the mapping keeps alive and in place. Only the mock writes them, in SUBMIT, as the
-// NPU.
+// which the mapping keeps alive and in place. Only the mock writes them as the NPU, in
+// SUBMIT, never while another thread of a test copies.
 unsafe impl MappedMemory for Mapping {
     fn as_ptr(&self) -> *mut u8 {
         self.pages.as_ptr()
@@ -87,21 +87,5 @@ unsafe impl MappedMemory for Mapping {
 
     fn len(&self) -> usize {
         self.pages.len()
-    }
-}
-
-#[derive(Debug)]
-pub(super) struct SharedPages(pub(super) std::sync::Arc<Pages>);
-
-// SAFETY: as `MappedMemory` of `Mapping`: whole zeroed pages, in place as long as the `Arc`
-// lives. A job of the mock accesses them in SUBMIT only, never while another thread of a
-// test copies.
-unsafe impl MappedMemory for SharedPages {
-    fn as_ptr(&self) -> *mut u8 {
-        self.0.as_ptr()
-    }
-
-    fn len(&self) -> usize {
-        self.0.len()
     }
 }

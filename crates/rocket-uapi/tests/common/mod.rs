@@ -4,6 +4,7 @@
 #![allow(missing_docs, dead_code, unreachable_pub, clippy::unwrap_used)]
 
 mod memory;
+pub mod on_model;
 mod sharing;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -71,9 +72,11 @@ pub enum Event {
     CloseFile,
 }
 
+/// State of the mock, with the wishes of a test.
 #[derive(Debug, Default)]
-struct State {
-    calls: usize,
+pub struct State {
+    /// Calls so far, of all kinds.
+    pub calls: usize,
     fail_at: Option<usize>,
     vanish_at: Option<usize>,
     events: Vec<Event>,
@@ -83,15 +86,18 @@ struct State {
     fates: VecDeque<Fate>,
     /// Job that last wrote the BO.
     jobs: BTreeMap<Handle, Arc<Mutex<MockJob>>>,
-    submissions: usize,
-    exports: usize,
+    pub submissions: usize,
+    pub exports: usize,
     dma_bufs: Vec<sharing::MockDmaBuf>,
     /// The other ends of the sync_files' pipes.
     sync_files: Vec<OwnedFd>,
-    settle: Duration,
-    wrong_iova: Option<Iova>,
-    short_mapping: bool,
-    same_handle: Option<Handle>,
+    pub settle: Duration,
+    /// Address of the next BO.
+    pub wrong_iova: Option<Iova>,
+    /// Whether mappings have one page only.
+    pub short_mapping: bool,
+    /// Handle of the next BO.
+    pub same_handle: Option<Handle>,
 }
 
 /// The test's handle to the mock driver.
@@ -109,7 +115,7 @@ impl Mock {
         Device::new(Arc::new(MockFile(self.clone())))
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    pub fn lock(&self) -> MutexGuard<'_, State> {
         self.0.lock().unwrap()
     }
 
@@ -126,40 +132,12 @@ impl Mock {
         state.vanish_at = Some(state.calls + index);
     }
 
-    pub fn settle_for(&self, settle: Duration) {
-        self.lock().settle = settle;
-    }
-
-    pub fn place_next_at(&self, iova: Iova) {
-        self.lock().wrong_iova = Some(iova);
-    }
-
-    pub fn shorten_mappings(&self) {
-        self.lock().short_mapping = true;
-    }
-
-    pub fn reuse(&self, handle: Handle) {
-        self.lock().same_handle = Some(handle);
-    }
-
-    pub fn calls(&self) -> usize {
-        self.lock().calls
-    }
-
     pub fn events(&self) -> Vec<Event> {
         self.lock().events.clone()
     }
 
     pub fn take_events(&self) -> Vec<Event> {
         std::mem::take(&mut self.lock().events)
-    }
-
-    pub fn submissions(&self) -> usize {
-        self.lock().submissions
-    }
-
-    pub fn exports(&self) -> usize {
-        self.lock().exports
     }
 
     /// Ends all hanging jobs.
@@ -479,8 +457,9 @@ pub fn alloc(device: &Device, bytes: usize) -> Result<Bo, Error> {
     device.alloc(ByteLen::new(bytes)?)
 }
 
-pub fn program(a: &Bo, b: (Iova, usize), c: &Bo) -> LinkedProgram {
-    program_at((a.iova(), a.len()), b, (c.iova(), c.len()))
+pub fn program(a: &Bo, b: &Bo, c: &Bo) -> LinkedProgram {
+    let [a, b, c] = [a, b, c].map(|bo| (bo.iova(), bo.len()));
+    program_at(a, b, c)
 }
 
 /// Like [`program`], by addresses and lengths.
@@ -489,37 +468,32 @@ pub fn program_at(a: (Iova, usize), b: (Iova, usize), c: (Iova, usize)) -> Linke
     link(&matmul(A.at(0)), &bindings)
 }
 
-/// A program whose A lies `offset` bytes into its output.
-pub fn in_place_program(offset: u32, b: (Iova, usize), c: &Bo) -> LinkedProgram {
-    let bindings = [(B, b.0, b.1), (C, c.iova(), c.len())];
-    link(&matmul(C.at(offset)), &bindings)
-}
-
-/// A job of one matmul with new buffers; its output is filled with 0x11 before.
+/// A job of one matmul with new buffers, of ones; its output is filled with 0x11 before.
 pub fn job(device: &Device) -> Job {
     builder(device).unwrap().build().unwrap()
 }
 
 pub fn builder(device: &Device) -> Result<JobBuilder, Error> {
-    Ok(writing(device, filled(device)?)?.0)
+    Ok(writing(device, filled(device, C_BYTES, 0x11)?)?.0)
 }
 
-fn filled(device: &Device) -> Result<Bo, Error> {
-    let mut c = alloc(device, C_BYTES)?;
-    let mut bytes = c.write(soon())?;
-    bytes.fill(0x11);
+fn filled(device: &Device, len: usize, value: u8) -> Result<Bo, Error> {
+    let mut bo = alloc(device, len)?;
+    let mut bytes = bo.write(soon())?;
+    bytes.fill(value);
     bytes.finish()?;
-    Ok(c)
+    Ok(bo)
 }
 
 pub fn job_into(device: &Device, c: Bo) -> Job {
     writing(device, c).unwrap().0.build().unwrap()
 }
 
-fn writing(device: &Device, c: Bo) -> Result<(JobBuilder, ProgramBo), Error> {
-    let a = alloc(device, A_BYTES)?;
-    let b = alloc(device, B_BYTES)?;
-    let programs = ProgramBo::new(device, &[program(&a, (b.iova(), b.len()), &c)])?;
+/// A builder of a job that multiplies matrices of ones into `c`, and its program.
+pub fn writing(device: &Device, c: Bo) -> Result<(JobBuilder, ProgramBo), Error> {
+    let a = filled(device, A_BYTES, 1)?;
+    let b = filled(device, B_BYTES, 1)?;
+    let programs = ProgramBo::new(device, &[program(&a, &b, &c)])?;
     let builder = Job::builder(device)
         .program(&programs)
         .reads_owned(a)
@@ -531,9 +505,9 @@ fn writing(device: &Device, c: Bo) -> Result<(JobBuilder, ProgramBo), Error> {
 /// A job that works in place: its input lies `offset` bytes into its output.
 pub fn in_place_job(device: &Device, offset: u32) -> Job {
     let b = alloc(device, B_BYTES).unwrap();
-    let mut c = alloc(device, C_BYTES).unwrap();
-    c.write(soon()).unwrap().fill(0x11);
-    let program = in_place_program(offset, (b.iova(), b.len()), &c);
+    let c = filled(device, C_BYTES, 0x11).unwrap();
+    let bindings = [(B, b.iova(), b.len()), (C, c.iova(), c.len())];
+    let program = link(&matmul(C.at(offset)), &bindings);
     Job::builder(device)
         .program(&ProgramBo::new(device, &[program]).unwrap())
         .reads(&b.freeze())

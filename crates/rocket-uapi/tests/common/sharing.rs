@@ -12,7 +12,7 @@ use rocket_uapi::{
 use rustix::fs::SeekFrom;
 use zerocopy::IntoBytes;
 
-use super::memory::{Pages, SharedPages};
+use super::memory::{Mapping, Pages};
 use super::{Mock, State};
 
 #[derive(Debug)]
@@ -131,6 +131,6 @@ unsafe impl SharedFileOperations for Mock {
     fn mmap(&self, file: BorrowedFd<'_>, _: &MapRequest) -> Result<Box<dyn MappedMemory>, Errno> {
         let mut state = self.enter()?;
         let pages = Arc::clone(&exported(&mut state.dma_bufs, file)?.pages);
-        Ok(Box::new(SharedPages(pages)))
+        Ok(Box::new(Mapping::new(pages, Box::new(|| ()))))
     }
 }
