@@ -11,13 +11,15 @@ use std::process::Command;
 use client_tests::{Client, NODE, probe};
 use common::{SHARED, json, json_of, programs, replayed, text};
 use serde_json::Value;
+use tempfile::TempDir;
 
-/// Whether programs can start others here, as these tests need.
-fn is_possible(test: &str) -> bool {
+/// A folder for a test; `None` if programs cannot start others here, as these tests need.
+fn folder(test: &str) -> Option<TempDir> {
     if test_support::emulated() {
         println!("SKIP {test}: the emulator's programs start no others");
+        return None;
     }
-    !test_support::emulated()
+    Some(tempfile::tempdir().unwrap())
 }
 
 #[track_caller]
@@ -57,10 +59,9 @@ fn record(folder: &Path, name: &str, options: &[&str]) -> Seen {
 
 #[test]
 fn jobs_of_a_node_are_recorded_and_come_out_again() {
-    if !is_possible("jobs_of_a_node_are_recorded_and_come_out_again") {
+    let Some(folder) = folder("jobs_of_a_node_are_recorded_and_come_out_again") else {
         return;
-    }
-    let folder = tempfile::tempdir().unwrap();
+    };
     for (name, jobs, opens) in [("threads", 36, 3), ("fork", 4, 1)] {
         let seen = record(folder.path(), name, &[]);
         assert_eq!(seen.node["jobs_completed"], jobs, "{:#}", seen.node);
@@ -85,10 +86,9 @@ fn jobs_of_a_node_are_recorded_and_come_out_again() {
 
 #[test]
 fn jobs_that_fail_do_so_through_a_node() {
-    if !is_possible("jobs_that_fail_do_so_through_a_node") {
+    let Some(folder) = folder("jobs_that_fail_do_so_through_a_node") else {
         return;
-    }
-    let folder = tempfile::tempdir().unwrap();
+    };
     let seen = record(folder.path(), "fails", &[]);
     for report in [&seen.node, &seen.model] {
         assert_eq!(report["jobs"], 8, "{report:#}");
@@ -111,10 +111,9 @@ fn jobs_that_fail_do_so_through_a_node() {
 
 #[test]
 fn without_data_a_capture_of_a_node_has_its_programs() {
-    if !is_possible("without_data_a_capture_of_a_node_has_its_programs") {
+    let Some(folder) = folder("without_data_a_capture_of_a_node_has_its_programs") else {
         return;
-    }
-    let folder = tempfile::tempdir().unwrap();
+    };
     let full = record(folder.path(), "fork", &[]);
     let of_full = programs("2", &full.capture);
     assert!(of_full[0]["disassembly"].as_array().unwrap().len() > 100);
@@ -128,10 +127,9 @@ fn without_data_a_capture_of_a_node_has_its_programs() {
 /// Without `--record`, calls go straight through, and a signal ends a wait.
 #[test]
 fn a_node_can_be_watched_only() {
-    if !is_possible("a_node_can_be_watched_only") {
+    let Some(folder) = folder("a_node_can_be_watched_only") else {
         return;
-    }
-    let folder = tempfile::tempdir().unwrap();
+    };
     // The first ends itself by SIGKILL.
     for (name, jobs, code) in [("signals", 21, 128 + 9), ("plain", 0, 0), ("shares", 0, 0)] {
         let report = folder.path().join(name);
@@ -181,10 +179,9 @@ fn a_node_that_will_not_do_is_told_of() {
 /// in the recorder's own process.
 #[test]
 fn the_self_test_runs_on_a_node() {
-    if !is_possible("the_self_test_runs_on_a_node") {
+    let Some(folder) = folder("the_self_test_runs_on_a_node") else {
         return;
-    }
-    let folder = tempfile::tempdir().unwrap();
+    };
     let file = folder.path().join("own.rkcap");
     let file = file.to_str().unwrap();
     let own = ["--json", "--device", NODE, "--record", file];
