@@ -3,13 +3,13 @@
 
 use std::thread;
 
-use rocket_uapi::{Deadline, PAGE_BYTES, SETTLE, sys};
+use rocket_uapi::{PAGE_BYTES, SETTLE, sys};
 
-use crate::busy::PATIENCE;
+use crate::busy::patience;
 use crate::check::{Must, NotPassed, RowOutcome};
 use crate::program::MatmulProgram;
 use crate::raw::{File, Map};
-use crate::submit::{IDLE_WORDS, JobArgs, SubmitArgs, Task};
+use crate::submit::{FIRST, JobArgs, SubmitArgs, Task};
 
 /// Number of sleeps in [`settle`].
 const NAPS: u32 = 5;
@@ -56,7 +56,7 @@ impl RowBench {
 
     /// A program that writes its result to the address `to`.
     pub(crate) fn program(&mut self, value: u8, to: u32) -> Result<MatmulProgram, NotPassed> {
-        let program = MatmulProgram::writing(&self.file, value, to)?;
+        let program = MatmulProgram::new(&self.file, value, Some(to))?;
         self.keep(program.bo.handle);
         Ok(program)
     }
@@ -80,17 +80,13 @@ impl RowBench {
     pub(crate) fn task(&self) -> Task {
         Task {
             regcmd: self.zeros.dma_address as u32,
-            regcmd_count: IDLE_WORDS,
+            ..FIRST
         }
     }
 
     /// A job of [`Self::task`] that lists an object as its output.
     pub(crate) fn job(&self, writes: u32) -> JobArgs {
-        JobArgs {
-            tasks: vec![self.task()],
-            writes: vec![writes],
-            ..JobArgs::default()
-        }
+        JobArgs::of(self.task(), writes)
     }
 
     pub(crate) fn submit(&self, job: JobArgs) -> RowOutcome {
@@ -99,8 +95,7 @@ impl RowBench {
 
     /// Waits until the job that writes this object ends, or the driver has killed it.
     pub(crate) fn wait(&self, handle: u32) -> RowOutcome {
-        let until = Deadline::after(PATIENCE).as_nanos();
-        let waited = self.file.prep(handle, until).map(drop);
+        let waited = self.file.prep(handle, patience().as_nanos());
         waited.must("PREP_BO until the job's end")
     }
 

@@ -38,6 +38,11 @@ const MAX_TASKS: usize = 8192;
 /// How long to wait for any of these jobs.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
+/// The end of a wait that begins now, after [`PATIENCE`].
+pub(crate) fn patience() -> Deadline {
+    Deadline::after(PATIENCE)
+}
+
 /// A wait that ends before a job of [`Busy`] does.
 pub(crate) const SHORT: Duration = Duration::from_millis(20);
 
@@ -164,7 +169,7 @@ impl Busy {
     /// Waits for its end.
     pub(crate) fn finish(self) -> Result<(), NotPassed> {
         self.let_go()?;
-        self.pending.wait(Deadline::after(PATIENCE))?;
+        self.pending.wait(patience())?;
         Ok(())
     }
 }
@@ -235,7 +240,7 @@ impl RepeatableMatmul {
         let mut fastest = Duration::MAX;
         while samples < SAMPLES {
             let start = Instant::now();
-            output = self.run(output, count, Deadline::after(PATIENCE))?;
+            output = self.run(output, count, patience())?;
             fastest = fastest.min(start.elapsed());
             if fastest >= SAMPLE || count >= MAX_TASKS {
                 samples += 1;

@@ -3,7 +3,7 @@
 
 use std::fmt;
 
-use rocket_uapi::{BuildError, Errno, Error, SubmitError, WaitError};
+use rocket_uapi::{BuildError, Error, SubmitError, WaitError};
 
 /// Why a row did not pass.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,9 +36,13 @@ pub(crate) fn ensure(what: &str, condition: bool) -> RowOutcome {
     }
 }
 
-/// The result of an ioctl whose value does not matter.
-pub(crate) fn nothing(result: Result<i32, Errno>) -> Result<(), Errno> {
-    result.map(drop)
+/// Fails unless a call failed with the error `want`.
+pub(crate) fn refused<T, E: PartialEq + fmt::Debug>(
+    what: &str,
+    got: Result<T, E>,
+    want: E,
+) -> RowOutcome {
+    expect(what, got.map(drop), Err(want))
 }
 
 /// A step that must work for the row to mean anything.

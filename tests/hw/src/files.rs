@@ -5,19 +5,22 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 use rocket_uapi::{Errno, MapRequest, SyncFile, sys};
 use rustix::fs::SeekFrom;
-use rustix::mm::{MapFlags, ProtFlags};
 use zerocopy::{FromZeros, IntoBytes};
 
 use crate::check::{Must, NotPassed};
 use crate::raw::{File, Map};
-use crate::request::{Advance, HeapAllocation, Request, SetDeadline};
+use crate::request::{HeapAllocation, Request};
 
 /// The kernel's source of memory that is not the driver's.
 const DMA_HEAP: &str = "/dev/dma_heap/system";
 
 impl File {
     /// An ioctl on another file, whose argument holds no address.
-    fn call_on<T: Request>(&self, file: BorrowedFd<'_>, arg: &mut T) -> Result<i32, Errno> {
+    pub(crate) fn call_on<T: Request>(
+        &self,
+        file: BorrowedFd<'_>,
+        arg: &mut T,
+    ) -> Result<(), Errno> {
         // SAFETY: as in `call`.
         unsafe { self.file_ioctl(file, T::NR, Some(arg.as_mut_bytes())) }
     }
@@ -49,12 +52,11 @@ impl File {
     ) -> Result<(), Errno> {
         let fd = sync_file.as_raw_fd();
         let mut arg = sys::ImportSyncFile { flags, fd };
-        self.call_on(dma_buf, &mut arg).map(drop)
+        self.call_on(dma_buf, &mut arg)
     }
 
     pub(crate) fn dma_buf_sync(&self, dma_buf: BorrowedFd<'_>, flags: u64) -> Result<(), Errno> {
         self.call_on(dma_buf, &mut sys::DmaBufSync { flags })
-            .map(drop)
     }
 
     pub(crate) fn merge(
@@ -107,10 +109,6 @@ impl File {
         Ok((arg, known))
     }
 
-    pub(crate) fn set_deadline(&self, fence: BorrowedFd<'_>, pad: u64) -> Result<i32, Errno> {
-        self.call_on(fence, &mut SetDeadline([0, pad]))
-    }
-
     /// A fence that is signalled when the timeline reaches `value`.
     pub(crate) fn timeline_fence(
         &self,
@@ -125,10 +123,6 @@ impl File {
         self.call_on(timeline, &mut arg)?;
         // SAFETY: as in `export_fence`.
         Ok(unsafe { OwnedFd::from_raw_fd(arg.fence) })
-    }
-
-    pub(crate) fn advance_timeline(&self, timeline: BorrowedFd<'_>, by: u32) -> Result<(), Errno> {
-        self.call_on(timeline, &mut Advance(by)).map(drop)
     }
 
     /// A dma-buf of the machine's dma-heap, if it has one.
@@ -150,24 +144,12 @@ impl File {
     pub(crate) fn map_dma_buf(
         &self,
         dma_buf: BorrowedFd<'_>,
-        offset: u64,
-        len: usize,
-        prot: ProtFlags,
-        flags: MapFlags,
+        request: &MapRequest,
     ) -> Result<Map, Errno> {
-        let mapped = self.device().raw_file().shared_files().mmap(
-            dma_buf,
-            &MapRequest {
-                offset,
-                len,
-                prot,
-                flags,
-            },
-        )?;
-        Ok(Map::new(mapped))
+        self.raw().shared_files().mmap(dma_buf, request).map(Map)
     }
 
     pub(crate) fn seek(&self, file: BorrowedFd<'_>, to: SeekFrom) -> Result<u64, Errno> {
-        self.device().raw_file().shared_files().seek(file, to)
+        self.raw().shared_files().seek(file, to)
     }
 }

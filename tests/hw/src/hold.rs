@@ -13,6 +13,7 @@ use rocket_uapi::{BufferAccess, ByteLen, Device, DmaBuf, PAGE_BYTES};
 
 use crate::check::{Must, NotPassed};
 use crate::raw::File;
+use crate::request::Advance;
 
 /// The kernel's file for such fences.
 const SW_SYNC: &str = "/sys/kernel/debug/sync/sw_sync";
@@ -69,7 +70,8 @@ impl Hold {
     }
 
     pub(crate) fn release(&self) -> Result<(), NotPassed> {
-        let advanced = self.file.advance_timeline(self.timeline.as_fd(), 1);
+        let timeline = self.timeline.as_fd();
+        let advanced = self.file.call_on(timeline, &mut Advance(1));
         advanced.must("SW_SYNC_IOC_INC")
     }
 }

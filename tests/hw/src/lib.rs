@@ -53,7 +53,9 @@ pub use report::{ReportFormat, RowCounts};
 pub use rows::{ROWS, Row};
 pub use scenario::Scenario;
 
+use bench::RowBench;
 use known::known;
+use raw::File;
 use report::RowReport;
 
 /// Exit status if the requested device cannot be used.
@@ -80,6 +82,15 @@ pub struct RowContext {
 }
 
 impl RowContext {
+    /// The raw calls of the row's file.
+    fn file(&self) -> File {
+        File::new(&self.device)
+    }
+
+    fn bench(&self) -> Result<RowBench, NotPassed> {
+        RowBench::new(self.file())
+    }
+
     /// Another file of the device, which stays open until the row's own is closed.
     fn reopen(&self) -> Result<Device, NotPassed> {
         let device = self.device.reopen()?;
@@ -117,6 +128,9 @@ impl Choice {
 
     /// The reason not to run the row on this device, if there is one.
     fn refuses(&self, row: &Row, info: &DeviceInfo) -> Option<String> {
+        if info.is_model && row.name.starts_with("bug-") {
+            return Some("only a real kernel can have this bug".to_owned());
+        }
         let danger = row.danger.filter(|_| !self.destructive && !info.is_model);
         danger.map(|danger| format!("{danger}; --destructive runs it anyway"))
     }

@@ -38,19 +38,10 @@ pub(crate) struct MatmulProgram {
 }
 
 impl MatmulProgram {
-    /// The matmul of `value`, which writes into its own object.
-    pub(crate) fn new(file: &File, value: u8) -> Result<Self, NotPassed> {
+    /// The matmul of `value`, which writes [`RESULT`] bytes at the address `to`, or into
+    /// its own object.
+    pub(crate) fn new(file: &File, value: u8, to: Option<u32>) -> Result<Self, NotPassed> {
         let bo = file.create(BYTES).must("CREATE_BO")?;
-        Self::place(file, bo, value, bo.dma_address as u32 + C)
-    }
-
-    /// The matmul of `value`, which writes [`RESULT`] bytes at the address `to`.
-    pub(crate) fn writing(file: &File, value: u8, to: u32) -> Result<Self, NotPassed> {
-        let bo = file.create(BYTES).must("CREATE_BO")?;
-        Self::place(file, bo, value, to)
-    }
-
-    fn place(file: &File, bo: sys::CreateBo, value: u8, to: u32) -> Result<Self, NotPassed> {
         let map = file.map_shared(bo.offset, BYTES as usize);
         let [factors, result] = [0, 1].map(BufferId);
         let task = MatmulTask {
@@ -69,7 +60,7 @@ impl MatmulProgram {
         };
         let bindings = [
             bind(factors, bo.dma_address as u32, C),
-            bind(result, to, RESULT),
+            bind(result, to.unwrap_or(bo.dma_address as u32 + C), RESULT),
         ];
         let program = task.program(&ChipProfile::RK3588).must("a program")?;
         let linked = program.link(&bindings).must("linking")?;
@@ -110,11 +101,7 @@ impl MatmulProgram {
 
     /// A job that runs it, and lists an object as its output.
     pub(crate) fn job(&self, writes: u32) -> JobArgs {
-        JobArgs {
-            tasks: vec![self.task()],
-            writes: vec![writes],
-            ..JobArgs::default()
-        }
+        JobArgs::of(self.task(), writes)
     }
 
     pub(crate) fn words(&self) -> &[u64] {

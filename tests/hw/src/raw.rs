@@ -1,14 +1,17 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Raw ioctls with the arguments that rows need, good and bad ones.
 
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 
-use rocket_uapi::{Device, Errno, MapRequest, MappedMemory, OwnProcess, sys};
-use rustix::mm::{MapFlags, MprotectFlags, ProtFlags};
+use rocket_uapi::{
+    Device, Errno, FileOperations, MapRequest, MappedMemory, OwnProcess, gem_close, plain_ioctl,
+    sys,
+};
+use rustix::mm::MprotectFlags;
 use zerocopy::IntoBytes;
 
 use crate::check::NotPassed;
-use crate::request::{FdToHandle, GemFlink, HandleToFd, Request, ShortCreateBo};
+use crate::request::Request;
 
 /// Bits of a request number that hold the size of its argument.
 const SIZE_SHIFT: u32 = 16;
@@ -17,20 +20,10 @@ const SIZE_MASK: u32 = 0x3fff << SIZE_SHIFT;
 /// GET_UNIQUE (drm.h): a length and an address.
 const GET_UNIQUE: u32 = 0xc010_6401;
 
-/// Room for each text of VERSION, bytes.
-const TEXT_BYTES: usize = 64;
-
 /// An open file, with its raw system calls.
 #[derive(Clone, Debug)]
 pub(crate) struct File {
     device: Device,
-}
-
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) struct VersionTexts {
-    pub(crate) version: (i32, i32, i32),
-    /// Name, description, date.
-    pub(crate) texts: [String; 3],
 }
 
 impl File {
@@ -43,6 +36,10 @@ impl File {
         &self.device
     }
 
+    pub(crate) fn raw(&self) -> &dyn FileOperations {
+        self.device.raw_file()
+    }
+
     pub(crate) fn reopen(&self) -> Result<Self, NotPassed> {
         Ok(Self::new(&self.device.reopen()?))
     }
@@ -53,13 +50,12 @@ impl File {
     /// Addresses inside `arg`, and inside the data that they point to, must be
     /// invalid, or ones that the driver may read or write as the ioctl defines. The
     /// request must not make the driver touch more than `arg` at `arg`.
-    pub(crate) unsafe fn ioctl(&self, request: u32, arg: Option<&mut [u8]>) -> Result<i32, Errno> {
+    pub(crate) unsafe fn ioctl(&self, request: u32, arg: Option<&mut [u8]>) -> Result<(), Errno> {
         // SAFETY: it is asked only for addresses for which the caller vouches. It
         // lives for this call.
         let user = unsafe { OwnProcess::new() };
-        let file = self.device.raw_file();
         // SAFETY: what the caller promises.
-        unsafe { file.ioctl(request, arg.unwrap_or_default(), &user) }
+        unsafe { self.raw().ioctl(request, arg.unwrap_or_default(), &user) }.map(drop)
     }
 
     /// Like [`File::ioctl`], on a dma-buf or a sync_file that came from this device.
@@ -71,17 +67,17 @@ impl File {
         file: BorrowedFd<'_>,
         request: u32,
         arg: Option<&mut [u8]>,
-    ) -> Result<i32, Errno> {
+    ) -> Result<(), Errno> {
         let arg = arg.map_or(0, |bytes| bytes.as_mut_ptr().expose_provenance() as u64);
         // SAFETY: as in `ioctl`; and `arg` is exclusively ours to lend.
         let user = unsafe { OwnProcess::new() };
-        let files = self.device.raw_file().shared_files();
+        let files = self.raw().shared_files();
         // SAFETY: what the caller promises.
-        unsafe { files.ioctl(file, request, arg, &user) }
+        unsafe { files.ioctl(file, request, arg, &user) }.map(drop)
     }
 
     /// An ioctl whose argument holds no address.
-    pub(crate) fn call<T: Request>(&self, arg: &mut T) -> Result<i32, Errno> {
+    pub(crate) fn call<T: Request>(&self, arg: &mut T) -> Result<(), Errno> {
         // SAFETY: `Request` promises that the kernel stays within the bytes of `T`.
         unsafe { self.ioctl(T::NR, Some(arg.as_mut_bytes())) }
     }
@@ -95,11 +91,11 @@ impl File {
         Ok(arg)
     }
 
-    pub(crate) fn close(&self, handle: u32) -> Result<i32, Errno> {
-        self.call(&mut sys::GemClose { handle, pad: 0 })
+    pub(crate) fn close(&self, handle: u32) -> Result<(), Errno> {
+        gem_close(self.raw(), handle)
     }
 
-    pub(crate) fn prep(&self, handle: u32, timeout_ns: i64) -> Result<i32, Errno> {
+    pub(crate) fn prep(&self, handle: u32, timeout_ns: i64) -> Result<(), Errno> {
         self.prep_reserved(handle, 0, timeout_ns)
     }
 
@@ -108,36 +104,30 @@ impl File {
         handle: u32,
         reserved: u32,
         timeout_ns: i64,
-    ) -> Result<i32, Errno> {
-        let mut arg = sys::PrepBo {
+    ) -> Result<(), Errno> {
+        self.call(&mut sys::PrepBo {
             handle,
             reserved,
             timeout_ns,
-        };
-        self.call(&mut arg)
+        })
     }
 
-    pub(crate) fn fini(&self, handle: u32, reserved: u32) -> Result<i32, Errno> {
+    pub(crate) fn fini(&self, handle: u32, reserved: u32) -> Result<(), Errno> {
         self.call(&mut sys::FiniBo { handle, reserved })
     }
 
     /// FINI_BO of `handle` with a structure of another size, 4 bytes at least.
-    pub(crate) fn fini_sized(&self, handle: u32, size: usize) -> Result<i32, Errno> {
+    pub(crate) fn fini_sized(&self, handle: u32, size: usize) -> Result<(), Errno> {
+        let mut arg = [handle.to_ne_bytes(), [0; 4]].concat();
         // The bytes after the real structure must not matter.
-        let mut arg = vec![0xff; size];
-        for (byte, value) in arg
-            .iter_mut()
-            .zip(handle.to_ne_bytes().into_iter().chain([0; 4]))
-        {
-            *byte = value;
-        }
+        arg.resize(size, 0xff);
         let request = sys::FINI_BO & !SIZE_MASK | (size as u32) << SIZE_SHIFT;
         // SAFETY: the size in the request is that of `arg`, and FINI_BO
         // follows no address.
         unsafe { self.ioctl(request, Some(&mut arg)) }
     }
 
-    pub(crate) fn fini_null(&self) -> Result<i32, Errno> {
+    pub(crate) fn fini_null(&self) -> Result<(), Errno> {
         // SAFETY: nothing can be read or written at NULL.
         unsafe { self.ioctl(sys::FINI_BO, None) }
     }
@@ -151,22 +141,8 @@ impl File {
         Ok(arg.value)
     }
 
-    /// CREATE_BO whose request has 8 bytes. Returns size, handle, and the word after
-    /// them, where the address would be.
-    pub(crate) fn create_short(&self, size: u32, behind: u32) -> Result<[u32; 3], Errno> {
-        let mut arg = ShortCreateBo([size, 0, behind]);
-        self.call(&mut arg)?;
-        Ok(arg.0)
-    }
-
-    pub(crate) fn flink(&self, handle: u32) -> Result<u32, Errno> {
-        let mut arg = GemFlink([handle, 0]);
-        self.call(&mut arg)?;
-        Ok(arg.0[1])
-    }
-
     /// Asks for a name, with no room for it.
-    pub(crate) fn get_unique(&self) -> Result<i32, Errno> {
+    pub(crate) fn get_unique(&self) -> Result<(), Errno> {
         let mut arg = [0_u8; 16];
         // SAFETY: the size in the request is 16; with room for no bytes the
         // address is not followed.
@@ -192,34 +168,12 @@ impl File {
         Ok(arg)
     }
 
-    pub(crate) fn version(&self) -> Result<VersionTexts, Errno> {
-        let mut texts = [[0_u8; TEXT_BYTES]; 3];
-        let arg = self.version_in(texts.each_mut().map(|text| &mut text[..]))?;
-        let lens = [arg.name_len, arg.desc_len, arg.date_len];
-        let mut texts = texts.iter().zip(lens).map(|(text, len)| {
-            let len = usize::try_from(len).map_or(TEXT_BYTES, |len| len.min(TEXT_BYTES));
-            String::from_utf8_lossy(&text[..len]).into_owned()
-        });
-        Ok(VersionTexts {
-            version: (arg.version_major, arg.version_minor, arg.version_patchlevel),
-            texts: std::array::from_fn(|_| texts.next().unwrap_or_default()),
-        })
-    }
-
     pub(crate) fn export(&self, handle: u32) -> Result<OwnedFd, Errno> {
         self.export_with(handle, sys::DRM_CLOEXEC | sys::DRM_RDWR)
     }
 
     pub(crate) fn export_with(&self, handle: u32, flags: u32) -> Result<OwnedFd, Errno> {
-        let mut arg = HandleToFd(sys::PrimeHandle {
-            handle,
-            flags,
-            fd: -1,
-        });
-        self.call(&mut arg)?;
-        // SAFETY: the driver has put a new descriptor there, which no other code
-        // knows.
-        Ok(unsafe { OwnedFd::from_raw_fd(arg.0.fd) })
+        rocket_uapi::export(self.raw(), handle, flags)
     }
 
     pub(crate) fn import(&self, dma_buf: BorrowedFd<'_>) -> Result<u32, Errno> {
@@ -227,54 +181,28 @@ impl File {
     }
 
     pub(crate) fn import_number(&self, fd: i32) -> Result<u32, Errno> {
-        let mut arg = FdToHandle(sys::PrimeHandle {
-            handle: 0,
-            flags: 0,
+        let mut arg = sys::PrimeHandle {
             fd,
-        });
-        self.call(&mut arg)?;
-        Ok(arg.0.handle)
+            ..sys::PrimeHandle::default()
+        };
+        plain_ioctl(self.raw(), sys::PRIME_FD_TO_HANDLE, &mut arg)?;
+        Ok(arg.handle)
     }
 
-    pub(crate) fn poll(&self) -> Result<i16, Errno> {
-        self.device.raw_file().poll()
-    }
-
-    pub(crate) fn read(&self) -> Result<usize, Errno> {
-        self.device.raw_file().read(&mut [0; 64])
-    }
-
-    pub(crate) fn map(
-        &self,
-        offset: u64,
-        len: usize,
-        prot: ProtFlags,
-        flags: MapFlags,
-    ) -> Result<Map, Errno> {
-        let map = self.device.raw_file().mmap(&MapRequest {
-            offset,
-            len,
-            prot,
-            flags,
-        })?;
-        Ok(Map(map))
+    pub(crate) fn map(&self, request: &MapRequest) -> Result<Map, Errno> {
+        self.raw().mmap(request).map(Map)
     }
 
     pub(crate) fn map_shared(&self, offset: u64, len: usize) -> Result<Map, Errno> {
-        let prot = ProtFlags::READ | ProtFlags::WRITE;
-        self.map(offset, len, prot, MapFlags::SHARED)
+        self.map(&MapRequest::shared(offset, len))
     }
 }
 
 /// A mapping, readable at least.
 #[derive(Debug)]
-pub(crate) struct Map(Box<dyn MappedMemory>);
+pub(crate) struct Map(pub(crate) Box<dyn MappedMemory>);
 
 impl Map {
-    pub(crate) fn new(map: Box<dyn MappedMemory>) -> Self {
-        Self(map)
-    }
-
     pub(crate) fn len(&self) -> usize {
         self.0.len()
     }

@@ -25,7 +25,7 @@ macro_rules! requests {
     )*};
 }
 
-/// Declares arguments that `sys` does not have, or has for more than one request.
+/// Declares arguments that `sys` does not have.
 macro_rules! arguments {
     ($($(#[$doc:meta])* $name:ident($inner:ty): $request:expr;)*) => {$(
         $(#[$doc])*
@@ -41,7 +41,6 @@ requests! {
     sys::CreateBo: sys::CREATE_BO;
     sys::PrepBo: sys::PREP_BO;
     sys::FiniBo: sys::FINI_BO;
-    sys::GemClose: sys::GEM_CLOSE;
     sys::GetCap: sys::GET_CAP;
     sys::ExportSyncFile: sys::EXPORT_SYNC_FILE;
     sys::ImportSyncFile: sys::IMPORT_SYNC_FILE;
@@ -52,8 +51,6 @@ requests! {
 }
 
 arguments! {
-    HandleToFd(sys::PrimeHandle): sys::PRIME_HANDLE_TO_FD;
-    FdToHandle(sys::PrimeHandle): sys::PRIME_FD_TO_HANDLE;
     /// How far to advance a timeline (sw_sync.c).
     Advance(u32): sys::SW_SYNC_INC;
     /// CREATE_BO that passes 8 bytes: size, handle, and the word after them.

@@ -7,21 +7,22 @@ use std::os::fd::AsFd;
 use std::process::{Command, ExitStatus, Stdio};
 use std::time::Duration;
 
+use clap::ValueEnum;
 use nix::sys::signal::{Signal, raise};
-use rocket_uapi::{Deadline, Device};
+use rocket_uapi::Device;
 
 use crate::RowContext;
 use crate::bench::RowBench;
-use crate::busy::{PATIENCE, quick};
+use crate::busy::{patience, quick};
 use crate::check::{Must, NotPassed, RowOutcome};
 use crate::raw::File;
-use crate::submit::{IDLE_WORDS, JobArgs, SubmitArgs, Task};
+use crate::submit::{FIRST, JobArgs, SubmitArgs};
 
 /// Number of jobs in the queue of a process that is killed.
 const QUEUE: usize = 4;
 
 /// One of them, which the program's option `--scenario` runs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Scenario {
     /// Exits as soon as PREP_BO says that the job is over.
     ExitAfterWait,
@@ -37,16 +38,6 @@ pub enum Scenario {
 }
 
 impl Scenario {
-    fn name(self) -> &'static str {
-        match self {
-            Self::ExitAfterWait => "exit-after-wait",
-            Self::ExitBusy => "exit-busy",
-            Self::ExitExported => "exit-exported",
-            Self::GetUnique => "get-unique",
-            Self::DieQueued => "die-queued",
-        }
-    }
-
     /// Runs the scenario in this process, whose end is part of it.
     ///
     /// # Errors
@@ -55,7 +46,7 @@ impl Scenario {
         match self {
             Self::ExitAfterWait => {
                 let job = quick(device, |job| job)?;
-                job.wait(Deadline::after(PATIENCE)).map(mem::forget)?;
+                job.wait(patience()).map(mem::forget)?;
             }
             Self::ExitBusy => {
                 let mut bench = RowBench::new(File::new(device))?;
@@ -77,15 +68,7 @@ impl Scenario {
             Self::DieQueued => {
                 let file = File::new(device);
                 let import = file.import(io::stdin().as_fd()).must("import")?;
-                let job = JobArgs {
-                    tasks: vec![Task {
-                        regcmd: 0,
-                        regcmd_count: IDLE_WORDS,
-                    }],
-                    writes: vec![import],
-                    ..JobArgs::default()
-                };
-                let jobs = vec![job; QUEUE];
+                let jobs = vec![JobArgs::of(FIRST, import); QUEUE];
                 SubmitArgs::of(jobs).submit(&file).must("SUBMIT")?;
                 raise(Signal::SIGKILL).must("SIGKILL")?;
             }
@@ -97,8 +80,11 @@ impl Scenario {
     pub(crate) fn spawn(self, context: &RowContext, input: Stdio) -> Result<ExitStatus, NotPassed> {
         let program = std::env::current_exe().must("the path of this program")?;
         let mut command = Command::new(program);
-        command.args(["--device", &context.info.name]);
-        command.args(["--scenario", self.name()]);
+        command.args(["--device", &context.info.name, "--scenario"]);
+        command.args(
+            self.to_possible_value()
+                .map(|value| value.get_name().to_owned()),
+        );
         command.stdin(input).stdout(Stdio::null());
         command.status().must("a process")
     }

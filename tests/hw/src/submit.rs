@@ -9,7 +9,13 @@ use crate::raw::File;
 
 /// Number of words of a program that does nothing, which are zeros. The PC fetches
 /// two at a time.
-pub(crate) const IDLE_WORDS: u32 = 2;
+const IDLE_WORDS: u32 = 2;
+
+/// A task whose program is at address 0.
+pub(crate) const FIRST: Task = Task {
+    regcmd: 0,
+    regcmd_count: IDLE_WORDS,
+};
 
 /// Minimum bytes of each array, so that a count or a stride that is too large reads
 /// the same each time.
@@ -78,6 +84,15 @@ fn address(bytes: &[u8]) -> u64 {
 }
 
 impl JobArgs {
+    /// A job of one task, which lists an object as its output.
+    pub(crate) fn of(task: Task, writes: u32) -> Self {
+        Self {
+            tasks: vec![task],
+            writes: vec![writes],
+            ..Self::default()
+        }
+    }
+
     fn task_struct_size(&self) -> u32 {
         self.task_struct_size.unwrap_or(size_of::<Task>() as u32)
     }
@@ -135,7 +150,6 @@ impl SubmitArgs {
         // array here, or invalid. If a count is too large, the kernel can read more
         // of this process, which changes nothing. Programs reach only objects of the
         // file, which have no references, only volatile accesses.
-        let submitted = unsafe { file.ioctl(sys::SUBMIT, Some(arg.as_mut_bytes())) };
-        submitted.map(drop)
+        unsafe { file.ioctl(sys::SUBMIT, Some(arg.as_mut_bytes())) }
     }
 }

@@ -8,11 +8,10 @@ use rocket_hw_tests::fuzz::{Options, run};
 fn calls(seed: u64, known_bugs: bool) {
     let device = Model::new(ModelOptions::default()).open_device();
     let options = Options {
-        seed,
         steps: 600,
         known_bugs,
     };
-    assert_eq!(run(&device, options), Ok(600));
+    assert_eq!(run(&device, seed, options), Ok(600));
 }
 
 #[test]

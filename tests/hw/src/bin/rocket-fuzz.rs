@@ -44,12 +44,8 @@ struct Arguments {
     /// Seed of the random calls [default: another each time]
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
-    /// Calls to make
-    #[arg(long, value_name = "N", default_value_t = 10_000)]
-    steps: u64,
-    /// Make calls that trigger known bugs of the driver, too
-    #[arg(long)]
-    known_bugs: bool,
+    #[command(flatten)]
+    options: Options,
 }
 
 fn main() -> ExitCode {
@@ -70,12 +66,7 @@ fn main() -> ExitCode {
     let now = || since.map_or(0, |since| since.as_nanos() as u64);
     let seed = arguments.seed.unwrap_or_else(now);
     println!("{} ({}), seed {seed}", info.name, info.driver);
-    let options = Options {
-        seed,
-        steps: arguments.steps,
-        known_bugs: arguments.known_bugs,
-    };
-    match run(&opened.device, options) {
+    match run(&opened.device, seed, arguments.options) {
         Ok(steps) => {
             println!("RESULT {steps} calls, all checks passed");
             ExitCode::SUCCESS

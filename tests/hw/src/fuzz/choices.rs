@@ -3,6 +3,8 @@
 
 use std::ops::Range;
 
+use rocket_uapi::PAGE_BYTES;
+
 /// The last words of a matmul's program, which start it. The words before them have
 /// the places in memory and the sizes.
 const TRAILER: usize = 4;
@@ -65,4 +67,26 @@ impl CallChoices for fastrand::Rng {
     fn within(&mut self, range: Range<u64>) -> u64 {
         self.u64(range.start..range.end.max(range.start + 1))
     }
+}
+
+/// Mostly one of `of`, else a number that may be another object's handle, or none.
+pub(super) fn handle(rng: &mut impl CallChoices, of: &[u32]) -> u32 {
+    match rng.within(0..16) {
+        0 => rng.within(0..24) as u32,
+        1 => rng.any() as u32,
+        _ => rng.pick(of).unwrap_or(1),
+    }
+}
+
+/// A size of a buffer object: mostly a few pages.
+pub(super) fn size(rng: &mut impl CallChoices, known_bugs: bool) -> u32 {
+    let page = PAGE_BYTES as u64;
+    let size = match rng.within(0..32) {
+        0 => 0,
+        1 => rng.within(0..8 << 20),
+        2 if known_bugs => 1 << 31,
+        3..12 => rng.within(1..4) * page,
+        _ => rng.within(1..8 * page),
+    };
+    size as u32
 }

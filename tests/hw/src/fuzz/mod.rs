@@ -15,10 +15,10 @@ mod world;
 
 use std::thread;
 
-use rocket_uapi::{Deadline, Device, PAGE_BYTES, sys};
+use rocket_uapi::{Device, PAGE_BYTES, sys};
 
 use crate::bench::settle;
-use crate::busy::{PATIENCE, quick};
+use crate::busy::{patience, quick};
 use crate::check::{Must, NotPassed, RowOutcome, ensure};
 use crate::program::MatmulProgram;
 use crate::raw::{File, Map};
@@ -26,14 +26,14 @@ use crate::submit::SubmitArgs;
 pub use choices::CallChoices;
 pub use world::{Limits, World};
 
-/// Length and seed of a run.
-#[derive(Clone, Copy, Debug)]
+/// Length and kind of a run.
+#[derive(Clone, Copy, Debug, clap::Args)]
 pub struct Options {
-    /// Seed of the first round; each next round adds 1.
-    pub seed: u64,
-    /// Minimum number of calls.
+    /// Calls to make
+    #[arg(long, value_name = "N", default_value_t = 10_000)]
     pub steps: u64,
-    /// Whether to make calls that trigger the bugs of docs/driver.md, too.
+    /// Make calls that trigger known bugs of the driver, too
+    #[arg(long)]
     pub known_bugs: bool,
 }
 
@@ -43,13 +43,13 @@ const STEPS: u64 = 100;
 /// Number of tasks of a thread in a round that may hang.
 const HANGS: u32 = 3;
 
-/// Makes random calls on `device`, and returns their number.
+/// Makes random calls on `device`, and returns their number. The first round has this seed;
+/// each next round adds 1.
 ///
 /// # Errors
 /// The check that failed, with the seed of its round.
-pub fn run(device: &Device, options: Options) -> Result<u64, NotPassed> {
+pub fn run(device: &Device, mut seed: u64, options: Options) -> Result<u64, NotPassed> {
     let mut steps = 0;
-    let mut seed = options.seed;
     while steps < options.steps {
         round(device, seed, options.known_bugs).map_err(|reason| match reason {
             NotPassed::Fail(why) => {
@@ -106,7 +106,7 @@ fn round(device: &Device, seed: u64, known_bugs: bool) -> RowOutcome {
         .into_iter()
         .chain(settled)
         .collect::<RowOutcome>()?;
-    quick(device, |job| job)?.wait(Deadline::after(PATIENCE))?;
+    quick(device, |job| job)?.wait(patience())?;
     Ok(())
 }
 
@@ -161,7 +161,7 @@ impl Canary {
         ensure("a new object is zeros", map.is_zero())?;
         drop((self.map, map));
         self.file.close(fresh.handle).must("GEM_CLOSE")?;
-        self.file.close(self.bo.handle).map(drop).must("GEM_CLOSE")
+        self.file.close(self.bo.handle).must("GEM_CLOSE")
     }
 }
 
@@ -172,7 +172,7 @@ impl Canary {
 /// The check that failed.
 pub fn multiplies(device: &Device) -> RowOutcome {
     let file = File::new(&device.reopen()?);
-    let matmul = MatmulProgram::new(&file, 3)?;
+    let matmul = MatmulProgram::new(&file, 3, None)?;
     let handle = matmul.bo.handle;
     let submission = SubmitArgs::of(vec![matmul.job(handle)]);
     submission.submit(&file).must("SUBMIT of a matmul")?;

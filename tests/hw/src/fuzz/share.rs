@@ -12,15 +12,19 @@ use crate::check::{Must, RowOutcome};
 /// Flags of dma-bufs, right and wrong ones.
 const FLAGS: [u32; 5] = [1, 2, 3, 0, 8];
 
+/// The error of a call on a dma-buf with wrong flags, or on the wrong kind of file.
+fn refusal(wrong: bool) -> Errno {
+    if wrong { Errno::NOTTY } else { Errno::INVAL }
+}
+
 impl<C: CallChoices> World<C> {
     pub(super) fn export(&mut self) -> RowOutcome {
         let (file, handle) = self.named();
         let both = sys::DRM_CLOEXEC | sys::DRM_RDWR;
         let flags = self.rng.mostly(both, &[0, sys::DRM_RDWR, 1, u32::MAX]);
         let got = file.export_with(handle, flags);
-        if let Some(dma_buf) = only("export", got, &[Errno::INVAL, Errno::NOENT])? {
-            keep(&mut self.rng, &mut self.dma_bufs, dma_buf);
-        }
+        let dma_buf = only("export", got, &[Errno::INVAL, Errno::NOENT])?;
+        keep(&mut self.rng, &mut self.dma_bufs, dma_buf);
         Ok(())
     }
 
@@ -66,11 +70,9 @@ impl<C: CallChoices> World<C> {
             let Some((fd, wrong)) = self.any_fd() else {
                 return Ok(());
             };
-            let refused = if wrong { Errno::NOTTY } else { Errno::INVAL };
-            if let Some(fence) = only("export of fences", file.export_fence(fd, flags), &[refused])?
-            {
-                keep(&mut self.rng, &mut self.fences, fence);
-            }
+            let got = file.export_fence(fd, flags);
+            let fence = only("export of fences", got, &[refusal(wrong)])?;
+            keep(&mut self.rng, &mut self.fences, fence);
             return Ok(());
         }
         let Some(fence) = self.fences.get(nth % self.fences.len().max(1)) else {
@@ -80,36 +82,26 @@ impl<C: CallChoices> World<C> {
         let Some((fd, wrong)) = self.any_fd() else {
             return Ok(());
         };
-        let errors = if wrong {
-            [Errno::NOTTY; 2]
-        } else {
-            [Errno::INVAL; 2]
-        };
+        let rare = if nth.is_multiple_of(8) { flags } else { 0 };
         match what {
             1 => {
-                only(
-                    "import of fences",
-                    file.import_fence(fd, flags, fence.as_fd()),
-                    &errors,
-                )?;
+                let got = file.import_fence(fd, flags, fence.as_fd());
+                only("import of fences", got, &[refusal(wrong)])?;
             }
             2 => {
                 let sync = u64::from(flags) | if nth.is_multiple_of(2) { 4 } else { 0 };
-                only("DMA_BUF_IOCTL_SYNC", file.dma_buf_sync(fd, sync), &errors)?;
+                let got = file.dma_buf_sync(fd, sync);
+                only("DMA_BUF_IOCTL_SYNC", got, &[refusal(wrong)])?;
             }
             3 => {
-                let flags = if nth.is_multiple_of(8) { flags } else { 0 };
-                let refused = [Errno::INVAL, Errno::NOENT];
-                if let Some(merged) = only("merge", file.merge(fence.as_fd(), fd, flags), &refused)?
-                {
-                    keep(&mut self.rng, &mut self.fences, merged);
-                }
-                let merged = file.merge(fence.as_fd(), fence.as_fd(), 0).must("merge")?;
+                let got = file.merge(fence.as_fd(), fd, rare);
+                let merged = only("merge", got, &[Errno::INVAL, Errno::NOENT])?;
                 keep(&mut self.rng, &mut self.fences, merged);
+                let merged = file.merge(fence.as_fd(), fence.as_fd(), 0).must("merge")?;
+                keep(&mut self.rng, &mut self.fences, Some(merged));
             }
             _ => {
-                let flags = if nth.is_multiple_of(8) { flags } else { 0 };
-                let got = file.fence_info(fence.as_fd(), flags);
+                let got = file.fence_info(fence.as_fd(), rare);
                 only("SYNC_IOC_FILE_INFO", got, &[Errno::INVAL])?;
             }
         }

@@ -7,11 +7,10 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
 use nix::sys::wait::WaitStatus;
-use rocket_uapi::{Deadline, Device, Errno, PAGE_BYTES, sys};
-use rustix::mm::{MapFlags, ProtFlags};
+use rocket_uapi::{Deadline, Device, Errno, MapRequest, PAGE_BYTES, sys};
+use rustix::mm::MapFlags;
 
-use super::choices::CallChoices;
-use super::jobs::{Jobs, handle, size};
+use super::choices::{CallChoices, handle, size};
 use crate::check::{Must, NotPassed, RowOutcome, ensure};
 use crate::fork::{self, Child};
 use crate::program::MatmulProgram;
@@ -29,7 +28,7 @@ const HANDLES: u32 = 512;
 #[derive(Debug)]
 pub(super) struct Slot {
     pub(super) file: File,
-    program: MatmulProgram,
+    pub(super) program: MatmulProgram,
     pub(super) bos: Vec<sys::CreateBo>,
 }
 
@@ -55,7 +54,7 @@ pub struct World<C> {
     pub(super) fences: Vec<OwnedFd>,
     /// dma-bufs that jobs of closed files may still use.
     visited: Vec<OwnedFd>,
-    limits: Limits,
+    pub(super) limits: Limits,
 }
 
 /// The value; `None` for an expected error.
@@ -71,8 +70,11 @@ pub(super) fn only<T>(
     }
 }
 
-/// Adds `one`. If there are many already, drops one of them first.
-pub(super) fn keep<T>(rng: &mut impl CallChoices, all: &mut Vec<T>, one: T) {
+/// Adds `one`, if any. If there are many already, drops one of them first.
+pub(super) fn keep<T>(rng: &mut impl CallChoices, all: &mut Vec<T>, one: Option<T>) {
+    let Some(one) = one else {
+        return;
+    };
     if all.len() >= KEPT {
         let at = rng.within(0..all.len() as u64) as usize;
         all.swap_remove(at);
@@ -83,13 +85,13 @@ pub(super) fn keep<T>(rng: &mut impl CallChoices, all: &mut Vec<T>, one: T) {
 impl Slot {
     fn new(file: File) -> Result<Self, NotPassed> {
         Ok(Self {
-            program: MatmulProgram::new(&file, 0)?,
+            program: MatmulProgram::new(&file, 0, None)?,
             file,
             bos: Vec::new(),
         })
     }
 
-    fn handles(&self) -> Vec<u32> {
+    pub(super) fn handles(&self) -> Vec<u32> {
         self.bos.iter().map(|bo| bo.handle).collect()
     }
 }
@@ -192,12 +194,14 @@ impl<C: CallChoices> World<C> {
         let page = PAGE_BYTES;
         let len = self.rng.mostly(page, &[0, 1, 3 * page, 1 << 40]);
         let flags = self.rng.mostly(MapFlags::SHARED, &[MapFlags::PRIVATE]);
-        let prot = ProtFlags::READ | ProtFlags::WRITE;
+        let request = MapRequest {
+            flags,
+            ..MapRequest::shared(offset, len)
+        };
         let refused = [Errno::INVAL, Errno::ACCESS, Errno::NOMEM, Errno::OVERFLOW];
-        let got = slot.file.map(offset, len, prot, flags);
-        if let Some(map) = only("mmap", got, &refused)? {
-            keep(&mut self.rng, &mut self.maps, map);
-        }
+        let got = slot.file.map(&request);
+        let map = only("mmap", got, &refused)?;
+        keep(&mut self.rng, &mut self.maps, map);
         Ok(())
     }
 
@@ -240,17 +244,9 @@ impl<C: CallChoices> World<C> {
 
     fn submit(&mut self) -> RowOutcome {
         let at = self.slot();
-        let slot = &self.slots[at];
-        let submission = Jobs {
-            rng: &mut self.rng,
-            program: &slot.program,
-            handles: &slot.handles(),
-            hangs: &mut self.limits.hangs,
-            known_bugs: self.limits.known_bugs,
-        }
-        .submission();
+        let submission = self.submission(at);
         let refused = [Errno::INVAL, Errno::FAULT, Errno::NOMEM];
-        let got = submission.submit(&slot.file);
+        let got = submission.submit(&self.slots[at].file);
         only(&format!("SUBMIT of {submission:?}"), got, &refused)?;
         Ok(())
     }
@@ -315,13 +311,12 @@ impl<C: CallChoices> World<C> {
                 let unknown = file.call(&mut UnknownDriverIoctl([0; 2]));
                 only("unknown", unknown, &[Errno::INVAL])
             }
-            2 => only(
-                "an ioctl that is not DRM's",
-                file.call(&mut NotDrm([0; 2])),
-                &[Errno::NOTTY],
-            ),
+            2 => {
+                let other = file.call(&mut NotDrm([0; 2]));
+                only("an ioctl that is not DRM's", other, &[Errno::NOTTY])
+            }
             3 => only("FINI_BO of NULL", file.fini_null(), &[Errno::FAULT]),
-            4 => only("poll", file.poll().map(i32::from), &[]),
+            4 => only("poll", file.raw().poll().map(drop), &[]),
             _ => {
                 let size = self.rng.within(4..256) as usize;
                 let refused = [Errno::INVAL, Errno::NOENT];
@@ -335,13 +330,13 @@ impl<C: CallChoices> World<C> {
     pub(super) fn settle(&mut self) -> RowOutcome {
         for slot in &self.slots {
             // Earlier jobs of the file end before this one.
-            let last = MatmulProgram::new(&slot.file, 0)?;
+            let last = MatmulProgram::new(&slot.file, 0, None)?;
             let handle = last.bo.handle;
             SubmitArgs::of(vec![last.job(handle)])
                 .submit(&slot.file)
                 .must("SUBMIT of a matmul")?;
             let waited = slot.file.prep(handle, i64::MAX);
-            waited.map(drop).must("PREP_BO of a matmul")?;
+            waited.must("PREP_BO of a matmul")?;
         }
         for dma_buf in mem::take(&mut self.visited) {
             let waited = self.slots[0]

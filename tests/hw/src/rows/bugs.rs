@@ -8,17 +8,15 @@ use std::process::Stdio;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rocket_uapi::{Deadline, Errno};
+use rocket_uapi::Errno;
 
 use crate::RowContext;
-use crate::bench::RowBench;
-use crate::busy::{PATIENCE, quick};
+use crate::busy::{patience, quick};
 use crate::calls::balanced;
-use crate::check::{Must, NotPassed, RowOutcome, ensure, expect};
+use crate::check::{Must, NotPassed, RowOutcome, ensure, expect, refused};
 use crate::kmsg::Kmsg;
-use crate::raw::File;
 use crate::scenario::Scenario;
-use crate::submit::{SubmitArgs, TASKS};
+use crate::submit::{JobArgs, SubmitArgs, TASKS};
 
 /// Number of races with the scheduler, which wins most of the time.
 const RACES: usize = 20;
@@ -35,20 +33,22 @@ const CLOCKS: [&str; 4] = ["aclk", "hclk", "npu", "pclk"];
 /// More words than fit a job's pages: 32 KiB.
 const BEYOND: u32 = 4096;
 
-/// Skips the row on the model, which has neither the bugs nor a log.
-fn on_a_kernel(context: &RowContext) -> RowOutcome {
-    if context.info.is_model {
-        return Err(NotPassed::Skip(
-            "only a real kernel can have this bug".to_owned(),
-        ));
-    }
-    Ok(())
+/// Fails if the kernel complains of a job with an error.
+fn accepted(context: &RowContext, spoil: fn(&mut JobArgs)) -> RowOutcome {
+    let log = Kmsg::from_now()?;
+    let mut bench = context.bench()?;
+    let page = bench.page()?.handle;
+    let mut job = bench.job(page);
+    spoil(&mut job);
+    bench.submit(job)?;
+    bench.wait(page)?;
+    bench.close()?;
+    log.silence()
 }
 
 /// Fails unless the scenario ends well, `times` times, and the kernel does not
 /// complain.
 fn harmless(context: &RowContext, scenario: Scenario, times: usize) -> RowOutcome {
-    on_a_kernel(context)?;
     let log = Kmsg::from_now()?;
     for _ in 0..times {
         let ended = scenario.spawn(context, Stdio::null())?;
@@ -77,29 +77,23 @@ pub(super) fn get_unique(context: &RowContext) -> RowOutcome {
 }
 
 pub(super) fn count(context: &RowContext) -> RowOutcome {
-    on_a_kernel(context)?;
-    let log = Kmsg::from_now()?;
-    let mut bench = RowBench::new(File::new(&context.device))?;
-    let page = bench.page()?.handle;
-    let mut job = bench.job(page);
-    job.counts[TASKS] = Some(u32::MAX);
-    bench.submit(job)?;
-    bench.close()?;
-    log.silence()
+    accepted(context, |job| job.counts[TASKS] = Some(u32::MAX))
+}
+
+pub(super) fn dma(context: &RowContext) -> RowOutcome {
+    accepted(context, |job| job.tasks[0].regcmd_count = BEYOND)
 }
 
 pub(super) fn count_of_jobs(context: &RowContext) -> RowOutcome {
-    on_a_kernel(context)?;
-    let file = File::new(&context.device);
+    let file = context.file();
     let mut submission = SubmitArgs::of(Vec::new());
     submission.job_count = Some(u32::MAX);
     let submitted = submission.submit(&file);
-    expect("SUBMIT of 2^32 - 1 jobs", submitted, Err(Errno::NOMEM))
+    refused("SUBMIT of 2^32 - 1 jobs", submitted, Errno::NOMEM)
 }
 
 pub(super) fn huge(context: &RowContext) -> RowOutcome {
-    on_a_kernel(context)?;
-    let file = File::new(&context.device);
+    let file = context.file();
     if let Ok(huge) = file.create(1 << 31) {
         file.close(huge.handle).must("GEM_CLOSE")?;
     }
@@ -108,7 +102,7 @@ pub(super) fn huge(context: &RowContext) -> RowOutcome {
         .must("CREATE_BO after one of 2 GiB")
 }
 
-fn cores() -> Result<Vec<PathBuf>, NotPassed> {
+pub(super) fn cores() -> Result<Vec<PathBuf>, NotPassed> {
     let entries = fs::read_dir(CORES);
     let entries = entries.map_err(|error| NotPassed::Skip(format!("{CORES}: {error}")))?;
     let paths = entries.filter_map(|entry| Some(entry.ok()?.path()));
@@ -119,9 +113,24 @@ fn cores() -> Result<Vec<PathBuf>, NotPassed> {
     Ok(cores)
 }
 
-pub(super) fn clocks(context: &RowContext) -> RowOutcome {
+/// A core that is powered, when none is or after [`REST`].
+pub(super) fn powered_after_rest(cores: &[PathBuf]) -> Option<&PathBuf> {
+    let is_powered = |core: &&PathBuf| {
+        let status = fs::read_to_string(core.join("power/runtime_status"));
+        status.is_ok_and(|status| status.trim() == "active")
+    };
+    let until = Instant::now() + REST;
+    loop {
+        let powered = cores.iter().find(is_powered);
+        if powered.is_none() || Instant::now() >= until {
+            return powered;
+        }
+        thread::sleep(Duration::from_millis(10));
+    }
+}
+
+pub(super) fn clocks(_: &RowContext) -> RowOutcome {
     const SUMMARY: &str = "/sys/kernel/debug/clk/clk_summary";
-    on_a_kernel(context)?;
     let summary = fs::read_to_string(SUMMARY);
     let summary = summary.map_err(|error| NotPassed::Skip(format!("{SUMMARY}: {error}")))?;
     for core in cores()? {
@@ -139,34 +148,23 @@ pub(super) fn clocks(context: &RowContext) -> RowOutcome {
 }
 
 pub(super) fn suspend(context: &RowContext) -> RowOutcome {
-    on_a_kernel(context)?;
     let cores = cores()?;
-    let mut bench = RowBench::new(File::new(&context.device))?;
+    let mut bench = context.bench()?;
     let page = bench.page()?.handle;
     bench.submit(bench.job(page))?;
     bench.wait(page)?;
     bench.close()?;
-    let status = |core: &PathBuf| fs::read_to_string(core.join("power/runtime_status"));
-    let powered = || {
-        let on = |core: &&PathBuf| status(core).is_ok_and(|status| status.trim() == "active");
-        cores.iter().find(on)
-    };
-    let until = Instant::now() + REST;
-    while powered().is_some() && Instant::now() < until {
-        thread::sleep(Duration::from_millis(10));
-    }
-    match powered() {
+    match powered_after_rest(&cores) {
         None => Ok(()),
         Some(core) => Err(NotPassed::Fail(format!("{} stays active", core.display()))),
     }
 }
 
 pub(super) fn group(context: &RowContext) -> RowOutcome {
-    on_a_kernel(context)?;
     balanced("iommu_group_get", "iommu_group_put", || {
         for _ in 0..4 {
             let job = quick(&context.device, |job| job)?;
-            job.wait(Deadline::after(PATIENCE))?;
+            job.wait(patience())?;
         }
         Ok(())
     })
@@ -185,8 +183,7 @@ fn iommu_pages() -> Result<u64, NotPassed> {
 }
 
 pub(super) fn domain(context: &RowContext) -> RowOutcome {
-    on_a_kernel(context)?;
-    let file = File::new(&context.device);
+    let file = context.file();
     let before = iommu_pages()?;
     for _ in 0..2 {
         if file.reopen()?.create(u32::MAX).is_ok() {
@@ -201,17 +198,4 @@ pub(super) fn domain(context: &RowContext) -> RowOutcome {
         &format!("two closed files left no IOMMU tables ({more} more pages)"),
         more < 2,
     )
-}
-
-pub(super) fn dma(context: &RowContext) -> RowOutcome {
-    on_a_kernel(context)?;
-    let log = Kmsg::from_now()?;
-    let mut bench = RowBench::new(File::new(&context.device))?;
-    let page = bench.page()?.handle;
-    let mut job = bench.job(page);
-    job.tasks[0].regcmd_count = BEYOND;
-    bench.submit(job)?;
-    bench.wait(page)?;
-    bench.close()?;
-    log.silence()
 }

@@ -3,12 +3,12 @@
 
 use std::collections::BTreeSet;
 
-use rocket_uapi::{Deadline, Device, Errno, SyncFile};
+use rocket_uapi::{Device, Errno, SyncFile};
 
 use crate::RowContext;
 use crate::bench::RowBench;
-use crate::busy::{Busy, PATIENCE, Ready, quick};
-use crate::check::{NotPassed, RowOutcome, ensure, expect, nothing};
+use crate::busy::{Busy, Ready, patience, quick};
+use crate::check::{NotPassed, RowOutcome, ensure, expect};
 use crate::hold;
 use crate::program::RESULT;
 use crate::raw::File;
@@ -88,7 +88,7 @@ pub(super) fn stays(context: &RowContext) -> RowOutcome {
     }
     first.finish()?;
     for job in later {
-        job.wait(Deadline::after(PATIENCE))?;
+        job.wait(patience())?;
     }
     Ok(())
 }
@@ -120,7 +120,7 @@ fn hang_and_compute<const HANGING: usize>(
     computing.wait(page.handle)?;
     let mut hang = [false; HANGING];
     for (hangs, (bench, &page)) in hang.iter_mut().zip(hanging.iter().zip(&pages)) {
-        *hangs = nothing(bench.file.prep(page, 0)) == Err(Errno::BUSY);
+        *hangs = bench.file.prep(page, 0) == Err(Errno::BUSY);
     }
     program.check(&map, 0, RESULT)?;
     for (bench, &page) in hanging.iter().zip(&pages) {

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Creating and closing buffer objects.
+//! Creating, naming and closing buffer objects.
 
 use std::fs;
 
 use rocket_uapi::{Errno, PAGE_BYTES};
 
 use crate::RowContext;
-use crate::check::{self, Must, NotPassed, RowOutcome, ensure, expect};
-use crate::raw::File;
+use crate::check::{Must, NotPassed, RowOutcome, ensure, expect, refused};
+use crate::request::GemFlink;
 
 const GIB: u32 = 1 << 30;
 
@@ -19,13 +19,12 @@ const SPARE_FOR_ONE_GIB: u64 = 3 << 19;
 pub(super) const UNKNOWN_HANDLE: u32 = 4711;
 
 pub(super) fn nothing(context: &RowContext) -> RowOutcome {
-    let file = File::new(&context.device);
-    let created = file.create(0).map(drop);
-    expect("CREATE_BO of 0 bytes", created, Err(Errno::NOSPC))
+    let file = context.file();
+    refused("CREATE_BO of 0 bytes", file.create(0), Errno::NOSPC)
 }
 
 pub(super) fn small(context: &RowContext) -> RowOutcome {
-    let file = File::new(&context.device);
+    let file = context.file();
     for size in [1, 100, 4096, 4097] {
         let bo = file
             .create(size)
@@ -49,30 +48,29 @@ pub(super) fn one_gib(context: &RowContext) -> RowOutcome {
             "the machine has less than 1.5 GiB of free memory".to_owned(),
         ));
     }
-    let file = File::new(&context.device);
+    let file = context.file();
     let bo = file.create(GIB).must("CREATE_BO of 1 GiB")?;
-    file.close(bo.handle).must("GEM_CLOSE")?;
-    Ok(())
+    file.close(bo.handle).must("GEM_CLOSE")
 }
 
 /// Afterwards every CREATE_BO of this file fails, if the kernel has the bug
 /// `huge-bo`. Without the bug there may be enough memory.
 pub(super) fn too_large(context: &RowContext) -> RowOutcome {
-    let file = File::new(&context.device);
+    let file = context.file();
     for size in [2 * GIB, u32::MAX] {
         let what = format!("CREATE_BO of {size} bytes");
         match file.create(size) {
             Ok(bo) if !context.info.is_model => {
-                check::nothing(file.close(bo.handle)).must("GEM_CLOSE")?;
+                file.close(bo.handle).must("GEM_CLOSE")?;
             }
-            created => expect(&what, created.map(drop), Err(Errno::NOMEM))?,
+            created => refused(&what, created, Errno::NOMEM)?,
         }
     }
     Ok(())
 }
 
 pub(super) fn close(context: &RowContext) -> RowOutcome {
-    let file = File::new(&context.device);
+    let file = context.file();
     let bo = file.create(1).must("CREATE_BO")?;
     file.close(bo.handle).must("GEM_CLOSE")?;
     for (what, handle) in [
@@ -80,14 +78,13 @@ pub(super) fn close(context: &RowContext) -> RowOutcome {
         ("GEM_CLOSE of an unknown handle", UNKNOWN_HANDLE),
         ("GEM_CLOSE of 0", 0),
     ] {
-        let closed = check::nothing(file.close(handle));
-        expect(what, closed, Err(Errno::INVAL))?;
+        refused(what, file.close(handle), Errno::INVAL)?;
     }
     Ok(())
 }
 
 pub(super) fn addresses(context: &RowContext) -> RowOutcome {
-    let file = File::new(&context.device);
+    let file = context.file();
     let mut bos = Vec::new();
     let (mut next, mut handle) = (0, 1);
     for size in [4096, 100, 1, 4097, 8192, 64 << 10, 1 << 20, 2 << 20] {
@@ -112,6 +109,16 @@ pub(super) fn addresses(context: &RowContext) -> RowOutcome {
     let other = file.reopen()?.create(1).must("CREATE_BO")?;
     let wanted = (1, 0);
     expect("another file", (other.handle, other.dma_address), wanted)
+}
+
+pub(super) fn names(context: &RowContext) -> RowOutcome {
+    if !context.info.is_model && rustix::process::geteuid().is_root() {
+        return Err(NotPassed::Skip("root may use GEM names".to_owned()));
+    }
+    let file = context.file();
+    let bo = file.create(PAGE_BYTES as u32).must("CREATE_BO")?;
+    let flink = file.call(&mut GemFlink([bo.handle, 0]));
+    refused("GEM_FLINK", flink, Errno::ACCESS)
 }
 
 /// The available memory of /proc/meminfo.

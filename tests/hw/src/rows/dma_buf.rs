@@ -7,17 +7,16 @@ use rocket_uapi::{BufferAccess, ByteLen, Deadline, Errno, Error, FenceStatus, PA
 use rustix::fs::{OFlags, fcntl_getfl};
 
 use crate::RowContext;
-use crate::busy::{Busy, PATIENCE, SHORT, quick};
-use crate::check::{Must, RowOutcome, ensure, expect, nothing};
+use crate::busy::{Busy, SHORT, patience, quick};
+use crate::check::{Must, RowOutcome, ensure, expect, refused};
 use crate::probe::readiness;
-use crate::raw::File;
 
 const PAGE: u32 = PAGE_BYTES as u32;
 
 const FOREVER: i64 = i64::MAX;
 
 pub(super) fn keeps(context: &RowContext) -> RowOutcome {
-    let file = File::new(&context.device);
+    let file = context.file();
     let bo = file.create(PAGE).must("CREATE_BO")?;
     let map = file.map_shared(bo.offset, PAGE_BYTES).must("mmap")?;
     map.set(7, 42);
@@ -47,7 +46,7 @@ pub(super) fn keeps(context: &RowContext) -> RowOutcome {
 }
 
 pub(super) fn writable(context: &RowContext) -> RowOutcome {
-    let file = File::new(&context.device);
+    let file = context.file();
     for first in [0, sys::DRM_RDWR] {
         let bo = file.create(PAGE).must("CREATE_BO")?;
         let mut all = Vec::new();
@@ -65,25 +64,15 @@ pub(super) fn writable(context: &RowContext) -> RowOutcome {
 }
 
 pub(super) fn requests(context: &RowContext) -> RowOutcome {
-    let file = File::new(&context.device);
+    let file = context.file();
     let bo = file.create(1).must("CREATE_BO")?;
     let dma_buf = file.export(bo.handle).must("export")?;
-    for request in [
+    let known = [
         sys::DMA_BUF_SYNC,
         sys::EXPORT_SYNC_FILE,
         sys::IMPORT_SYNC_FILE,
-        sys::SYNC_FILE_INFO,
-    ] {
-        let what = format!("request {request:#x} with another size");
-        let resized = nothing(file.resized_on(dma_buf.as_fd(), request));
-        expect(&what, resized, Err(Errno::NOTTY))?;
-        let null = nothing(file.null_on(dma_buf.as_fd(), request));
-        let error = match request {
-            sys::SYNC_FILE_INFO => Errno::NOTTY,
-            _ => Errno::FAULT,
-        };
-        expect(&format!("request {request:#x} at NULL"), null, Err(error))?;
-    }
+    ];
+    file.check_requests(dma_buf.as_fd(), known, sys::SYNC_FILE_INFO)?;
     for (name, named) in [
         (c"", Ok(())),
         (c"0123456789012345678901234567890", Ok(())),
@@ -92,12 +81,11 @@ pub(super) fn requests(context: &RowContext) -> RowOutcome {
         let both = file.set_names(dma_buf.as_fd(), name);
         expect(&format!("SET_NAME of {name:?}"), both, [named; 2])?;
     }
-    file.close(bo.handle).must("GEM_CLOSE")?;
-    Ok(())
+    file.close(bo.handle).must("GEM_CLOSE")
 }
 
 pub(super) fn poll(context: &RowContext) -> RowOutcome {
-    let file = File::new(&context.device);
+    let file = context.file();
     let busy = Busy::start(&context.device)?;
     let fence = busy.fence()?;
     let [output, input] = [busy.output, busy.input].map(|bo| file.export(bo));
@@ -119,7 +107,7 @@ pub(super) fn poll(context: &RowContext) -> RowOutcome {
     }
     expect("the job", fence.status()?, FenceStatus::Active)?;
     busy.let_go()?;
-    fence.wait(Deadline::after(PATIENCE))?;
+    fence.wait(patience())?;
     for dma_buf in [&output, &reader] {
         expect("after the job", readiness(dma_buf), Ok([true, true]))?;
     }
@@ -129,7 +117,7 @@ pub(super) fn poll(context: &RowContext) -> RowOutcome {
 }
 
 pub(super) fn imported_write(context: &RowContext) -> RowOutcome {
-    let file = File::new(&context.device);
+    let file = context.file();
     let page = ByteLen::new(PAGE_BYTES).must("a length")?;
     let shared = context.device.alloc(page)?.export();
     let shared = shared.map_err(|(error, _)| error)?;
@@ -137,20 +125,20 @@ pub(super) fn imported_write(context: &RowContext) -> RowOutcome {
     let busy = Busy::start(&context.reopen()?)?;
     let fence = busy.fence()?;
     shared.add_fence(BufferAccess::Read, &fence)?;
-    let prep = nothing(file.prep(handle, 0));
+    let prep = file.prep(handle, 0);
     expect("PREP_BO with a reader's fence", prep, Ok(()))?;
     let reader = quick(&context.device, |job| job.reads_shared(&shared))?;
-    reader.wait(Deadline::after(PATIENCE))?;
+    reader.wait(patience())?;
     expect("the job", fence.status()?, FenceStatus::Active)?;
     shared.add_fence(BufferAccess::Write, &fence)?;
-    let prep = nothing(file.prep(handle, 0));
-    expect("PREP_BO with a writer's fence", prep, Err(Errno::BUSY))?;
+    let prep = file.prep(handle, 0);
+    refused("PREP_BO with a writer's fence", prep, Errno::BUSY)?;
     let reader = quick(&context.device, |job| job.reads_shared(&shared))?;
     let too_early = reader.fence()?.wait(Deadline::after(SHORT));
-    expect("a reader", too_early, Err(Error::FenceTimedOut))?;
+    refused("a reader", too_early, Error::FenceTimedOut)?;
     expect("the job", fence.status()?, FenceStatus::Active)?;
-    let prep = busy.let_go_during(|| nothing(file.prep(handle, FOREVER)))?;
+    let prep = busy.let_go_during(|| file.prep(handle, FOREVER))?;
     expect("PREP_BO", prep, Ok(()))?;
-    reader.wait(Deadline::after(PATIENCE))?;
+    reader.wait(patience())?;
     busy.finish()
 }

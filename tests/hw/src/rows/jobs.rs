@@ -1,31 +1,58 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Jobs that do not run, and jobs that are killed.
+//! SUBMIT calls that are refused, jobs that do not run, and jobs that are killed.
 
-use rocket_uapi::{Deadline, Errno, sys};
+use rocket_uapi::{Errno, sys};
 
 use super::create::UNKNOWN_HANDLE;
 use crate::RowContext;
 use crate::bench::RowBench;
-use crate::busy::{PATIENCE, quick};
-use crate::check::{RowOutcome, ensure, expect, nothing};
-use crate::raw::File;
+use crate::busy::{patience, quick};
+use crate::check::{RowOutcome, ensure, expect, refused};
 use crate::submit::{JobArgs, READS, SubmitArgs, TASKS, Task, WRITES};
 
 /// The sizes of a job and of a task that the driver knows.
 const JOB: u32 = size_of::<sys::Job>() as u32;
 const TASK: u32 = size_of::<Task>() as u32;
 
+pub(super) fn no_jobs(context: &RowContext) -> RowOutcome {
+    let file = context.file();
+    for reserved in [0, 1] {
+        let nothing = SubmitArgs {
+            reserved,
+            ..SubmitArgs::of(Vec::new())
+        };
+        let what = format!("SUBMIT of no jobs, reserved {reserved}");
+        expect(&what, nothing.submit(&file), Ok(()))?;
+    }
+    Ok(())
+}
+
+pub(super) fn malformed(context: &RowContext) -> RowOutcome {
+    let file = context.file();
+    for (job_struct_size, reserved) in [(0, 0), (8, 0), (JOB - 1, 0), (JOB, 1)] {
+        // A job without a task would not run.
+        let malformed = SubmitArgs {
+            job_struct_size,
+            reserved,
+            ..SubmitArgs::of(vec![JobArgs::default()])
+        };
+        let what = format!("SUBMIT with a job size of {job_struct_size}, reserved {reserved}");
+        refused(&what, malformed.submit(&file), Errno::INVAL)?;
+    }
+    Ok(())
+}
+
 pub(super) fn fault(context: &RowContext) -> RowOutcome {
-    let bench = RowBench::new(File::new(&context.device))?;
+    let bench = context.bench()?;
     let mut submission = SubmitArgs::of(vec![JobArgs::default()]);
     submission.address = Some(0);
     let submitted = submission.submit(&bench.file);
-    expect("SUBMIT of a job at NULL", submitted, Err(Errno::FAULT))?;
+    refused("SUBMIT of a job at NULL", submitted, Errno::FAULT)?;
     bench.close()
 }
 
 pub(super) fn strides(context: &RowContext) -> RowOutcome {
-    let mut bench = RowBench::new(File::new(&context.device))?;
+    let mut bench = context.bench()?;
     let mut jobs = Vec::new();
     for _ in 0..2 {
         let page = bench.page()?.handle;
@@ -53,7 +80,7 @@ type Spoil = fn(&mut JobArgs);
 /// Puts one bad job from each spoil into one SUBMIT with a good job at the end. Only
 /// the good one may run.
 fn dropped(context: &RowContext, spoils: &[(&str, Spoil)]) -> RowOutcome {
-    let mut bench = RowBench::new(File::new(&context.device))?;
+    let mut bench = context.bench()?;
     let mut jobs = Vec::new();
     for (_, spoil) in spoils {
         let page = bench.page()?.handle;
@@ -68,7 +95,7 @@ fn dropped(context: &RowContext, spoils: &[(&str, Spoil)]) -> RowOutcome {
     let submitted = SubmitArgs::of(jobs).submit(&bench.file);
     expect("SUBMIT with bad jobs", submitted, Ok(()))?;
     for ((what, _), page) in spoils.iter().zip(pages) {
-        let prep = nothing(bench.file.prep(page, 0));
+        let prep = bench.file.prep(page, 0);
         let what = format!("PREP_BO of the output of a job with {what}");
         expect(&what, prep, Ok(()))?;
     }
@@ -79,12 +106,8 @@ fn dropped(context: &RowContext, spoils: &[(&str, Spoil)]) -> RowOutcome {
 
 /// Checks that the job that writes this runs, or will run.
 fn accepted(bench: &RowBench, page: u32) -> RowOutcome {
-    let prep = nothing(bench.file.prep(page, 0));
-    expect(
-        "PREP_BO of the output of a good job",
-        prep,
-        Err(Errno::BUSY),
-    )
+    let prep = bench.file.prep(page, 0);
+    refused("PREP_BO of the output of a good job", prep, Errno::BUSY)
 }
 
 pub(super) fn bad(context: &RowContext) -> RowOutcome {
@@ -126,20 +149,20 @@ pub(super) fn twice(context: &RowContext) -> RowOutcome {
 }
 
 pub(super) fn closed(context: &RowContext) -> RowOutcome {
-    let mut bench = RowBench::new(File::new(&context.device))?;
+    let mut bench = context.bench()?;
     let (closed, kept) = (bench.page()?, bench.page()?);
     let mut job = bench.job(closed.handle);
     job.writes.push(kept.handle);
     bench.submit(job)?;
-    let result = nothing(bench.file.close(closed.handle));
+    let result = bench.file.close(closed.handle);
     expect("GEM_CLOSE of a busy BO", result, Ok(()))?;
     bench.leave(closed.handle);
-    let prep = nothing(bench.file.prep(closed.handle, 0));
-    expect("PREP_BO of it", prep, Err(Errno::NOENT))?;
+    let prep = bench.file.prep(closed.handle, 0);
+    refused("PREP_BO of it", prep, Errno::NOENT)?;
     let next = bench.page()?;
     expect("the next handle", next.handle, closed.handle)?;
-    let prep = nothing(bench.file.prep(kept.handle, 0));
-    expect("PREP_BO while the job runs", prep, Err(Errno::BUSY))?;
+    let prep = bench.file.prep(kept.handle, 0);
+    refused("PREP_BO while the job runs", prep, Errno::BUSY)?;
     ensure(
         "the address stays taken while the job runs",
         next.dma_address != closed.dma_address,
@@ -149,11 +172,11 @@ pub(super) fn closed(context: &RowContext) -> RowOutcome {
 }
 
 pub(super) fn after_kill(context: &RowContext) -> RowOutcome {
-    let mut bench = RowBench::new(File::new(&context.device))?;
+    let mut bench = context.bench()?;
     let page = bench.page()?.handle;
     bench.submit(bench.job(page))?;
-    quick(&context.device, |job| job)?.wait(Deadline::after(PATIENCE))?;
-    let prep = nothing(bench.file.prep(page, 0));
+    quick(&context.device, |job| job)?.wait(patience())?;
+    let prep = bench.file.prep(page, 0);
     expect("PREP_BO of the output of the killed job", prep, Ok(()))?;
     bench.close()
 }

@@ -7,8 +7,8 @@ use rocket_uapi::{Deadline, Errno};
 
 use super::create::UNKNOWN_HANDLE;
 use crate::RowContext;
-use crate::busy::{Busy, PATIENCE, SHORT};
-use crate::check::{Must, RowOutcome, ensure, expect, nothing};
+use crate::busy::{Busy, PATIENCE, SHORT, patience};
+use crate::check::{Must, RowOutcome, ensure, expect, refused};
 use crate::raw::File;
 use crate::signal::under_signals;
 
@@ -24,75 +24,67 @@ const JIFFY: Duration = Duration::from_millis(10);
 const SIGNALS: usize = 4;
 
 pub(super) fn reserved(context: &RowContext) -> RowOutcome {
-    let file = File::new(&context.device);
+    let file = context.file();
     let bo = file.create(1).must("CREATE_BO")?;
     for handle in [bo.handle, UNKNOWN_HANDLE] {
-        let prep = nothing(file.prep_reserved(handle, 1, 0));
-        expect("PREP_BO", prep, Err(Errno::INVAL))?;
-        expect("FINI_BO", nothing(file.fini(handle, 1)), Err(Errno::INVAL))?;
+        refused("PREP_BO", file.prep_reserved(handle, 1, 0), Errno::INVAL)?;
+        refused("FINI_BO", file.fini(handle, 1), Errno::INVAL)?;
     }
-    file.close(bo.handle).must("GEM_CLOSE")?;
-    Ok(())
+    file.close(bo.handle).must("GEM_CLOSE")
 }
 
 pub(super) fn unknown_handle(context: &RowContext) -> RowOutcome {
-    let file = File::new(&context.device);
+    let file = context.file();
     for handle in [0, UNKNOWN_HANDLE] {
-        expect("PREP_BO", nothing(file.prep(handle, 0)), Err(Errno::NOENT))?;
-        expect("FINI_BO", nothing(file.fini(handle, 0)), Err(Errno::NOENT))?;
+        refused("PREP_BO", file.prep(handle, 0), Errno::NOENT)?;
+        refused("FINI_BO", file.fini(handle, 0), Errno::NOENT)?;
     }
     Ok(())
 }
 
 pub(super) fn fini_any_state(context: &RowContext) -> RowOutcome {
-    let file = File::new(&context.device);
+    let file = context.file();
     let bo = file.create(1).must("CREATE_BO")?;
     for what in ["FINI_BO without PREP_BO", "FINI_BO again"] {
-        expect(what, nothing(file.fini(bo.handle, 0)), Ok(()))?;
+        expect(what, file.fini(bo.handle, 0), Ok(()))?;
     }
     file.close(bo.handle).must("GEM_CLOSE")?;
     let busy = Busy::start(&context.device)?;
     for handle in [busy.output, busy.input] {
-        expect(
-            "FINI_BO of a busy BO",
-            nothing(file.fini(handle, 0)),
-            Ok(()),
-        )?;
+        expect("FINI_BO of a busy BO", file.fini(handle, 0), Ok(()))?;
     }
     still_busy(&file, &busy)?;
     busy.finish()
 }
 
 pub(super) fn idle(context: &RowContext) -> RowOutcome {
-    let file = File::new(&context.device);
+    let file = context.file();
     let bo = file.create(1).must("CREATE_BO")?;
     for timeout in PAST.into_iter().chain([FOREVER]) {
         let what = format!("PREP_BO until {timeout}");
-        expect(&what, nothing(file.prep(bo.handle, timeout)), Ok(()))?;
+        expect(&what, file.prep(bo.handle, timeout), Ok(()))?;
     }
-    file.close(bo.handle).must("GEM_CLOSE")?;
-    Ok(())
+    file.close(bo.handle).must("GEM_CLOSE")
 }
 
 pub(super) fn busy_past(context: &RowContext) -> RowOutcome {
-    let file = File::new(&context.device);
+    let file = context.file();
     let busy = Busy::start(&context.device)?;
     for timeout in PAST {
         let what = format!("PREP_BO until {timeout}");
-        let prep = nothing(file.prep(busy.output, timeout));
-        expect(&what, prep, Err(Errno::BUSY))?;
+        refused(&what, file.prep(busy.output, timeout), Errno::BUSY)?;
     }
     busy.finish()
 }
 
 pub(super) fn busy_future(context: &RowContext) -> RowOutcome {
-    let file = File::new(&context.device);
+    let file = context.file();
     let busy = Busy::start(&context.device)?;
     let mut moment = SHORT;
     let (prep, waited) = loop {
         let start = Instant::now();
         let deadline = Deadline::after(moment);
-        let prep = nothing(file.prep(busy.output, deadline.as_nanos()));
+        let prep = file.prep(busy.output, deadline.as_nanos());
         let waited = start.elapsed();
         // On a busy machine the deadline may have passed before the driver
         // looked at it, or the tick from which it counts was late.
@@ -102,7 +94,7 @@ pub(super) fn busy_future(context: &RowContext) -> RowOutcome {
         }
         moment *= 4;
     };
-    expect("PREP_BO for a moment", prep, Err(Errno::TIMEDOUT))?;
+    refused("PREP_BO for a moment", prep, Errno::TIMEDOUT)?;
     ensure(
         &format!("it waits for at least {moment:?}, not {waited:?}"),
         waited + JIFFY >= moment,
@@ -112,34 +104,33 @@ pub(super) fn busy_future(context: &RowContext) -> RowOutcome {
 }
 
 pub(super) fn busy_forever(context: &RowContext) -> RowOutcome {
-    let file = File::new(&context.device);
+    let file = context.file();
     let busy = Busy::start(&context.device)?;
     still_busy(&file, &busy)?;
-    let prep = busy.let_go_during(|| nothing(file.prep(busy.output, FOREVER)))?;
+    let prep = busy.let_go_during(|| file.prep(busy.output, FOREVER))?;
     expect("PREP_BO", prep, Ok(()))?;
-    let again = nothing(file.prep(busy.output, 0));
-    expect("PREP_BO after the wait", again, Ok(()))?;
+    expect("PREP_BO after the wait", file.prep(busy.output, 0), Ok(()))?;
     busy.finish()
 }
 
 pub(super) fn only_read(context: &RowContext) -> RowOutcome {
-    let file = File::new(&context.device);
+    let file = context.file();
     let busy = Busy::start(&context.device)?;
     for timeout in [0, FOREVER] {
         let what = format!("PREP_BO of the input until {timeout}");
-        expect(&what, nothing(file.prep(busy.input, timeout)), Ok(()))?;
+        expect(&what, file.prep(busy.input, timeout), Ok(()))?;
     }
     still_busy(&file, &busy)?;
     busy.finish()
 }
 
 pub(super) fn interrupted(context: &RowContext) -> RowOutcome {
-    let file = File::new(&context.device);
+    let file = context.file();
     for (restart, want) in [(false, Err(Errno::INTR)), (true, Ok(()))] {
         let busy = Busy::start(&context.device)?;
         // Not for ever: a wait that no signal ends must not block the suite.
-        let until = Deadline::after(PATIENCE).as_nanos();
-        let wait = || nothing(file.prep(busy.output, until));
+        let until = patience().as_nanos();
+        let wait = || file.prep(busy.output, until);
         let prep = under_signals(restart, wait, |count| match restart {
             true if count == SIGNALS => busy.let_go(),
             _ => Ok(()),
@@ -153,6 +144,6 @@ pub(super) fn interrupted(context: &RowContext) -> RowOutcome {
 
 /// Checks that the job still runs, else the earlier checks prove nothing.
 fn still_busy(file: &File, busy: &Busy) -> RowOutcome {
-    let prep = nothing(file.prep(busy.output, 0));
-    expect("PREP_BO while the job runs", prep, Err(Errno::BUSY))
+    let prep = file.prep(busy.output, 0);
+    refused("PREP_BO while the job runs", prep, Errno::BUSY)
 }

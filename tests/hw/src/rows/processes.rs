@@ -6,17 +6,16 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::Stdio;
 
 use nix::sys::wait::WaitStatus;
-use rocket_uapi::{Deadline, Errno, FenceStatus, PAGE_BYTES};
+use rocket_uapi::{Errno, FenceStatus, PAGE_BYTES};
 
 use crate::RowContext;
-use crate::bench::RowBench;
-use crate::busy::PATIENCE;
-use crate::check::{Must, NotPassed, RowOutcome, ensure, expect, nothing};
+use crate::busy::patience;
+use crate::check::{Must, NotPassed, RowOutcome, ensure, expect, refused};
 use crate::fork::{self, Child};
 use crate::hold::Hold;
 use crate::raw::File;
 use crate::scenario::Scenario;
-use crate::submit::{IDLE_WORDS, JobArgs, SubmitArgs, Task};
+use crate::submit::{FIRST, JobArgs, SubmitArgs};
 
 /// The signal that ends a process that is killed.
 const SIGKILL: i32 = 9;
@@ -25,17 +24,17 @@ const SIGKILL: i32 = 9;
 const HOLES: usize = 16;
 
 pub(super) fn forked(context: &RowContext) -> RowOutcome {
-    let file = File::new(&context.device);
+    let file = context.file();
     let [first, second] = [file.create(1), file.create(1)];
     let (first, second) = (first.must("CREATE_BO")?, second.must("CREATE_BO")?);
     let ended = fork::run(&file, Child::Close(first.handle))?;
     let well = matches!(ended, WaitStatus::Exited(_, 0));
     ensure(&format!("the child ends without an error: {ended:?}"), well)?;
-    let closed = nothing(file.close(first.handle));
-    expect(
+    let closed = file.close(first.handle);
+    refused(
         "GEM_CLOSE of a handle that the child has closed",
         closed,
-        Err(Errno::INVAL),
+        Errno::INVAL,
     )?;
     let next = file.create(1).must("CREATE_BO after the child's end")?;
     expect("its handle", next.handle, first.handle)?;
@@ -70,7 +69,7 @@ pub(super) fn killed(context: &RowContext) -> RowOutcome {
         FenceStatus::Active,
     )?;
     hold.release()?;
-    fence.wait(Deadline::after(PATIENCE))?;
+    fence.wait(patience())?;
     let fences = fence.info()?.fences;
     let dropped = FenceStatus::Failed(Errno::SRCH);
     let what = format!("the last job was dropped: {fences:?}");
@@ -80,23 +79,17 @@ pub(super) fn killed(context: &RowContext) -> RowOutcome {
 /// Closes a file with jobs in its queue. Again they use only objects of another file.
 pub(super) fn closed(context: &RowContext) -> RowOutcome {
     let hold = held(context)?;
-    let mut owner = RowBench::new(File::new(&context.device))?;
+    let mut owner = context.bench()?;
     let visitor = owner.file.reopen()?;
     let gate = visitor.import(hold.gate.as_fd()).must("import")?;
     let (mut fences, mut dma_bufs) = (Vec::new(), Vec::new());
     for _ in 0..2 {
         let page = owner.page()?.handle;
         let dma_buf = owner.file.export(page).must("export")?;
-        let job = JobArgs {
-            // The visitor has nothing at this address.
-            tasks: vec![Task {
-                regcmd: 0,
-                regcmd_count: IDLE_WORDS,
-            }],
-            reads: vec![gate],
-            writes: vec![visitor.import(dma_buf.as_fd()).must("import")?],
-            ..JobArgs::default()
-        };
+        let import = visitor.import(dma_buf.as_fd()).must("import")?;
+        // The visitor has nothing at the address of the task.
+        let mut job = JobArgs::of(FIRST, import);
+        job.reads.push(gate);
         let submission = SubmitArgs::of(vec![job]);
         submission.submit(&visitor).must("SUBMIT")?;
         fences.push(owner.file.writers(dma_buf.as_fd())?);
@@ -107,14 +100,14 @@ pub(super) fn closed(context: &RowContext) -> RowOutcome {
     let killed = FenceStatus::Failed(Errno::CANCELED);
     let first = fences[0].status()?;
     expect("the first job, when its file is closed", first, killed)?;
-    let last = fences[1].wait(Deadline::after(PATIENCE));
+    let last = fences[1].wait(patience());
     expect("the last job, after its end", last, Ok(killed))?;
     drop((fences, dma_bufs));
     owner.close()
 }
 
 pub(super) fn closed_mapped(context: &RowContext) -> RowOutcome {
-    let mut bench = RowBench::new(File::new(&context.device))?;
+    let mut bench = context.bench()?;
     let closed = bench.file.reopen()?;
     let bo = closed.create(1).must("CREATE_BO")?;
     let map = closed.map_shared(bo.offset, PAGE_BYTES).must("mmap")?;

@@ -1,40 +1,33 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Jobs that run after another job was killed, or after the cores slept.
 
-use std::fs;
 use std::os::fd::AsFd;
 use std::thread;
 use std::time::Duration;
 
-use rocket_uapi::{Deadline, Errno, FenceStatus};
+use rocket_uapi::{Errno, FenceStatus};
 
+use super::bugs::{cores, powered_after_rest};
 use crate::RowContext;
 use crate::bench::RowBench;
-use crate::busy::PATIENCE;
-use crate::check::{Must, NotPassed, RowOutcome, expect, nothing};
+use crate::busy::patience;
+use crate::check::{Must, NotPassed, RowOutcome, expect};
 use crate::hold::Hold;
 use crate::program::RESULT;
-use crate::raw::File;
 use crate::submit::{JobArgs, SubmitArgs, Task};
 
 /// An address at which none of these files has anything.
 const NOWHERE: u32 = 0xf000_0000;
 
-/// The kernel's folder of the cores, each a folder with the name of its device.
-const CORES: &str = "/sys/bus/platform/drivers/rocket";
-
 /// Longer than the 50 ms after which an idle core sleeps (docs/driver.md). No result
 /// depends on it.
 const SLEEPS_AFTER: Duration = Duration::from_millis(100);
-
-/// Number of checks.
-const LOOKS: u32 = 20;
 
 /// Number of jobs, so that each of two cores runs one after it slept.
 const ROUNDS: u8 = 4;
 
 pub(super) fn elsewhere(context: &RowContext) -> RowOutcome {
-    let mut killed = RowBench::new(File::new(&context.device))?;
+    let mut killed = context.bench()?;
     let mut other = RowBench::new(killed.file.reopen()?)?;
     let page = killed.page()?.handle;
     let dma_buf = killed.file.export(page).must("export")?;
@@ -47,7 +40,7 @@ pub(super) fn elsewhere(context: &RowContext) -> RowOutcome {
     killed.submit(killed.job(page))?;
     other.submit(job)?;
     other.wait(output.handle)?;
-    let prep = nothing(killed.file.prep(page, 0));
+    let prep = killed.file.prep(page, 0);
     expect("PREP_BO of the output of the killed job", prep, Ok(()))?;
     program.check(&map, 0, RESULT)?;
     // In the order that keeps today's kernels alive.
@@ -60,24 +53,20 @@ pub(super) fn elsewhere(context: &RowContext) -> RowOutcome {
 /// Submits a job with this task, which accesses an unmapped address, and a good job
 /// after it.
 fn fault(context: &RowContext, task: fn(&mut RowBench) -> Result<Task, NotPassed>) -> RowOutcome {
-    let mut bench = RowBench::new(File::new(&context.device))?;
+    let mut bench = context.bench()?;
     let (output, map) = bench.seen_page()?;
     let program = bench.program(9, output.dma_address as u32)?;
     let lost = bench.page()?.handle;
     let hold = Hold::new(&context.device)?;
-    let bad = JobArgs {
-        tasks: vec![task(&mut bench)?],
-        reads: hold.as_ref().map(Hold::handle).into_iter().collect(),
-        writes: vec![lost],
-        ..JobArgs::default()
-    };
+    let mut bad = JobArgs::of(task(&mut bench)?, lost);
+    bad.reads.extend(hold.as_ref().map(Hold::handle));
     let jobs = vec![bad, program.job(output.handle)];
     SubmitArgs::of(jobs).submit(&bench.file).must("SUBMIT")?;
     if let Some(hold) = &hold {
         let dma_buf = bench.file.export(lost).must("export")?;
         let fence = bench.file.writers(dma_buf.as_fd())?;
         hold.release()?;
-        let waited = fence.wait(Deadline::after(PATIENCE));
+        let waited = fence.wait(patience());
         let killed = Ok(FenceStatus::Failed(Errno::CANCELED));
         expect("the fence of the job", waited, killed)?;
     }
@@ -102,7 +91,7 @@ pub(super) fn write_fault(context: &RowContext) -> RowOutcome {
 }
 
 pub(super) fn after_sleep(context: &RowContext) -> RowOutcome {
-    let mut bench = RowBench::new(File::new(&context.device))?;
+    let mut bench = context.bench()?;
     for round in 0..ROUNDS {
         let (output, map) = bench.seen_page()?;
         let program = bench.program(round + 1, output.dma_address as u32)?;
@@ -118,17 +107,7 @@ pub(super) fn after_sleep(context: &RowContext) -> RowOutcome {
 /// awake until it ends another one.
 fn sleep() {
     thread::sleep(SLEEPS_AFTER);
-    for _ in 0..LOOKS {
-        let Ok(cores) = fs::read_dir(CORES) else {
-            return;
-        };
-        let status = |path| fs::read_to_string(path).unwrap_or_default();
-        let mut statuses = cores
-            .flatten()
-            .map(|core| status(core.path().join("power/runtime_status")));
-        if !statuses.any(|status| status.trim() == "active") {
-            return;
-        }
-        thread::sleep(SLEEPS_AFTER);
+    if let Ok(cores) = cores() {
+        powered_after_rest(&cores);
     }
 }

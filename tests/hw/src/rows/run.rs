@@ -5,10 +5,10 @@ use rocket_uapi::Errno;
 
 use crate::RowContext;
 use crate::bench::RowBench;
-use crate::check::{Must, NotPassed, RowOutcome, expect, nothing};
+use crate::check::{Must, NotPassed, RowOutcome, expect, refused};
 use crate::hold::Hold;
 use crate::program::{MatmulProgram, RESULT};
-use crate::raw::{File, Map};
+use crate::raw::Map;
 use crate::submit::{JobArgs, SubmitArgs};
 
 /// Values of the programs that run one after another.
@@ -39,23 +39,27 @@ fn ran_in_order(programs: &[MatmulProgram], map: &Map) -> RowOutcome {
         .map_or(Ok(()), |program| program.check(map, last, RESULT - STEP))
 }
 
+/// A job that runs a program, and lists no object.
+fn alone(program: &MatmulProgram) -> JobArgs {
+    JobArgs {
+        tasks: vec![program.task()],
+        ..JobArgs::default()
+    }
+}
+
 pub(super) fn without_lists(context: &RowContext) -> RowOutcome {
-    let mut bench = RowBench::new(File::new(&context.device))?;
+    let mut bench = context.bench()?;
     let (page, map) = bench.seen_page()?;
     let programs = programs(&mut bench, RESULT, page.dma_address)?;
     for (nth, program) in programs.iter().enumerate() {
         // Only the last job can be waited for; it runs after the others.
-        let (reads, writes) = match nth {
-            0 => (vec![program.bo.handle], vec![]),
-            1 => (vec![], vec![]),
-            _ => (vec![], vec![page.handle]),
-        };
-        bench.submit(JobArgs {
-            tasks: vec![program.task()],
-            reads,
-            writes,
-            ..JobArgs::default()
-        })?;
+        let mut job = alone(program);
+        match nth {
+            0 => job.reads.push(program.bo.handle),
+            1 => {}
+            _ => job.writes.push(page.handle),
+        }
+        bench.submit(job)?;
     }
     bench.wait(page.handle)?;
     for (program, at) in programs.iter().zip((0..).step_by(RESULT as usize)) {
@@ -65,7 +69,7 @@ pub(super) fn without_lists(context: &RowContext) -> RowOutcome {
 }
 
 pub(super) fn tasks_in_order(context: &RowContext) -> RowOutcome {
-    let mut bench = RowBench::new(File::new(&context.device))?;
+    let mut bench = context.bench()?;
     let (page, map) = bench.seen_page()?;
     let programs = programs(&mut bench, STEP, page.dma_address)?;
     let mut job = programs[0].job(page.handle);
@@ -79,21 +83,17 @@ pub(super) fn tasks_in_order(context: &RowContext) -> RowOutcome {
 /// Runs three jobs of a file, which nothing but the file orders. If jobs can be held,
 /// the first one is, so that the others could overtake it.
 fn in_order(context: &RowContext, submit: fn(&RowBench, Vec<JobArgs>) -> RowOutcome) -> RowOutcome {
-    let mut bench = RowBench::new(File::new(&context.device))?;
+    let mut bench = context.bench()?;
     let (page, map) = bench.seen_page()?;
     let programs = programs(&mut bench, STEP, page.dma_address)?;
     let hold = Hold::new(&context.device)?;
-    let job = |program: &MatmulProgram| JobArgs {
-        tasks: vec![program.task()],
-        ..JobArgs::default()
-    };
-    let mut jobs: Vec<JobArgs> = programs.iter().map(job).collect();
+    let mut jobs: Vec<JobArgs> = programs.iter().map(alone).collect();
     jobs[0].reads.extend(hold.as_ref().map(Hold::handle));
     jobs[2].writes.push(page.handle);
     submit(&bench, jobs)?;
     if let Some(hold) = &hold {
-        let prep = nothing(bench.file.prep(page.handle, 0));
-        expect("PREP_BO of the last job's output", prep, Err(Errno::BUSY))?;
+        let prep = bench.file.prep(page.handle, 0);
+        refused("PREP_BO of the last job's output", prep, Errno::BUSY)?;
         hold.release()?;
     }
     bench.wait(page.handle)?;
@@ -114,7 +114,7 @@ pub(super) fn submits_in_order(context: &RowContext) -> RowOutcome {
 }
 
 pub(super) fn closed_output(context: &RowContext) -> RowOutcome {
-    let mut bench = RowBench::new(File::new(&context.device))?;
+    let mut bench = context.bench()?;
     let ((closed, map), later) = (bench.seen_page()?, bench.page()?);
     let program = bench.program(7, closed.dma_address as u32)?;
     let next = bench.program(8, later.dma_address as u32)?;
@@ -122,7 +122,7 @@ pub(super) fn closed_output(context: &RowContext) -> RowOutcome {
     let mut job = program.job(closed.handle);
     job.reads.extend(hold.as_ref().map(Hold::handle));
     bench.submit(job)?;
-    let result = nothing(bench.file.close(closed.handle));
+    let result = bench.file.close(closed.handle);
     expect("GEM_CLOSE of a job's output", result, Ok(()))?;
     bench.leave(closed.handle);
     bench.submit(next.job(later.handle))?;

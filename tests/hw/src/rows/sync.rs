@@ -10,9 +10,8 @@ use rocket_uapi::{
 use rustix::fs::SeekFrom;
 
 use crate::RowContext;
-use crate::bench::RowBench;
-use crate::busy::{Busy, PATIENCE, Ready, SHORT, quick};
-use crate::check::{Must, NotPassed, RowOutcome, ensure, expect, nothing};
+use crate::busy::{Busy, Ready, SHORT, patience, quick};
+use crate::check::{Must, NotPassed, RowOutcome, ensure, expect, refused};
 use crate::hold::{Hold, exported_page};
 use crate::raw::File;
 
@@ -47,21 +46,20 @@ fn still_active(fence: &SyncFile) -> RowOutcome {
 }
 
 pub(super) fn seek(context: &RowContext) -> RowOutcome {
-    let file = File::new(&context.device);
+    let file = context.file();
     let (dma_buf, _, handle) = idle(&file)?;
     let seek = |to| file.seek(dma_buf.as_fd(), to);
     let pages = 2 * PAGE_BYTES as u64;
     expect("lseek to the end", seek(SeekFrom::End(0)), Ok(pages))?;
     expect("lseek to the start", seek(SeekFrom::Start(0)), Ok(0))?;
     for to in [SeekFrom::Current(0), SeekFrom::End(-1), SeekFrom::Start(1)] {
-        expect(&format!("lseek {to:?}"), seek(to), Err(Errno::INVAL))?;
+        refused(&format!("lseek {to:?}"), seek(to), Errno::INVAL)?;
     }
-    file.close(handle).must("GEM_CLOSE")?;
-    Ok(())
+    file.close(handle).must("GEM_CLOSE")
 }
 
 pub(super) fn dma_buf_flags(context: &RowContext) -> RowOutcome {
-    let file = File::new(&context.device);
+    let file = context.file();
     let (dma_buf, fence, handle) = idle(&file)?;
     let refused = Err(Errno::INVAL);
     for flags in [0, NO_FLAG, READ | NO_FLAG, READ | sys::DMA_BUF_SYNC_END] {
@@ -89,34 +87,28 @@ pub(super) fn dma_buf_flags(context: &RowContext) -> RowOutcome {
     }
     let import = file.import_fence(dma_buf.as_fd(), READ, null()?.as_fd());
     expect("IMPORT_SYNC_FILE of no sync_file", import, refused)?;
-    file.close(handle).must("GEM_CLOSE")?;
-    Ok(())
+    file.close(handle).must("GEM_CLOSE")
 }
 
 pub(super) fn sync_file_flags(context: &RowContext) -> RowOutcome {
-    let file = File::new(&context.device);
+    let file = context.file();
     let (dma_buf, fence, handle) = idle(&file)?;
     let info = |flags| file.fence_info(fence.as_fd(), flags);
     expect("SYNC_IOC_FILE_INFO", info(0), Ok((SIGNALED, 1)))?;
-    expect("SYNC_IOC_FILE_INFO, flags 1", info(1), Err(Errno::INVAL))?;
+    refused("SYNC_IOC_FILE_INFO, flags 1", info(1), Errno::INVAL)?;
     let merge = |flags| file.merge(fence.as_fd(), fence.as_fd(), flags).map(drop);
     expect("SYNC_IOC_MERGE", merge(0), Ok(()))?;
-    expect("SYNC_IOC_MERGE, flags 1", merge(1), Err(Errno::INVAL))?;
-    let stranger = file.merge(fence.as_fd(), null()?.as_fd(), 0).map(drop);
-    expect(
-        "SYNC_IOC_MERGE with no sync_file",
-        stranger,
-        Err(Errno::NOENT),
-    )?;
-    let export = file.export_fence(fence.as_fd(), READ).map(drop);
-    expect("EXPORT_SYNC_FILE of a sync_file", export, Err(Errno::NOTTY))?;
+    refused("SYNC_IOC_MERGE, flags 1", merge(1), Errno::INVAL)?;
+    let stranger = file.merge(fence.as_fd(), null()?.as_fd(), 0);
+    refused("SYNC_IOC_MERGE with no sync_file", stranger, Errno::NOENT)?;
+    let export = file.export_fence(fence.as_fd(), READ);
+    refused("EXPORT_SYNC_FILE of a sync_file", export, Errno::NOTTY)?;
     drop(dma_buf);
-    file.close(handle).must("GEM_CLOSE")?;
-    Ok(())
+    file.close(handle).must("GEM_CLOSE")
 }
 
 pub(super) fn active(context: &RowContext) -> RowOutcome {
-    let file = File::new(&context.device);
+    let file = context.file();
     let busy = Busy::start(&context.device)?;
     let of = |handle| {
         let dma_buf = file.export(handle).must("export")?;
@@ -129,9 +121,9 @@ pub(super) fn active(context: &RowContext) -> RowOutcome {
     expect("fences of the job's input", info(&input), Ok((SIGNALED, 1)))?;
     let output = context.device.adopt_sync_file(output);
     let too_early = output.wait(Deadline::after(SHORT));
-    expect("poll for 20 ms", too_early, Err(Error::FenceTimedOut))?;
+    refused("poll for 20 ms", too_early, Error::FenceTimedOut)?;
     still_active(&output)?;
-    let waited = busy.let_go_during(|| output.wait(Deadline::after(PATIENCE)))?;
+    let waited = busy.let_go_during(|| output.wait(patience()))?;
     expect("poll", waited, Ok(FenceStatus::Signaled))?;
     let ended = output.info()?.fences.first().and_then(|fence| fence.ended);
     ensure(
@@ -149,7 +141,7 @@ pub(super) fn merged(context: &RowContext) -> RowOutcome {
     still_active(&first.fence()?)?;
     expect("fences of the merged file", both.info()?.fences.len(), 2)?;
     first.let_go()?;
-    let waited = first.fence()?.wait(Deadline::after(PATIENCE));
+    let waited = first.fence()?.wait(patience());
     expect("the first job", waited, Ok(FenceStatus::Signaled))?;
     if second.is_held() {
         expect(
@@ -159,8 +151,7 @@ pub(super) fn merged(context: &RowContext) -> RowOutcome {
         )?;
     }
     second.let_go()?;
-    let waited = both.wait(Deadline::after(PATIENCE));
-    expect("poll", waited, Ok(FenceStatus::Signaled))?;
+    expect("poll", both.wait(patience()), Ok(FenceStatus::Signaled))?;
     for one in [first.fence()?, second.fence()?] {
         expect("one of them", one.status()?, FenceStatus::Signaled)?;
     }
@@ -169,7 +160,7 @@ pub(super) fn merged(context: &RowContext) -> RowOutcome {
 }
 
 pub(super) fn cpu_access(context: &RowContext) -> RowOutcome {
-    let file = File::new(&context.device);
+    let file = context.file();
     let busy = Busy::start(&context.device)?;
     let fence = busy.fence()?;
     let input = file.export(busy.input).must("export")?;
@@ -185,7 +176,7 @@ pub(super) fn cpu_access(context: &RowContext) -> RowOutcome {
 }
 
 pub(super) fn killed(context: &RowContext) -> RowOutcome {
-    let mut bench = RowBench::new(File::new(&context.device))?;
+    let mut bench = context.bench()?;
     let page = bench.page()?.handle;
     let mut job = bench.job(page);
     let hold = Hold::new(&context.device)?;
@@ -198,32 +189,23 @@ pub(super) fn killed(context: &RowContext) -> RowOutcome {
     if let Some(hold) = &hold {
         hold.release()?;
     }
-    let waited = active.wait(Deadline::after(PATIENCE));
+    let waited = active.wait(patience());
     let wanted = Ok(FenceStatus::Failed(Errno::CANCELED));
     expect("its fence", waited, wanted)?;
     let info = file.fence_info(active.as_fd(), 0);
     expect("SYNC_IOC_FILE_INFO", info, Ok((KILLED, 1)))?;
-    expect("PREP_BO", nothing(file.prep(page, 0)), Ok(()))?;
+    expect("PREP_BO", file.prep(page, 0), Ok(()))?;
     let later = fence()?.status()?;
     expect("a fence exported later", later, FenceStatus::Signaled)?;
     drop(dma_buf);
     bench.close()
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Use {
-    Reads,
-    Writes,
-}
+/// How a job uses a shared object.
+type Use = fn(JobBuilder, &DmaBuf) -> JobBuilder;
 
-impl Use {
-    fn of(self, builder: JobBuilder, object: &DmaBuf) -> JobBuilder {
-        match self {
-            Self::Reads => builder.reads_shared(object),
-            Self::Writes => builder.writes_shared(object),
-        }
-    }
-}
+const READS: Use = JobBuilder::reads_shared;
+const WRITES: Use = JobBuilder::writes_shared;
 
 /// Runs a job that uses a shared object for a good while, and one of another file
 /// that then uses it. Checks whether the second one waits.
@@ -231,24 +213,24 @@ fn one_after_another(context: &RowContext, first: Use, second: Use, kind: Order)
     let other = context.reopen()?;
     let shared = exported_page(&context.device)?;
     let imported = other.import(shared.as_fd())?;
-    let early = Ready::new(&context.device)?.start(|job| first.of(job, &shared))?;
+    let early = Ready::new(&context.device)?.start(|job| first(job, &shared))?;
     let going = early.fence()?;
     if kind == Order::ByFence {
         shared.add_fence(BufferAccess::Read, &going)?;
     }
-    let late = quick(&other, |job| second.of(job, &imported))?;
+    let late = quick(&other, |job| second(job, &imported))?;
     let waiting = late.fence()?;
     if kind == Order::None {
-        waiting.wait(Deadline::after(PATIENCE))?;
+        waiting.wait(patience())?;
         still_active(&going)?;
     } else {
         let too_early = waiting.wait(Deadline::after(SHORT));
-        expect("the second", too_early, Err(Error::FenceTimedOut))?;
+        refused("the second", too_early, Error::FenceTimedOut)?;
         still_active(&going)?;
-        early.let_go_during(|| waiting.wait(Deadline::after(PATIENCE)))??;
+        early.let_go_during(|| waiting.wait(patience()))??;
         expect("the first", going.status()?, FenceStatus::Signaled)?;
     }
-    late.wait(Deadline::after(PATIENCE))?;
+    late.wait(patience())?;
     early.finish()
 }
 
@@ -261,17 +243,17 @@ enum Order {
 }
 
 pub(super) fn read_after_write(context: &RowContext) -> RowOutcome {
-    one_after_another(context, Use::Writes, Use::Reads, Order::ByDriver)
+    one_after_another(context, WRITES, READS, Order::ByDriver)
 }
 
 pub(super) fn write_after_write(context: &RowContext) -> RowOutcome {
-    one_after_another(context, Use::Writes, Use::Writes, Order::ByDriver)
+    one_after_another(context, WRITES, WRITES, Order::ByDriver)
 }
 
 pub(super) fn unordered(context: &RowContext) -> RowOutcome {
-    one_after_another(context, Use::Reads, Use::Writes, Order::None)
+    one_after_another(context, READS, WRITES, Order::None)
 }
 
 pub(super) fn ordered(context: &RowContext) -> RowOutcome {
-    one_after_another(context, Use::Reads, Use::Writes, Order::ByFence)
+    one_after_another(context, READS, WRITES, Order::ByFence)
 }

@@ -3,13 +3,12 @@
 
 use std::os::fd::AsFd;
 
-use rocket_uapi::{BufferAccess, ByteLen, Deadline, Errno, FenceStatus, PAGE_BYTES, SyncFile, sys};
+use rocket_uapi::{BufferAccess, ByteLen, Errno, FenceStatus, PAGE_BYTES, SyncFile, sys};
 use rustix::fs::SeekFrom;
 
 use crate::RowContext;
-use crate::busy::{Busy, PATIENCE, Ready, quick};
-use crate::check::{Must, NotPassed, RowOutcome, ensure, expect, nothing};
-use crate::raw::File;
+use crate::busy::{Busy, Ready, patience, quick};
+use crate::check::{Must, NotPassed, RowOutcome, ensure, expect, refused};
 use crate::request::{Request, SetDeadline};
 
 /// The fence of an object that nobody uses.
@@ -19,37 +18,22 @@ fn idle(context: &RowContext) -> Result<SyncFile, NotPassed> {
 }
 
 pub(super) fn requests(context: &RowContext) -> RowOutcome {
-    let file = File::new(&context.device);
+    let file = context.file();
     let fence = idle(context)?;
     let fence = fence.as_fd();
-    for request in [
-        sys::SYNC_MERGE,
-        sys::SYNC_FILE_INFO,
-        SetDeadline::NR,
-        sys::EXPORT_SYNC_FILE,
-    ] {
-        let what = format!("request {request:#x} with another size");
-        let resized = nothing(file.resized_on(fence, request));
-        expect(&what, resized, Err(Errno::NOTTY))?;
-        let null = nothing(file.null_on(fence, request));
-        let error = match request {
-            sys::EXPORT_SYNC_FILE => Errno::NOTTY,
-            _ => Errno::FAULT,
-        };
-        expect(&format!("request {request:#x} at NULL"), null, Err(error))?;
-    }
+    let known = [sys::SYNC_MERGE, sys::SYNC_FILE_INFO, SetDeadline::NR];
+    file.check_requests(fence, known, sys::EXPORT_SYNC_FILE)?;
     for (pad, set) in [(0, Ok(())), (1, Err(Errno::INVAL))] {
-        let deadline = nothing(file.set_deadline(fence, pad));
+        let deadline = file.call_on(fence, &mut SetDeadline([0, pad]));
         expect(&format!("SYNC_IOC_SET_DEADLINE, pad {pad}"), deadline, set)?;
     }
     let padded = sys::SyncFileInfo {
         pad: 1,
         ..sys::SyncFileInfo::default()
     };
-    let padded = file.fence_infos(fence, padded, 1).map(drop);
-    expect("SYNC_IOC_FILE_INFO, pad 1", padded, Err(Errno::INVAL))?;
-    let seek = file.seek(fence, SeekFrom::Start(0));
-    expect("lseek", seek, Err(Errno::SPIPE))
+    let padded = file.fence_infos(fence, padded, 1);
+    refused("SYNC_IOC_FILE_INFO, pad 1", padded, Errno::INVAL)?;
+    refused("lseek", file.seek(fence, SeekFrom::Start(0)), Errno::SPIPE)
 }
 
 pub(super) fn names(context: &RowContext) -> RowOutcome {
@@ -71,7 +55,7 @@ pub(super) fn names(context: &RowContext) -> RowOutcome {
     expect("a name that MERGE was given", named.as_str(), "of two")?;
     expect("the job", fence.status()?, FenceStatus::Active)?;
     busy.let_go()?;
-    fence.wait(Deadline::after(PATIENCE))?;
+    fence.wait(patience())?;
     let info = fence.info()?;
     let of_job = &info.fences[0];
     expect(
@@ -84,7 +68,7 @@ pub(super) fn names(context: &RowContext) -> RowOutcome {
 }
 
 pub(super) fn room(context: &RowContext) -> RowOutcome {
-    let file = File::new(&context.device);
+    let file = context.file();
     let other = context.reopen()?;
     let (first, second) = (Ready::new(&context.device)?, Ready::new(&other)?);
     let (first, second) = (first.start(|job| job)?, second.start(|job| job)?);
@@ -110,7 +94,7 @@ pub(super) fn room(context: &RowContext) -> RowOutcome {
 pub(super) fn left_out(context: &RowContext) -> RowOutcome {
     let ended = quick(&context.device, |job| job)?;
     let over = ended.fence()?;
-    ended.wait(Deadline::after(PATIENCE))?;
+    ended.wait(patience())?;
     let busy = Busy::start(&context.reopen()?)?;
     let going = busy.fence()?;
     let merged = over.merge("", &going)?.info()?;
@@ -121,7 +105,7 @@ pub(super) fn left_out(context: &RowContext) -> RowOutcome {
         going.info()?,
     )?;
     busy.let_go()?;
-    going.wait(Deadline::after(PATIENCE))?;
+    going.wait(patience())?;
     let merged = over.merge("", &going)?.info()?;
     expect(
         "fences in MERGE of two that are over",
@@ -143,8 +127,7 @@ pub(super) fn latest(context: &RowContext) -> RowOutcome {
     expect("the first job", early.status()?, FenceStatus::Active)?;
     expect("MERGE of two fences of one queue", merged_info, late_info)?;
     busy.let_go()?;
-    let waited = merged.wait(Deadline::after(PATIENCE));
-    expect("poll", waited, Ok(FenceStatus::Signaled))?;
-    behind.wait(Deadline::after(PATIENCE))?;
+    expect("poll", merged.wait(patience()), Ok(FenceStatus::Signaled))?;
+    behind.wait(patience())?;
     busy.finish()
 }
