@@ -51,7 +51,9 @@ impl<'a> CpuRead<'a> {
     /// The bytes as values of `T`, as many as fit.
     #[must_use]
     pub fn as_slice_of<T: FromBytes + Immutable + KnownLayout>(&self) -> &[T] {
-        whole::<T>(self)
+        let whole = self.len() - self.len() % size_of::<T>().max(1);
+        // A page is aligned for every type there is, so this cannot fail.
+        <[T]>::ref_from_bytes(&self[..whole]).unwrap_or_default()
     }
 }
 
@@ -71,12 +73,6 @@ pub struct CpuWrite<'a> {
 }
 
 impl<'a> CpuWrite<'a> {
-    /// The bytes as values of `T`, as many as fit.
-    #[must_use]
-    pub fn as_slice_of<T: FromBytes + Immutable + KnownLayout>(&self) -> &[T] {
-        whole::<T>(self)
-    }
-
     /// The bytes as values of `T`, as many as fit.
     #[must_use]
     pub fn as_mut_slice_of<T: FromBytes + IntoBytes + KnownLayout>(&mut self) -> &mut [T] {
@@ -128,10 +124,4 @@ fn bytes(bo: &Bo) -> &[u8] {
     // SAFETY: as in `deref_mut`, for reading: holders of a shared borrow of the `Bo` only
     // read, and a unique borrow excludes them.
     unsafe { slice::from_raw_parts(memory.as_ptr(), memory.len()) }
-}
-
-fn whole<T: FromBytes + Immutable + KnownLayout>(bytes: &[u8]) -> &[T] {
-    let whole = bytes.len() - bytes.len() % size_of::<T>().max(1);
-    // A page is aligned for every type there is, so this cannot fail.
-    <[T]>::ref_from_bytes(&bytes[..whole]).unwrap_or_default()
 }

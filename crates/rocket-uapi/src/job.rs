@@ -5,14 +5,10 @@ mod builder;
 #[allow(unsafe_code)]
 mod hand_over;
 mod pending;
-mod refusal;
 mod submission;
-mod wait;
 mod witness;
 
-pub use builder::{Job, JobBuilder};
-pub use pending::PendingJob;
-pub use refusal::{BuildError, Refusal};
+pub use builder::{BuildError, Job, JobBuilder, Refusal};
+pub use pending::{PendingJob, WaitError};
 pub use submission::{FinishedJob, SubmitError};
-pub use wait::WaitError;
 pub use witness::witness_program;

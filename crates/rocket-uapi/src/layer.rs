@@ -7,8 +7,7 @@ use std::time::{Duration, Instant};
 
 use crate::caller::Caller;
 use crate::error::Error;
-use crate::file::{DeviceInfo, FileOperations, MapRequest, SharedFileOperations};
-use crate::mapped::MappedMemory;
+use crate::file::{DeviceInfo, FileOperations, MapRequest, MappedMemory, SharedFileOperations};
 use crate::{Errno, sys};
 
 /// An open file that wraps another: a recorder, a forwarder, a test's driver. It must

@@ -40,7 +40,6 @@
 #[allow(unsafe_code)]
 mod access;
 mod bo;
-mod cache_traffic;
 mod caller;
 #[allow(unsafe_code)]
 mod calls;
@@ -57,8 +56,6 @@ mod job;
 mod kernel_version;
 #[allow(unsafe_code)]
 mod layer;
-#[allow(unsafe_code)]
-mod mapped;
 #[allow(unsafe_code)]
 mod node;
 #[allow(unsafe_code)]
@@ -78,25 +75,23 @@ pub mod words;
 
 pub use access::{CpuRead, CpuWrite};
 pub use bo::{Bo, FrozenBo};
-pub use cache_traffic::CacheTraffic;
 pub use caller::{Caller, Descriptor, Wake};
 pub use calls::{
     PlainArgument, device_info, export, gem_close, import, ioctl, ioctl_bytes, is_busy,
     plain_ioctl, prep_bo, version,
 };
-pub use device::{Device, DevicePool};
+pub use device::{CacheTraffic, Device, DevicePool};
 pub use discover::{ACCEL_DIRECTORY, DiscoverError, RefusedNode};
 pub use dma_buf::DmaBuf;
 pub use error::{Call, Error, NO_THREAD_REMEDY, Permission, ProgramError};
 pub use fences::{BufferAccess, FenceInfo, FenceStatus, SyncFileInfo};
-pub use file::{DeviceInfo, FileOperations, MapRequest, SharedFileOperations};
+pub use file::{DeviceInfo, FileOperations, MapRequest, MappedMemory, SharedFileOperations};
 pub use job::{
     BuildError, FinishedJob, Job, JobBuilder, PendingJob, Refusal, SubmitError, WaitError,
     witness_program,
 };
 pub use kernel_version::KernelVersion;
 pub use layer::FileLayer;
-pub use mapped::MappedMemory;
 pub use node::{Node, SETTLE};
 pub use own_process::{OwnProcess, read_own_memory};
 pub use program_bo::ProgramBo;

@@ -22,8 +22,7 @@ use rustix::mm::MapFlags;
 use crate::caller::Caller;
 use crate::calls::{device_info, is_busy};
 use crate::error::{Call, Error, Permission};
-use crate::file::{DeviceInfo, FileOperations, MapRequest, SharedFileOperations};
-use crate::mapped::MappedMemory;
+use crate::file::{DeviceInfo, FileOperations, MapRequest, MappedMemory, SharedFileOperations};
 use crate::{Errno, sys};
 
 /// How long the file must stay open after a job's end. The scheduler's worker drops the

@@ -9,8 +9,7 @@ use rknpu_regcmd::Iova;
 
 use crate::calls::{EXPORT_FLAGS, export, gem_close, import, ioctl, plain_ioctl, prep_bo};
 use crate::error::{Call, Error};
-use crate::file::{DeviceInfo, FileOperations};
-use crate::mapped::MappedMemory;
+use crate::file::{DeviceInfo, FileOperations, MappedMemory};
 use crate::raw_job::{RawJob, place};
 use crate::shared_files::SharedFiles;
 use crate::units::{ByteLen, Deadline, Handle};

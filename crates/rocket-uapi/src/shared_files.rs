@@ -10,8 +10,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes};
 use crate::calls::{PlainArgument, restarted};
 use crate::error::{Call, Error};
 use crate::fences::{BufferAccess, FenceInfo, SyncFileInfo, text};
-use crate::file::{MapRequest, SharedFileOperations};
-use crate::mapped::MappedMemory;
+use crate::file::{MapRequest, MappedMemory, SharedFileOperations};
 use crate::user_memory::{Arena, UserMemory};
 use crate::{Errno, sys};
 

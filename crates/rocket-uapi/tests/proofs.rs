@@ -34,18 +34,18 @@ fn a_job_whose_witness_ran_ran() {
 /// and returns the buffers.
 #[test]
 fn a_job_that_did_not_run_is_dropped_or_killed() {
-    let is_dropped = |error: &WaitError| matches!(error, WaitError::Dropped { .. });
-    let is_killed = |error: &WaitError| matches!(error, WaitError::Killed { .. });
-    let is_unknown = |error: &WaitError| matches!(error, WaitError::DroppedOrKilled { .. });
-    let cases: [(_, fn(&WaitError) -> bool); 6] = [
+    type Check = fn(&WaitError) -> bool;
+    let is_dropped: Check = |error| matches!(error, WaitError::Dropped { .. });
+    let is_killed: Check = |error| matches!(error, WaitError::Killed { .. });
+    let is_unknown: Check = |error| matches!(error, WaitError::DroppedOrKilled { .. });
+    for (fate, is_expected) in [
         (Fate::IsDropped, is_dropped),
         (Fate::IsKilled, is_killed),
         (Fate::IsKilledAtItsEnd, is_killed),
         (Fate::IsKilledForSure, is_killed),
         (Fate::IsDroppedUnseen, is_unknown),
         (Fate::IsKilledUnseen, is_unknown),
-    ];
-    for (fate, is_expected) in cases {
+    ] {
         for make in KINDS {
             let error = run(&Mock::new(&[fate]), make).unwrap_err();
             assert!(is_expected(&error), "{fate:?}: {error}");

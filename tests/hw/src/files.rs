@@ -3,26 +3,26 @@
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
-use rocket_uapi::{Errno, MapRequest, SyncFile, sys};
+use rocket_uapi::{Errno, MapRequest, PlainArgument, SyncFile, sys};
 use rustix::fs::SeekFrom;
 use zerocopy::{FromZeros, IntoBytes};
 
 use crate::check::{Must, NotPassed};
 use crate::raw::{File, Map};
-use crate::request::{HeapAllocation, Request};
+use crate::request::HeapAllocation;
 
 /// The kernel's source of memory that is not the driver's.
 const DMA_HEAP: &str = "/dev/dma_heap/system";
 
 impl File {
     /// An ioctl on another file, whose argument holds no address.
-    pub(crate) fn call_on<T: Request>(
+    pub(crate) fn call_on<T: PlainArgument>(
         &self,
         file: BorrowedFd<'_>,
         arg: &mut T,
     ) -> Result<(), Errno> {
         // SAFETY: as in `call`.
-        unsafe { self.file_ioctl(file, T::NR, Some(arg.as_mut_bytes())) }
+        unsafe { self.file_ioctl(file, T::REQUESTS[0], Some(arg.as_mut_bytes())) }
     }
 
     pub(crate) fn export_fence(

@@ -4,14 +4,13 @@
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 
 use rocket_uapi::{
-    Device, Errno, FileOperations, MapRequest, MappedMemory, OwnProcess, gem_close, plain_ioctl,
-    sys,
+    Device, Errno, FileOperations, MapRequest, MappedMemory, OwnProcess, PlainArgument, gem_close,
+    plain_ioctl, sys,
 };
 use rustix::mm::MprotectFlags;
 use zerocopy::IntoBytes;
 
 use crate::check::NotPassed;
-use crate::request::Request;
 
 /// Bits of a request number that hold the size of its argument.
 const SIZE_SHIFT: u32 = 16;
@@ -76,10 +75,10 @@ impl File {
         unsafe { files.ioctl(file, request, arg, &user) }.map(drop)
     }
 
-    /// An ioctl whose argument holds no address.
-    pub(crate) fn call<T: Request>(&self, arg: &mut T) -> Result<(), Errno> {
-        // SAFETY: `Request` promises that the kernel stays within the bytes of `T`.
-        unsafe { self.ioctl(T::NR, Some(arg.as_mut_bytes())) }
+    /// The first ioctl that takes this argument, which holds no address.
+    pub(crate) fn call<T: PlainArgument>(&self, arg: &mut T) -> Result<(), Errno> {
+        // SAFETY: `PlainArgument` promises that the kernel stays within the bytes of `T`.
+        unsafe { self.ioctl(T::REQUESTS[0], Some(arg.as_mut_bytes())) }
     }
 
     pub(crate) fn create(&self, size: u32) -> Result<sys::CreateBo, Errno> {

@@ -1,31 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The argument type of each request, which makes most raw ioctls safe calls.
+//! Arguments of requests that only this suite makes.
 
-use rocket_uapi::sys;
+use rocket_uapi::{PlainArgument, sys};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
-/// The argument of one request.
-///
-/// # Safety
-/// A kernel that gets `NR` reads and writes at most the bytes of this type at the
-/// argument, and follows no address in them.
-pub(crate) unsafe trait Request: FromBytes + IntoBytes + Immutable {
-    const NR: u32;
-}
-
-/// Declares the arguments of requests, as in the kernel's headers.
-macro_rules! requests {
-    ($($argument:ty: $request:expr;)*) => {$(
-        const _: () = assert!(sys::arg_len($request) <= size_of::<$argument>());
-        // SAFETY: the size in the request is that of the type or less, as was just
-        // checked, and its fields are numbers, handles and descriptors.
-        unsafe impl Request for $argument {
-            const NR: u32 = $request;
-        }
-    )*};
-}
-
-/// Declares arguments that `sys` does not have.
+/// Declares arguments that `sys` does not have, as in the kernel's headers.
 macro_rules! arguments {
     ($($(#[$doc:meta])* $name:ident($inner:ty): $request:expr;)*) => {$(
         $(#[$doc])*
@@ -33,21 +12,13 @@ macro_rules! arguments {
         #[derive(FromBytes, IntoBytes, Immutable)]
         pub(crate) struct $name(pub(crate) $inner);
 
-        requests! { $name: $request; }
+        const _: () = assert!(sys::arg_len($request) <= size_of::<$name>());
+        // SAFETY: the size in the request is that of the type or less, as was just
+        // checked, and its fields are numbers, handles and descriptors.
+        unsafe impl PlainArgument for $name {
+            const REQUESTS: &'static [u32] = &[$request];
+        }
     )*};
-}
-
-requests! {
-    sys::CreateBo: sys::CREATE_BO;
-    sys::PrepBo: sys::PREP_BO;
-    sys::FiniBo: sys::FINI_BO;
-    sys::GetCap: sys::GET_CAP;
-    sys::ExportSyncFile: sys::EXPORT_SYNC_FILE;
-    sys::ImportSyncFile: sys::IMPORT_SYNC_FILE;
-    sys::DmaBufSync: sys::DMA_BUF_SYNC;
-    sys::SyncMergeData: sys::SYNC_MERGE;
-    sys::SwSyncCreateFence: sys::SW_SYNC_CREATE_FENCE;
-    HeapAllocation: 0xc018_4800;
 }
 
 arguments! {
@@ -75,4 +46,9 @@ pub(crate) struct HeapAllocation {
     pub(crate) fd: u32,
     pub(crate) fd_flags: u32,
     pub(crate) heap_flags: u64,
+}
+
+// SAFETY: the structure of the request, whose fields are numbers and a descriptor.
+unsafe impl PlainArgument for HeapAllocation {
+    const REQUESTS: &'static [u32] = &[0xc018_4800];
 }

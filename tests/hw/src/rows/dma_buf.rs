@@ -3,12 +3,13 @@
 
 use std::os::fd::AsFd;
 
-use rocket_uapi::{BufferAccess, ByteLen, Deadline, Errno, Error, FenceStatus, PAGE_BYTES, sys};
+use rocket_uapi::{BufferAccess, Deadline, Errno, Error, FenceStatus, PAGE_BYTES, sys};
 use rustix::fs::{OFlags, fcntl_getfl};
 
 use crate::RowContext;
 use crate::busy::{Busy, SHORT, patience, quick};
 use crate::check::{Must, RowOutcome, ensure, expect, refused};
+use crate::hold::exported_page;
 use crate::probe::readiness;
 
 const PAGE: u32 = PAGE_BYTES as u32;
@@ -118,9 +119,7 @@ pub(super) fn poll(context: &RowContext) -> RowOutcome {
 
 pub(super) fn imported_write(context: &RowContext) -> RowOutcome {
     let file = context.file();
-    let page = ByteLen::new(PAGE_BYTES).must("a length")?;
-    let shared = context.device.alloc(page)?.export();
-    let shared = shared.map_err(|(error, _)| error)?;
+    let shared = exported_page(&context.device)?;
     let handle = shared.handle().get();
     let busy = Busy::start(&context.reopen()?)?;
     let fence = busy.fence()?;
