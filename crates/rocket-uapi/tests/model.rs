@@ -5,7 +5,7 @@
 mod common;
 
 use common::on_model::{assert_healthy, frail, impatient};
-use common::{C_BYTES, alloc, job, job_into, soon, writing};
+use common::{C_BYTES, alloc, job, job_into, soon, submit, writing};
 use npu_model::driver::Caches;
 use npu_model::event::Event;
 use npu_model::{Model, ModelOptions};
@@ -15,8 +15,8 @@ fn device() -> Device {
     Model::new(ModelOptions::default()).open_device()
 }
 
-fn submit(device: &Device) -> PendingJob {
-    device.submit(vec![job(device)]).unwrap().remove(0)
+fn submit_one(device: &Device) -> PendingJob {
+    submit(job(device), device)
 }
 
 /// Checks the product of matrices of ones.
@@ -27,14 +27,14 @@ fn assert_counts_channels(c: &Bo) {
 
 #[test]
 fn a_matmul_of_ones_counts_channels() {
-    let done = submit(&device()).wait(soon()).unwrap();
+    let done = submit_one(&device()).wait(soon()).unwrap();
     assert_counts_channels(&done.writes[0]);
 }
 
 /// The driver kills a job that exceeds its time limit; PREP_BO returns 0 nevertheless.
 #[test]
 fn a_killed_job_is_told_from_one_that_ran() {
-    let end = submit(&impatient()).wait(soon());
+    let end = submit_one(&impatient()).wait(soon());
     let WaitError::Killed { job } = end.unwrap_err() else {
         panic!("expected a killed job");
     };
@@ -57,7 +57,7 @@ fn each_job_ends_with_the_witness() {
         let (builder, programs) = writing(&device, c).unwrap();
         let add = |builder: JobBuilder, _| builder.task(&programs, 0);
         let job = (1..count).fold(builder, add).build().unwrap();
-        let pending = device.submit(vec![job]).unwrap().remove(0);
+        let pending = submit(job, &device);
         assert_counts_channels(&pending.wait(soon()).unwrap().writes[0]);
     }
     let timeline = model.timeline().unwrap();
@@ -92,25 +92,25 @@ fn files_and_threads_do_not_disturb_each_other() {
 fn every_way_to_close_spares_the_kernel() {
     let model = frail();
     let device = model.open_device();
-    let done = submit(&device).wait(soon()).unwrap();
+    let done = submit_one(&device).wait(soon()).unwrap();
     drop(device);
     drop(done);
     assert_healthy(&model, "the buffers go last");
 
     let device = model.open_device();
-    let done = submit(&device).wait(soon()).unwrap();
+    let done = submit_one(&device).wait(soon()).unwrap();
     drop(done);
     drop(device);
     assert_healthy(&model, "the device goes last");
 
     let device = model.open_device();
-    let pending = submit(&device);
+    let pending = submit_one(&device);
     drop(device);
     drop(pending);
     assert_healthy(&model, "a job that nobody waits for");
 
     let device = model.open_device();
-    let done = submit(&device).wait(soon()).unwrap();
+    let done = submit_one(&device).wait(soon()).unwrap();
     let guard = done.writes[0].read(soon()).unwrap();
     drop(device);
     assert_eq!(guard[0], 32);
@@ -125,7 +125,7 @@ fn every_way_to_close_spares_the_kernel() {
 fn exported_buffers_spare_the_kernel() {
     let model = frail();
     let device = model.open_device();
-    let mut done = submit(&device).wait(soon()).unwrap();
+    let mut done = submit_one(&device).wait(soon()).unwrap();
     let shared = done.writes.remove(0).export().unwrap();
     drop(done);
     drop(device);
@@ -147,7 +147,7 @@ fn manual_caches_change_nothing() {
     for _ in 0..2 {
         // The job must overwrite these bytes of the CPU; they must not reach memory later.
         c.write(soon()).unwrap().fill(0xa5);
-        let pending = device.submit(vec![job_into(&device, c)]).unwrap().remove(0);
+        let pending = submit(job_into(&device, c), &device);
         c = pending.wait(soon()).unwrap().writes.remove(0);
         assert_counts_channels(&c);
     }

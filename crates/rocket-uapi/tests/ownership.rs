@@ -6,7 +6,10 @@ mod common;
 
 use std::time::{Duration, Instant};
 
-use common::{Event, Fate, Mock, RESULT, alloc, builder, ends, in_place_job, job, job_into, soon};
+use common::{
+    Event, Fate, Mock, RESULT, alloc, builder, ends, fail_each_call, in_place_job, job, job_into,
+    soon, submit,
+};
 use rocket_uapi::{
     ByteLen, Call, Deadline, Device, DevicePool, Error, Iova, LengthError, PAGE_BYTES, WaitError,
 };
@@ -36,21 +39,8 @@ fn nothing_is_left_behind_wherever_a_call_fails() {
         &[Fate::RunsLate, Fate::Runs, Fate::RunsLate],
         &[Fate::IsKilled; 3],
     ] {
-        let mock = Mock::new(fates);
         // A fate may cause an error, which is part of the scenario.
-        let _ = scenario(&mock.device());
-        mock.assert_all_gone("without a failure");
-        let calls = mock.lock().calls;
-        assert!(calls > 30, "{calls} calls are too few to mean much");
-        // An interpreter such as Miri is slow.
-        for failing in (0..calls).step_by(if cfg!(miri) { 7 } else { 1 }) {
-            let mock = Mock::new(fates);
-            mock.fail_at(failing);
-            let error = scenario(&mock.device())
-                .err()
-                .map(|error| error.to_string());
-            mock.assert_all_gone(&format!("{fates:?}, call {failing}: {error:?}"));
-        }
+        let _ = fail_each_call(fates, scenario);
     }
 }
 
@@ -136,7 +126,7 @@ fn caches_are_walked_where_that_does_something() {
 
     let first = job(&device);
     mock.take_events();
-    let pending = device.submit(vec![first]).unwrap().remove(0);
+    let pending = submit(first, &device);
     let c = pending.wait(soon()).unwrap().writes.remove(0);
     let handle = c.handle();
     assert_eq!(ends(&c), ends(&c));
@@ -160,7 +150,7 @@ fn caches_are_walked_where_that_does_something() {
     // Another job writes the output of the first; the CPU has only read it.
     let again = job_into(&device, c);
     mock.take_events();
-    let pending = device.submit(vec![again]).unwrap().remove(0);
+    let pending = submit(again, &device);
     assert_eq!(ends(&pending.wait(soon()).unwrap().writes[0]).0, RESULT);
     let cleared = [Event::Fini(page)];
     assert_eq!(
@@ -179,7 +169,7 @@ fn a_forgotten_guard_loses_nothing() {
     std::mem::forget(c.write(soon()).unwrap());
     let job = job_into(&device, c);
     mock.take_events();
-    let pending = device.submit(vec![job]).unwrap().remove(0);
+    let pending = submit(job, &device);
     assert!(mock.take_events().contains(&Event::Fini(handle)));
     drop(pending.wait(soon()).unwrap());
 }
@@ -189,13 +179,13 @@ fn the_file_counts_its_passes_over_caches() {
     let device = Mock::new(&[Fate::Runs; 3]).device();
     let page = PAGE_BYTES as u64;
     // The first job creates the operands of all witnesses.
-    drop(device.submit(vec![job(&device)]).unwrap());
+    drop(submit(job(&device), &device));
     // FINI_BO of the job's page; PREP_BO of the page right after SUBMIT, of the result, and
     // of the page again.
     for _ in 0..2 {
         let job = job(&device);
         let before = device.cache_traffic();
-        let pending = device.submit(vec![job]).unwrap().remove(0);
+        let pending = submit(job, &device);
         assert_eq!(ends(&pending.wait(soon()).unwrap().writes[0]).0, RESULT);
         let after = device.cache_traffic();
         assert_eq!(
@@ -213,7 +203,7 @@ fn the_file_stays_open_until_the_driver_has_let_go() {
     let mock = Mock::new(&[Fate::Runs]);
     mock.lock().settle = settle;
     let device = mock.device();
-    let pending = device.submit(vec![job(&device)]).unwrap().remove(0);
+    let pending = submit(job(&device), &device);
     // This is before the job's end that the device notes.
     let running = Instant::now();
     let done = pending.wait(soon()).unwrap();
@@ -226,7 +216,7 @@ fn the_file_stays_open_until_the_driver_has_let_go() {
 fn a_dropped_pending_job_waits() {
     let mock = Mock::new(&[Fate::Runs]);
     let device = mock.device();
-    drop(device.submit(vec![job(&device)]).unwrap());
+    drop(submit(job(&device), &device));
     drop(device);
     mock.assert_all_gone("the job ended");
 }
@@ -236,7 +226,7 @@ fn a_dropped_pending_job_waits() {
 fn buffers_of_a_job_that_does_not_end_are_leaked() {
     let mock = Mock::new(&[Fate::Hangs]);
     let device = mock.device();
-    drop(device.submit(vec![job(&device)]).unwrap());
+    drop(submit(job(&device), &device));
     drop(device);
     // A, B, C, the programs, the job's page and the operands of its witness.
     assert_eq!(mock.open_things().0, 6);
@@ -255,7 +245,7 @@ fn a_device_that_is_gone_is_not_waited_for_and_leaks_nothing() {
             let device = mock.device();
             let job = job(&device);
             mock.vanish_at(at);
-            let pending = device.submit(vec![job]).unwrap().remove(0);
+            let pending = submit(job, &device);
             if wait {
                 let error = pending.wait(Deadline::FOREVER).unwrap_err();
                 let source = Error::DeviceGone { call: Call::PrepBo };

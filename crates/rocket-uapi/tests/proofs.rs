@@ -4,12 +4,12 @@
 
 mod common;
 
-use common::{Event, Fate, Mock, RESULT, ends, in_place_job, job, soon};
+use common::{Event, Fate, Mock, RESULT, ends, in_place_job, job, soon, submit};
 use rocket_uapi::{Call, Deadline, Device, Error, FinishedJob, Job, WaitError};
 
 fn run(mock: &Mock, make: impl Fn(&Device) -> Job) -> Result<FinishedJob, WaitError> {
     let device = mock.device();
-    let pending = device.submit(vec![make(&device)]).unwrap().remove(0);
+    let pending = submit(make(&device), &device);
     pending.wait(soon())
 }
 
@@ -69,7 +69,7 @@ fn a_page_serves_again() {
     };
     let before = creations();
     let mut results = jobs.into_iter().map(|job| {
-        let pending = device.submit(vec![job]).unwrap().remove(0);
+        let pending = submit(job, &device);
         pending.wait(soon())
     });
     assert!(results.next().unwrap().is_ok());
@@ -93,7 +93,7 @@ fn with_failure(after: usize, fates: &[Fate]) -> (Mock, Result<FinishedJob, Wait
     // The first 5 calls are CREATE and FINI of the witness's operands and of the page, and
     // SUBMIT.
     mock.fail_at(5 + after);
-    let pending = device.submit(vec![job]).unwrap().remove(0);
+    let pending = submit(job, &device);
     let result = pending.wait(soon());
     (mock, result)
 }
@@ -110,7 +110,7 @@ fn a_look_that_fails_proves_nothing() {
 fn a_deadline_gives_the_job_back() {
     let mock = Mock::new(&[Fate::Hangs]);
     let device = mock.device();
-    let pending = device.submit(vec![job(&device)]).unwrap().remove(0);
+    let pending = submit(job(&device), &device);
     let WaitError::TimedOut { job } = pending.wait(Deadline::NOW).unwrap_err() else {
         panic!("expected a timeout");
     };

@@ -9,12 +9,12 @@ mod common;
 use std::os::fd::{AsFd, OwnedFd};
 
 use common::on_model::{Gate, assert_healthy, frail, impatient};
-use common::{C_BYTES, Fate, Mock, alloc, builder, soon};
+use common::{C_BYTES, Fate, Mock, alloc, builder, fail_each_call, soon, submit};
 use npu_model::driver::Caches;
 use npu_model::{Model, ModelOptions};
 use rocket_uapi::{
     BufferAccess, Call, Deadline, Device, DmaBuf, Errno, Error, FenceStatus, FrozenBo, Job,
-    PAGE_BYTES, PendingJob, ProgramBo, Refusal, SyncFile, WaitError,
+    PAGE_BYTES, ProgramBo, Refusal, SyncFile, WaitError,
 };
 
 /// A device with manual caches: writes of CPU and NPU reach the other only by FINI_BO and
@@ -41,10 +41,6 @@ fn pair() -> (Device, Device, DmaBuf, DmaBuf) {
     let exported = dma_buf(&first);
     let imported = second.import(exported.as_fd()).unwrap();
     (first, second, exported, imported)
-}
-
-fn submit(job: Job, device: &Device) -> PendingJob {
-    device.submit(vec![job]).unwrap().remove(0)
 }
 
 #[test]
@@ -332,19 +328,9 @@ fn scenario(device: &Device) -> Result<(), Box<dyn std::error::Error>> {
 #[test]
 fn nothing_is_left_behind_wherever_a_call_fails() {
     for fates in [&[Fate::Runs][..], &[Fate::RunsAtOnce], &[Fate::IsDropped]] {
-        let mock = Mock::new(fates);
-        let result = scenario(&mock.device()).map_err(|error| error.to_string());
+        let (mock, result) = fail_each_call(fates, scenario);
         assert_eq!(result.is_ok(), fates[0] != Fate::IsDropped, "{result:?}");
         assert_eq!(mock.lock().submissions, 1);
-        mock.assert_all_gone("without a failure");
-        let calls = mock.lock().calls;
-        assert!(calls > 40, "{calls} calls are too few to mean much");
-        for failing in 0..calls {
-            let mock = Mock::new(fates);
-            mock.fail_at(failing);
-            let error = scenario(&mock.device()).map_err(|error| error.to_string());
-            mock.assert_all_gone(&format!("{fates:?}, call {failing}: {error:?}"));
-        }
     }
 }
 

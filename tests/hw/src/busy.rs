@@ -12,10 +12,11 @@ use std::time::{Duration, Instant};
 
 use rknpu_regcmd::{Binding, BufferId, ChipProfile, MatmulTask, MatmulType};
 use rocket_uapi::{
-    Bo, ByteLen, Deadline, Device, FrozenBo, Job, JobBuilder, PendingJob, ProgramBo, SyncFile,
+    Bo, ByteLen, Deadline, Device, FenceStatus, FrozenBo, Job, JobBuilder, PendingJob, ProgramBo,
+    SyncFile,
 };
 
-use crate::check::{Must, NotPassed, ensure};
+use crate::check::{Must, NotPassed, RowOutcome, ensure, expect};
 use crate::hold::Hold;
 
 /// How long a job runs that cannot be held: much longer than a row needs to
@@ -45,6 +46,11 @@ pub(crate) fn patience() -> Deadline {
 
 /// A wait that ends before a job of [`Busy`] does.
 pub(crate) const SHORT: Duration = Duration::from_millis(20);
+
+/// Fails if the jobs of a fence have ended: else earlier checks prove nothing.
+pub(crate) fn active(what: &str, fence: &SyncFile) -> RowOutcome {
+    expect(what, fence.status()?, FenceStatus::Active)
+}
 
 /// A job that is ready to start.
 pub(crate) struct Ready {

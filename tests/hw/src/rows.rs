@@ -208,7 +208,7 @@ pub const ROWS: &[Row] = &[
     ),
     row("sync-file-flags", sync::sync_file_flags)
         .checks("FILE_INFO and MERGE with flags are EINVAL; MERGE with no sync_file is ENOENT"),
-    row("fence-active", sync::active)
+    row("fence-active", sync::on_outputs)
         .checks("a job's fence is on its outputs only, and polls as readable at the job's end"),
     row("fence-merged", sync::merged).checks("a merged sync_file waits for both of its jobs"),
     row("fence-killed", sync::killed)

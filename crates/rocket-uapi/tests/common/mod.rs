@@ -17,8 +17,8 @@ use rknpu_regcmd::{
 };
 use rocket_uapi::{
     Bo, ByteLen, Call, Caller, ClientJob, Deadline, Device, DeviceInfo, Errno, Error,
-    FileOperations, Handle, Iova, Job, JobBuilder, MapRequest, MappedMemory, PAGE_BYTES, ProgramBo,
-    SharedFileOperations, is_busy, sys,
+    FileOperations, Handle, Iova, Job, JobBuilder, MapRequest, MappedMemory, PAGE_BYTES,
+    PendingJob, ProgramBo, SharedFileOperations, is_busy, sys,
 };
 use zerocopy::IntoBytes;
 
@@ -398,6 +398,32 @@ unsafe impl FileOperations for MockFile {
     fn settle(&self) -> Duration {
         self.0.lock().settle
     }
+}
+
+/// Runs `scenario`, then again with each of its calls failing in turn, and checks that
+/// nothing is left behind. Returns the mock and the result of the first run.
+pub fn fail_each_call(
+    fates: &[Fate],
+    scenario: fn(&Device) -> Result<(), Box<dyn std::error::Error>>,
+) -> (Mock, Result<(), String>) {
+    let run = |mock: &Mock| scenario(&mock.device()).map_err(|error| error.to_string());
+    let first = Mock::new(fates);
+    let result = run(&first);
+    first.assert_all_gone("without a failure");
+    let calls = first.lock().calls;
+    assert!(calls > 30, "{calls} calls are too few to mean much");
+    // An interpreter such as Miri is slow.
+    for failing in (0..calls).step_by(if cfg!(miri) { 7 } else { 1 }) {
+        let mock = Mock::new(fates);
+        mock.fail_at(failing);
+        let result = run(&mock);
+        mock.assert_all_gone(&format!("{fates:?}, call {failing}: {result:?}"));
+    }
+    (first, result)
+}
+
+pub fn submit(job: Job, device: &Device) -> PendingJob {
+    device.submit(vec![job]).unwrap().remove(0)
 }
 
 pub fn soon() -> Deadline {

@@ -3,11 +3,11 @@
 
 use std::os::fd::AsFd;
 
-use rocket_uapi::{BufferAccess, Deadline, Errno, Error, FenceStatus, PAGE_BYTES, sys};
+use rocket_uapi::{BufferAccess, Deadline, Errno, Error, PAGE_BYTES, sys};
 use rustix::fs::{OFlags, fcntl_getfl};
 
 use crate::RowContext;
-use crate::busy::{Busy, SHORT, patience, quick};
+use crate::busy::{Busy, SHORT, active, patience, quick};
 use crate::check::{Must, RowOutcome, ensure, expect, refused};
 use crate::hold::exported_page;
 use crate::probe::readiness;
@@ -106,7 +106,7 @@ pub(super) fn poll(context: &RowContext) -> RowOutcome {
     ] {
         expect(what, readiness(dma_buf), Ok(ready))?;
     }
-    expect("the job", fence.status()?, FenceStatus::Active)?;
+    active("the job", &fence)?;
     busy.let_go()?;
     fence.wait(patience())?;
     for dma_buf in [&output, &reader] {
@@ -128,14 +128,14 @@ pub(super) fn imported_write(context: &RowContext) -> RowOutcome {
     expect("PREP_BO with a reader's fence", prep, Ok(()))?;
     let reader = quick(&context.device, |job| job.reads_shared(&shared))?;
     reader.wait(patience())?;
-    expect("the job", fence.status()?, FenceStatus::Active)?;
+    active("the job", &fence)?;
     shared.add_fence(BufferAccess::Write, &fence)?;
     let prep = file.prep(handle, 0);
     refused("PREP_BO with a writer's fence", prep, Errno::BUSY)?;
     let reader = quick(&context.device, |job| job.reads_shared(&shared))?;
     let too_early = reader.fence()?.wait(Deadline::after(SHORT));
     refused("a reader", too_early, Error::FenceTimedOut)?;
-    expect("the job", fence.status()?, FenceStatus::Active)?;
+    active("the job", &fence)?;
     let prep = busy.let_go_during(|| file.prep(handle, FOREVER))?;
     expect("PREP_BO", prep, Ok(()))?;
     reader.wait(patience())?;

@@ -9,7 +9,7 @@ use nix::sys::wait::WaitStatus;
 use rocket_uapi::{Errno, FenceStatus, PAGE_BYTES};
 
 use crate::RowContext;
-use crate::busy::patience;
+use crate::busy::{active, patience};
 use crate::check::{Must, NotPassed, RowOutcome, ensure, expect, refused};
 use crate::fork::{self, Child};
 use crate::hold::Hold;
@@ -63,11 +63,7 @@ pub(super) fn killed(context: &RowContext) -> RowOutcome {
         Some(SIGKILL),
     )?;
     let fence = File::new(&context.device).writers(hold.gate.as_fd())?;
-    expect(
-        "the fence of its jobs",
-        fence.status()?,
-        FenceStatus::Active,
-    )?;
+    active("the fence of its jobs", &fence)?;
     hold.release()?;
     fence.wait(patience())?;
     let fences = fence.info()?.fences;

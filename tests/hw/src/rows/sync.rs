@@ -4,13 +4,12 @@
 use std::os::fd::{AsFd, OwnedFd};
 
 use rocket_uapi::{
-    BufferAccess, Deadline, DmaBuf, Errno, Error, FenceStatus, JobBuilder, PAGE_BYTES, SyncFile,
-    sys,
+    BufferAccess, Deadline, DmaBuf, Errno, Error, FenceStatus, JobBuilder, PAGE_BYTES, sys,
 };
 use rustix::fs::SeekFrom;
 
 use crate::RowContext;
-use crate::busy::{Busy, Ready, SHORT, patience, quick};
+use crate::busy::{Busy, Ready, SHORT, active, patience, quick};
 use crate::check::{Must, NotPassed, RowOutcome, ensure, expect, refused};
 use crate::hold::{Hold, exported_page};
 use crate::raw::File;
@@ -39,12 +38,6 @@ fn idle(file: &File) -> Result<(OwnedFd, OwnedFd, u32), NotPassed> {
     Ok((dma_buf, fence.must("EXPORT_SYNC_FILE")?, bo.handle))
 }
 
-/// Checks that the job of this fence still runs, else the earlier checks prove
-/// nothing.
-fn still_active(fence: &SyncFile) -> RowOutcome {
-    expect("the fence of the job", fence.status()?, FenceStatus::Active)
-}
-
 pub(super) fn seek(context: &RowContext) -> RowOutcome {
     let file = context.file();
     let (dma_buf, _, handle) = idle(&file)?;
@@ -61,12 +54,19 @@ pub(super) fn seek(context: &RowContext) -> RowOutcome {
 pub(super) fn dma_buf_flags(context: &RowContext) -> RowOutcome {
     let file = context.file();
     let (dma_buf, fence, handle) = idle(&file)?;
-    let refused = Err(Errno::INVAL);
     for flags in [0, NO_FLAG, READ | NO_FLAG, READ | sys::DMA_BUF_SYNC_END] {
-        let export = file.export_fence(dma_buf.as_fd(), flags).map(drop);
-        expect(&format!("EXPORT_SYNC_FILE, flags {flags}"), export, refused)?;
+        let export = file.export_fence(dma_buf.as_fd(), flags);
+        refused(
+            &format!("EXPORT_SYNC_FILE, flags {flags}"),
+            export,
+            Errno::INVAL,
+        )?;
         let import = file.import_fence(dma_buf.as_fd(), flags, fence.as_fd());
-        expect(&format!("IMPORT_SYNC_FILE, flags {flags}"), import, refused)?;
+        refused(
+            &format!("IMPORT_SYNC_FILE, flags {flags}"),
+            import,
+            Errno::INVAL,
+        )?;
     }
     for flags in [
         0,
@@ -75,7 +75,11 @@ pub(super) fn dma_buf_flags(context: &RowContext) -> RowOutcome {
         1 << 32 | 1,
     ] {
         let sync = file.dma_buf_sync(dma_buf.as_fd(), flags);
-        expect(&format!("DMA_BUF_IOCTL_SYNC, flags {flags}"), sync, refused)?;
+        refused(
+            &format!("DMA_BUF_IOCTL_SYNC, flags {flags}"),
+            sync,
+            Errno::INVAL,
+        )?;
     }
     for flags in [READ, WRITE, READ | WRITE] {
         let import = file.import_fence(dma_buf.as_fd(), flags, fence.as_fd());
@@ -86,7 +90,7 @@ pub(super) fn dma_buf_flags(context: &RowContext) -> RowOutcome {
         }
     }
     let import = file.import_fence(dma_buf.as_fd(), READ, null()?.as_fd());
-    expect("IMPORT_SYNC_FILE of no sync_file", import, refused)?;
+    refused("IMPORT_SYNC_FILE of no sync_file", import, Errno::INVAL)?;
     file.close(handle).must("GEM_CLOSE")
 }
 
@@ -107,7 +111,7 @@ pub(super) fn sync_file_flags(context: &RowContext) -> RowOutcome {
     file.close(handle).must("GEM_CLOSE")
 }
 
-pub(super) fn active(context: &RowContext) -> RowOutcome {
+pub(super) fn on_outputs(context: &RowContext) -> RowOutcome {
     let file = context.file();
     let busy = Busy::start(&context.device)?;
     let of = |handle| {
@@ -122,7 +126,7 @@ pub(super) fn active(context: &RowContext) -> RowOutcome {
     let output = context.device.adopt_sync_file(output);
     let too_early = output.wait(Deadline::after(SHORT));
     refused("poll for 20 ms", too_early, Error::FenceTimedOut)?;
-    still_active(&output)?;
+    active("the job", &output)?;
     let waited = busy.let_go_during(|| output.wait(patience()))?;
     expect("poll", waited, Ok(FenceStatus::Signaled))?;
     let ended = output.info()?.fences.first().and_then(|fence| fence.ended);
@@ -138,17 +142,13 @@ pub(super) fn merged(context: &RowContext) -> RowOutcome {
     let (first, second) = (Ready::new(&context.device)?, Ready::new(&other)?);
     let (first, second) = (first.start(|job| job)?, second.start(|job| job)?);
     let both = first.fence()?.merge("both", &second.fence()?)?;
-    still_active(&first.fence()?)?;
+    active("the job", &first.fence()?)?;
     expect("fences of the merged file", both.info()?.fences.len(), 2)?;
     first.let_go()?;
     let waited = first.fence()?.wait(patience());
     expect("the first job", waited, Ok(FenceStatus::Signaled))?;
     if second.is_held() {
-        expect(
-            "both, after one has ended",
-            both.status()?,
-            FenceStatus::Active,
-        )?;
+        active("both, after one has ended", &both)?;
     }
     second.let_go()?;
     expect("poll", both.wait(patience()), Ok(FenceStatus::Signaled))?;
@@ -166,7 +166,7 @@ pub(super) fn cpu_access(context: &RowContext) -> RowOutcome {
     let input = file.export(busy.input).must("export")?;
     let sync = file.dma_buf_sync(input.as_fd(), u64::from(WRITE));
     expect("DMA_BUF_IOCTL_SYNC of the input", sync, Ok(()))?;
-    still_active(&fence)?;
+    active("the job", &fence)?;
     let output = file.export(busy.output).must("export")?;
     let sync = busy.let_go_during(|| file.dma_buf_sync(output.as_fd(), u64::from(READ)))?;
     expect("DMA_BUF_IOCTL_SYNC of the output", sync, Ok(()))?;
@@ -222,11 +222,11 @@ fn one_after_another(context: &RowContext, first: Use, second: Use, kind: Order)
     let waiting = late.fence()?;
     if kind == Order::None {
         waiting.wait(patience())?;
-        still_active(&going)?;
+        active("the job", &going)?;
     } else {
         let too_early = waiting.wait(Deadline::after(SHORT));
         refused("the second", too_early, Error::FenceTimedOut)?;
-        still_active(&going)?;
+        active("the job", &going)?;
         early.let_go_during(|| waiting.wait(patience()))??;
         expect("the first", going.status()?, FenceStatus::Signaled)?;
     }

@@ -9,7 +9,7 @@ use rocket_uapi::{
 use rustix::fs::SeekFrom;
 
 use crate::RowContext;
-use crate::busy::{Busy, Ready, patience, quick};
+use crate::busy::{Busy, Ready, active, patience, quick};
 use crate::check::{Must, NotPassed, RowOutcome, ensure, expect, refused};
 use crate::request::SetDeadline;
 
@@ -59,7 +59,7 @@ pub(super) fn names(context: &RowContext) -> RowOutcome {
     )?;
     let named = fence.merge("of two", &fence)?.info()?.name;
     expect("a name that MERGE was given", named.as_str(), "of two")?;
-    expect("the job", fence.status()?, FenceStatus::Active)?;
+    active("the job", &fence)?;
     busy.let_go()?;
     fence.wait(patience())?;
     let info = fence.info()?;
@@ -104,7 +104,7 @@ pub(super) fn left_out(context: &RowContext) -> RowOutcome {
     let busy = Busy::start(&context.reopen()?)?;
     let going = busy.fence()?;
     let merged = over.merge("", &going)?.info()?;
-    expect("the job", going.status()?, FenceStatus::Active)?;
+    active("the job", &going)?;
     expect(
         "MERGE of a fence that is over and one that is not",
         merged,
@@ -130,7 +130,7 @@ pub(super) fn latest(context: &RowContext) -> RowOutcome {
     let late = behind.fence()?;
     let merged = late.merge("", &early)?;
     let (merged_info, late_info) = (merged.info()?, late.info()?);
-    expect("the first job", early.status()?, FenceStatus::Active)?;
+    active("the first job", &early)?;
     expect("MERGE of two fences of one queue", merged_info, late_info)?;
     busy.let_go()?;
     expect("poll", merged.wait(patience()), Ok(FenceStatus::Signaled))?;
