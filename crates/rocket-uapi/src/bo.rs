@@ -24,7 +24,21 @@ impl Device {
     /// Out of memory, NPU addresses or file descriptors; device gone.
     pub fn alloc(&self, len: ByteLen) -> Result<Bo, Error> {
         let len = len.page_rounded();
-        Bo::new(self, self.file().create_bo(len)?, len)
+        // The kernel wrote its zeroes back when it mapped the pages for the NPU
+        // (`drm_gem_shmem_get_pages_sgt`).
+        let bo = Bo::from_raw(self, self.file().create_bo(len)?);
+        if bo.len() < len.get() {
+            return Err(Error::MappingTooShort {
+                handle: bo.handle(),
+                mapped: bo.len(),
+                len,
+            });
+        }
+        let address = u64::from(bo.iova.0);
+        if address + bo.len() as u64 > Iova::END {
+            return Err(Error::AddressTooHigh { address });
+        }
+        Ok(bo)
     }
 }
 
@@ -56,26 +70,6 @@ pub struct Bo {
 }
 
 impl Bo {
-    /// Wraps and checks a BO of the backend; closes it on an error.
-    pub(crate) fn new(device: &Device, raw: RawBo, len: ByteLen) -> Result<Self, Error> {
-        // The kernel wrote its zeroes back when it mapped the pages for the
-        // NPU (`drm_gem_shmem_get_pages_sgt`).
-        let bo = Self::from_raw(device, raw);
-        if bo.len() < len.get() {
-            return Err(Error::MappingTooShort {
-                handle: bo.handle(),
-                mapped: bo.len(),
-                len,
-            });
-        }
-        if u64::from(bo.iova.0) + bo.len() as u64 > Iova::END {
-            return Err(Error::AddressTooHigh {
-                address: u64::from(bo.iova.0),
-            });
-        }
-        Ok(bo)
-    }
-
     /// Wraps a BO that neither the CPU nor a job has written since it was synced.
     pub(crate) fn from_raw(device: &Device, raw: RawBo) -> Self {
         Self {

@@ -38,14 +38,6 @@ pub struct CacheTraffic {
     pub fini_bytes: u64,
 }
 
-impl CacheTraffic {
-    /// Bytes of PREP_BO and FINI_BO calls together.
-    #[must_use]
-    pub const fn bytes(&self) -> u64 {
-        self.prep_bytes.saturating_add(self.fini_bytes)
-    }
-}
-
 /// An open file of the driver, with its own NPU addresses and its own place in the queue
 /// for cores. Clones share the file.
 ///

@@ -11,14 +11,15 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 use rknpu_regcmd::Iova;
+use rustix::io::fcntl_dupfd_cloexec;
 
 use crate::bo::Bo;
 use crate::device::Device;
-use crate::error::Error;
+use crate::error::{Call, Error};
 use crate::fences::BufferAccess;
 use crate::file::MappedMemory;
 use crate::handles::ImportedHandle;
-use crate::sync_file::{SyncFile, duplicate};
+use crate::sync_file::SyncFile;
 use crate::units::{Deadline, Handle};
 use crate::words;
 
@@ -62,7 +63,8 @@ impl Device {
     /// A dma-buf of another device (the driver cannot map its pages), or of this file; a
     /// file that is no dma-buf; no file descriptor left.
     pub fn import(&self, dma_buf: BorrowedFd<'_>) -> Result<DmaBuf, Error> {
-        let fd = duplicate(dma_buf)?;
+        let fd = fcntl_dupfd_cloexec(dma_buf, 0)
+            .map_err(|errno| Error::of(Call::Duplicate, None, errno))?;
         let handle = ImportedHandle::import(self, dma_buf)?;
         let memory = self.shared_files().map(dma_buf)?;
         Ok(DmaBuf(Arc::new(Shared {

@@ -151,11 +151,7 @@ unsafe impl FileOperations for Node {
 
     fn poll(&self) -> Result<i16, Errno> {
         let mut fds = [PollFd::new(&self.fd, PollFlags::IN | PollFlags::OUT)];
-        let at_once = Timespec {
-            tv_sec: 0,
-            tv_nsec: 0,
-        };
-        rustix::event::poll(&mut fds, Some(&at_once))?;
+        rustix::event::poll(&mut fds, Some(&Timespec::default()))?;
         Ok(fds[0].revents().bits() as i16)
     }
 

@@ -88,28 +88,21 @@ impl RocketFile {
             .map_err(|errno| refused(Call::CreateBo, None, errno))?;
         let handle =
             Handle::new(bo.handle).ok_or_else(|| Error::of(Call::CreateBo, None, Errno::BADMSG))?;
-        let made = u32::try_from(bo.dma_address)
-            .map_err(|_| Error::AddressTooHigh {
-                address: bo.dma_address,
-            })
-            .and_then(|iova| {
-                let mapped = self.file.map_bo(&bo, len.page_rounded().get());
-                let memory = mapped.map_err(|errno| refused(Call::Mmap, Some(handle), errno))?;
-                Ok((iova, memory))
-            });
-        match made {
-            Ok((iova, memory)) => Ok(RawBo {
+        let map = || {
+            let address = bo.dma_address;
+            let iova = u32::try_from(address).map_err(|_| Error::AddressTooHigh { address })?;
+            let mapped = self.file.map_bo(&bo, len.page_rounded().get());
+            Ok(RawBo {
                 handle,
                 iova: Iova(iova),
-                memory,
-            }),
-            Err(error) => {
-                if let Err(error) = self.close_bo(handle) {
-                    tracing::error!(%error, "cannot close an unusable buffer object");
-                }
-                Err(error)
+                memory: mapped.map_err(|errno| refused(Call::Mmap, Some(handle), errno))?,
+            })
+        };
+        map().inspect_err(|_| {
+            if let Err(error) = self.close_bo(handle) {
+                tracing::error!(%error, "cannot close an unusable buffer object");
             }
-        }
+        })
     }
 
     /// GEM_CLOSE. The memory should be unmapped by now.

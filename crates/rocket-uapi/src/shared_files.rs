@@ -21,10 +21,6 @@ pub struct SharedFiles(Arc<dyn SharedFileOperations>);
 /// Room for fences in the first SYNC_IOC_FILE_INFO; most sync_files have no more.
 const USUAL_FENCES: usize = 4;
 
-/// Maximum number of queries of a sync_file. Its number of fences never changes, so the
-/// second has room.
-const QUESTIONS: usize = 2;
-
 fn flags(access: BufferAccess) -> u32 {
     match access {
         BufferAccess::Read => sys::DMA_BUF_SYNC_READ,
@@ -171,24 +167,17 @@ impl SharedFiles {
     /// A file that is no sync_file.
     pub fn info(&self, sync_file: BorrowedFd<'_>) -> Result<SyncFileInfo, Error> {
         let refused = |errno| Error::of(Call::SyncFileInfo, None, errno);
-        let mut room = USUAL_FENCES;
-        for _ in 0..QUESTIONS {
-            match self.ask(sync_file, room) {
-                Ok((info, fences)) => {
-                    return Ok(SyncFileInfo {
-                        name: text(&info.name),
-                        fences: fences.iter().map(FenceInfo::from).collect(),
-                    });
-                }
-                // Too little room: query the number of fences.
-                Err(Errno::INVAL) => {
-                    let (info, _) = self.ask(sync_file, 0).map_err(refused)?;
-                    room = info.num_fences as usize;
-                }
-                Err(errno) => return Err(refused(errno)),
-            }
+        let mut asked = self.ask(sync_file, USUAL_FENCES);
+        if matches!(asked, Err(Errno::INVAL)) {
+            // Too little room: query the number of fences, which never changes.
+            let (info, _) = self.ask(sync_file, 0).map_err(refused)?;
+            asked = self.ask(sync_file, info.num_fences as usize);
         }
-        Err(refused(Errno::INVAL))
+        let (info, fences) = asked.map_err(refused)?;
+        Ok(SyncFileInfo {
+            name: text(&info.name),
+            fences: fences.iter().map(FenceInfo::from).collect(),
+        })
     }
 
     /// Maps a whole dma-buf, readable and writable. The caller knows that the file is one:

@@ -83,20 +83,6 @@ impl SyncFile {
             }
         }
     }
-
-    /// Duplicates the descriptor.
-    ///
-    /// # Errors
-    /// No file descriptor left.
-    pub fn try_clone(&self) -> Result<Self, Error> {
-        let fd = duplicate(self.as_fd())?;
-        Ok(Self::new(fd, self.files.clone()))
-    }
-}
-
-/// Duplicates a descriptor.
-pub(crate) fn duplicate(fd: BorrowedFd<'_>) -> Result<OwnedFd, Error> {
-    rustix::io::fcntl_dupfd_cloexec(fd, 0).map_err(|errno| Error::of(Call::Duplicate, None, errno))
 }
 
 /// A sync_file of the kernel, from any driver. Use [`crate::Device::adopt_sync_file`] for
@@ -104,12 +90,6 @@ pub(crate) fn duplicate(fd: BorrowedFd<'_>) -> Result<OwnedFd, Error> {
 impl From<OwnedFd> for SyncFile {
     fn from(fd: OwnedFd) -> Self {
         Self::new(fd, SharedFiles::new(Arc::new(KernelFiles)))
-    }
-}
-
-impl From<SyncFile> for OwnedFd {
-    fn from(file: SyncFile) -> Self {
-        file.fd
     }
 }
 

@@ -182,9 +182,7 @@ fn merged_fences_end_with_the_last_and_tell_of_a_kill() {
     let (well, killing) = (Gate::new(), Gate::new());
     let job = builder(&device).unwrap().after(killing.fence(&device));
     let pending = submit(job.build().unwrap(), &device);
-    let fence = pending.fence().unwrap();
-    let killed = fence.try_clone().unwrap();
-    drop(fence);
+    let killed = pending.fence().unwrap();
     let merged = well.fence(&device).merge("both", &killed).unwrap();
     let info = merged.info().unwrap();
     let mut drivers: Vec<_> = info.fences.iter().map(|one| one.driver.as_str()).collect();
@@ -321,7 +319,7 @@ fn scenario(device: &Device) -> Result<(), Box<dyn std::error::Error>> {
     let pending = other.submit(vec![job])?.pop().ok_or("no job")?;
     let end = pending.fence()?;
     pending.wait(soon())?;
-    end.try_clone()?.wait(soon())?;
+    end.wait(soon())?;
     Ok(())
 }
 

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::mem::take;
-use std::sync::OnceLock;
+use std::sync::LazyLock;
 use std::time::Duration;
 
 use families::DPU_DONE;
@@ -61,12 +61,11 @@ pub(crate) struct ObjectMemory {
 impl ObjectMemory {
     /// Buffer objects of `len` bytes at `places`, with contents by `seed`.
     pub(crate) fn new(places: &[u32], len: usize, seed: u8) -> Self {
-        let noise = noise();
         let fill = |index: usize| {
             let from = (usize::from(seed) + index * OBJECT_SKEW) % NOISE_BYTES;
-            let mut bytes = noise[from..].to_vec();
+            let mut bytes = NOISE[from..].to_vec();
             while bytes.len() < len {
-                bytes.extend_from_slice(noise);
+                bytes.extend_from_slice(&NOISE);
             }
             bytes.truncate(len);
             bytes
@@ -152,17 +151,14 @@ const NOISE_BYTES: usize = 16_381;
 const OBJECT_SKEW: usize = 1009;
 
 /// Small numbers of either sign, finite in every format.
-fn noise() -> &'static [u8] {
-    static NOISE: OnceLock<Vec<u8>> = OnceLock::new();
-    NOISE.get_or_init(|| {
-        let byte = |at: u32| {
-            let mixed = at.wrapping_mul(0x9e37_79b1);
-            let sign = if mixed & 1 << 20 == 0 { 0 } else { 0xf8 };
-            (mixed >> 28) as u8 ^ sign
-        };
-        (0..NOISE_BYTES as u32).map(byte).collect()
-    })
-}
+static NOISE: LazyLock<Vec<u8>> = LazyLock::new(|| {
+    let byte = |at: u32| {
+        let mixed = at.wrapping_mul(0x9e37_79b1);
+        let sign = if mixed & 1 << 20 == 0 { 0 } else { 0xf8 };
+        (mixed >> 28) as u8 ^ sign
+    };
+    (0..NOISE_BYTES as u32).map(byte).collect()
+});
 
 impl Bus for ObjectMemory {
     fn read(&mut self, master: Master, iova: u32, out: &mut [u8]) -> Result<(), Fault> {

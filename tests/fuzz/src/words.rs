@@ -2,7 +2,7 @@
 //! Turns bytes into command words: mostly known good programs with a few
 //! changes, sometimes anything.
 
-use std::sync::OnceLock;
+use std::sync::LazyLock;
 
 use arbitrary::{Result, Unstructured};
 use rknpu_chip::Contested;
@@ -16,19 +16,13 @@ const CHANGES_MAX: u8 = 8;
 const RAW_WORDS_MAX: u16 = 300;
 
 /// The programs that sources measured on silicon.
-pub(crate) fn known() -> &'static [Sample] {
-    static KNOWN: OnceLock<Vec<Sample>> = OnceLock::new();
-    KNOWN.get_or_init(families::all)
-}
+static KNOWN: LazyLock<Vec<Sample>> = LazyLock::new(families::all);
 
-fn registers() -> &'static [&'static RegisterInfo] {
-    static REGISTERS: OnceLock<Vec<&'static RegisterInfo>> = OnceLock::new();
-    REGISTERS.get_or_init(|| regs::all().collect())
-}
+static REGISTERS: LazyLock<Vec<&RegisterInfo>> = LazyLock::new(|| regs::all().collect());
 
 /// A declared register.
 pub(crate) fn register(u: &mut Unstructured<'_>) -> Result<&'static RegisterInfo> {
-    u.choose(registers()).copied()
+    u.choose(&REGISTERS).copied()
 }
 
 /// A register value, of the kinds that fields hold.
@@ -119,7 +113,7 @@ pub(crate) fn contested(u: &mut Unstructured<'_>) -> Result<Contested> {
 /// A program of a known family or of random words, changed.
 pub(crate) fn program(u: &mut Unstructured<'_>) -> Result<Vec<Word>> {
     let mut words = if u.ratio(7, 8)? {
-        u.choose(known())?.words.clone()
+        u.choose(&KNOWN)?.words.clone()
     } else {
         let count = u.int_in_range(0..=RAW_WORDS_MAX)?;
         (0..count).map(|_| word(u)).collect::<Result<_>>()?

@@ -47,6 +47,7 @@ use std::process::ExitCode;
 use npu_model::Opened;
 use npu_model::driver::DriverProfile;
 use rocket_uapi::{Device, DeviceInfo, Selector};
+use rustix::system::uname;
 
 pub use check::{NotPassed, RowOutcome};
 pub use report::{ReportFormat, RowCounts};
@@ -150,7 +151,7 @@ pub fn run(
     let expected = if info.is_model {
         DriverProfile::default()
     } else {
-        DriverProfile::of_release(&running_kernel())
+        DriverProfile::of_release(&uname().release().to_string_lossy())
     };
     let mut remarks = vec![format!(
         "{} ({}), expecting the behaviour of {}",
@@ -202,9 +203,4 @@ fn run_row(row: &Row, device: &Device, info: &DeviceInfo) -> RowOutcome {
         bench::settle();
     }
     outcome
-}
-
-fn running_kernel() -> String {
-    let names = rustix::system::uname();
-    names.release().to_string_lossy().into_owned()
 }

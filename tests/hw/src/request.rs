@@ -38,6 +38,8 @@ arguments! {
     SetDeadline([u64; 2]): 0x4010_3e05;
 }
 
+const DMA_HEAP_ALLOC: u32 = 0xc018_4800;
+
 /// `struct dma_heap_allocation_data`, of DMA_HEAP_IOCTL_ALLOC (dma-heap.h).
 #[repr(C)]
 #[derive(FromBytes, IntoBytes, Immutable)]
@@ -48,7 +50,10 @@ pub(crate) struct HeapAllocation {
     pub(crate) heap_flags: u64,
 }
 
-// SAFETY: the structure of the request, whose fields are numbers and a descriptor.
+const _: () = assert!(sys::arg_len(DMA_HEAP_ALLOC) == size_of::<HeapAllocation>());
+
+// SAFETY: the size is that in the request, as was just checked, and the fields are numbers
+// and a descriptor.
 unsafe impl PlainArgument for HeapAllocation {
-    const REQUESTS: &'static [u32] = &[0xc018_4800];
+    const REQUESTS: &'static [u32] = &[DMA_HEAP_ALLOC];
 }

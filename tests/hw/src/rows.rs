@@ -30,6 +30,7 @@ mod sync_file;
 
 use crate::RowContext;
 use crate::check::RowOutcome;
+use crate::scenario::Scenario;
 
 /// One fact about the driver.
 #[derive(Clone, Copy, Debug)]
@@ -284,16 +285,24 @@ pub const ROWS: &[Row] = &[
     row("bug-huge-bo", bugs::huge)
         .checks("a CREATE_BO of 2 GiB does not make later ones fail")
         .danger("2 GiB of freed memory stay mapped for the NPU until the file is closed"),
-    row("bug-close-after-wait", bugs::close_after_wait)
-        .checks("a process may exit as soon as PREP_BO returns")
-        .danger(CORRUPTS),
-    row("bug-close-exported", bugs::close_exported)
-        .checks("a process may exit with a buffer object that it exported")
-        .danger(CORRUPTS),
-    row("bug-die-busy", bugs::die_busy)
-        .checks("a process may exit while a job runs")
-        .danger(CORRUPTS),
-    row("bug-get-unique", bugs::get_unique)
-        .checks("DRM_IOCTL_GET_UNIQUE returns")
-        .danger("the kernel follows a null pointer with a lock held: reboot afterwards"),
+    row("bug-close-after-wait", |row| {
+        bugs::harmless(row, Scenario::ExitAfterWait, bugs::RACES)
+    })
+    .checks("a process may exit as soon as PREP_BO returns")
+    .danger(CORRUPTS),
+    row("bug-close-exported", |row| {
+        bugs::harmless(row, Scenario::ExitExported, 1)
+    })
+    .checks("a process may exit with a buffer object that it exported")
+    .danger(CORRUPTS),
+    row("bug-die-busy", |row| {
+        bugs::harmless(row, Scenario::ExitBusy, 1)
+    })
+    .checks("a process may exit while a job runs")
+    .danger(CORRUPTS),
+    row("bug-get-unique", |row| {
+        bugs::harmless(row, Scenario::GetUnique, 1)
+    })
+    .checks("DRM_IOCTL_GET_UNIQUE returns")
+    .danger("the kernel follows a null pointer with a lock held: reboot afterwards"),
 ];

@@ -56,24 +56,6 @@ impl Job {
     pub fn into_bos(self) -> (Vec<Bo>, Vec<Bo>) {
         (self.reads, self.writes)
     }
-
-    /// Handles that the job only reads, each once.
-    pub(super) fn read_handles(&self) -> Vec<Handle> {
-        let handles: BTreeSet<Handle> = self
-            .frozen
-            .iter()
-            .map(|bo| bo.handle())
-            .chain(self.reads.iter().map(Bo::handle))
-            .chain(self.shared_reads.iter().map(DmaBuf::handle))
-            .collect();
-        handles.into_iter().collect()
-    }
-
-    /// Handles that the job writes, each once.
-    pub(super) fn write_handles(&self) -> Vec<Handle> {
-        let shared = self.shared_writes.iter().map(DmaBuf::handle);
-        self.writes.iter().map(Bo::handle).chain(shared).collect()
-    }
 }
 
 /// Collects a job's programs and buffers. A frozen buffer, such as a program buffer, may be

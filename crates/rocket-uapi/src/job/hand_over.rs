@@ -2,10 +2,13 @@
 //! Submission of checked jobs: the only place where the safe interface promises which
 //! memory a program may access.
 
+use std::collections::BTreeSet;
+
 use super::builder::Job;
 use super::witness::Witness;
 use crate::bo::Bo;
 use crate::device::Device;
+use crate::dma_buf::DmaBuf;
 use crate::error::Error;
 use crate::raw_job::{RawJob, RawTask};
 use crate::units::Handle;
@@ -19,16 +22,20 @@ struct Lists {
 
 impl Lists {
     fn new((job, witness): &(Job, Witness)) -> Self {
-        let mut tasks = job.tasks.clone();
-        tasks.push(witness.task());
-        let mut writes = job.write_handles();
-        writes.push(witness.handle());
-        let mut reads = job.read_handles();
-        reads.push(witness.operands());
+        // A frozen BO may be listed often; the driver takes each handle once.
+        let reads: BTreeSet<Handle> = job
+            .frozen
+            .iter()
+            .map(|bo| bo.handle())
+            .chain(job.reads.iter().map(Bo::handle))
+            .chain(job.shared_reads.iter().map(DmaBuf::handle))
+            .collect();
+        let shared_writes = job.shared_writes.iter().map(DmaBuf::handle);
+        let writes = job.writes.iter().map(Bo::handle).chain(shared_writes);
         Self {
-            tasks,
-            reads,
-            writes,
+            tasks: job.tasks.iter().copied().chain([witness.task]).collect(),
+            reads: reads.into_iter().chain([witness.operands]).collect(),
+            writes: writes.chain([witness.handle()]).collect(),
         }
     }
 }

@@ -14,7 +14,7 @@
 //! the task before, so the witness runs after all others. A kill drops the tasks that have
 //! not run. So the result is there if and only if the whole job ran.
 
-use std::sync::OnceLock;
+use std::sync::LazyLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use rknpu_regcmd::{
@@ -62,9 +62,9 @@ const ONE: [u8; 2] = 0x3c00_u16.to_le_bytes();
 pub(crate) struct Witness {
     bo: Bo,
     /// Its program.
-    task: RawTask,
+    pub(super) task: RawTask,
     /// The buffer object of the operands.
-    operands: Handle,
+    pub(super) operands: Handle,
     /// Whether the page was exported. Then it must be closed soon, because of a kernel bug.
     exported: AtomicBool,
 }
@@ -110,14 +110,6 @@ impl Witness {
 
     pub(super) fn handle(&self) -> Handle {
         self.bo.handle()
-    }
-
-    pub(super) fn operands(&self) -> Handle {
-        self.operands
-    }
-
-    pub(super) fn task(&self) -> RawTask {
-        self.task
     }
 
     /// Notes that the page's job is about to be submitted.
@@ -211,9 +203,8 @@ impl LinkedWitness {
     /// The linked witness; a test excludes the error.
     fn get() -> Result<&'static Self, ProgramError> {
         // Linked once, because computing the extents takes a while.
-        static PROGRAM: OnceLock<Option<LinkedWitness>> = OnceLock::new();
-        let linked = PROGRAM.get_or_init(Self::link).as_ref();
-        linked.ok_or(ProgramError::Witness)
+        static PROGRAM: LazyLock<Option<LinkedWitness>> = LazyLock::new(LinkedWitness::link);
+        PROGRAM.as_ref().ok_or(ProgramError::Witness)
     }
 
     fn link() -> Option<Self> {

@@ -178,8 +178,7 @@ impl<C: CallChoices> World<C> {
 
     fn close(&mut self) -> RowOutcome {
         let (file, handle) = self.named();
-        only("GEM_CLOSE", file.close(handle), &[Errno::INVAL])?;
-        Ok(())
+        only("GEM_CLOSE", file.close(handle), &[Errno::INVAL]).map(drop)
     }
 
     fn map(&mut self) -> RowOutcome {
@@ -230,16 +229,14 @@ impl<C: CallChoices> World<C> {
         let got = iter::repeat_with(prep).find(|got| *got != Err(Errno::INTR));
         let got = got.unwrap_or(Err(Errno::INTR));
         let refused = [Errno::INVAL, Errno::NOENT, Errno::BUSY, Errno::TIMEDOUT];
-        only("PREP_BO", got, &refused)?;
-        Ok(())
+        only("PREP_BO", got, &refused).map(drop)
     }
 
     fn fini(&mut self) -> RowOutcome {
         let (file, handle) = self.named();
         let reserved = self.rng.mostly(0, &[1, u32::MAX]);
         let got = file.fini(handle, reserved);
-        only("FINI_BO", got, &[Errno::INVAL, Errno::NOENT])?;
-        Ok(())
+        only("FINI_BO", got, &[Errno::INVAL, Errno::NOENT]).map(drop)
     }
 
     fn submit(&mut self) -> RowOutcome {
@@ -247,8 +244,7 @@ impl<C: CallChoices> World<C> {
         let submission = self.submission(at);
         let refused = [Errno::INVAL, Errno::FAULT, Errno::NOMEM];
         let got = submission.submit(&self.slots[at].file);
-        only(&format!("SUBMIT of {submission:?}"), got, &refused)?;
-        Ok(())
+        only(&format!("SUBMIT of {submission:?}"), got, &refused).map(drop)
     }
 
     fn drop_one(&mut self) -> RowOutcome {
@@ -322,8 +318,8 @@ impl<C: CallChoices> World<C> {
                 let refused = [Errno::INVAL, Errno::NOENT];
                 only("FINI_BO", file.fini_sized(handle, size), &refused)
             }
-        }?;
-        Ok(())
+        }
+        .map(drop)
     }
 
     /// Waits for all jobs, and releases all but the files.

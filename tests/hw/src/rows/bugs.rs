@@ -19,7 +19,7 @@ use crate::scenario::Scenario;
 use crate::submit::{JobArgs, SubmitArgs, TASKS};
 
 /// Number of races with the scheduler, which wins most of the time.
-const RACES: usize = 20;
+pub(super) const RACES: usize = 20;
 
 /// How long an idle core may stay powered; the driver waits 50 ms.
 const REST: Duration = Duration::from_secs(3);
@@ -48,7 +48,7 @@ fn accepted(context: &RowContext, spoil: fn(&mut JobArgs)) -> RowOutcome {
 
 /// Fails unless the scenario ends well, `times` times, and the kernel does not
 /// complain.
-fn harmless(context: &RowContext, scenario: Scenario, times: usize) -> RowOutcome {
+pub(super) fn harmless(context: &RowContext, scenario: Scenario, times: usize) -> RowOutcome {
     let log = Kmsg::from_now()?;
     for _ in 0..times {
         let ended = scenario.spawn(context, Stdio::null())?;
@@ -58,22 +58,6 @@ fn harmless(context: &RowContext, scenario: Scenario, times: usize) -> RowOutcom
         )?;
     }
     log.silence()
-}
-
-pub(super) fn close_exported(context: &RowContext) -> RowOutcome {
-    harmless(context, Scenario::ExitExported, 1)
-}
-
-pub(super) fn die_busy(context: &RowContext) -> RowOutcome {
-    harmless(context, Scenario::ExitBusy, 1)
-}
-
-pub(super) fn close_after_wait(context: &RowContext) -> RowOutcome {
-    harmless(context, Scenario::ExitAfterWait, RACES)
-}
-
-pub(super) fn get_unique(context: &RowContext) -> RowOutcome {
-    harmless(context, Scenario::GetUnique, 1)
 }
 
 pub(super) fn count(context: &RowContext) -> RowOutcome {
