@@ -75,7 +75,7 @@ impl Inner {
     fn settle(&self) {
         let last_end = *lock(&self.last_end);
         if let Some(ended) = last_end {
-            thread::sleep(self.file.settle().saturating_sub(ended.elapsed()));
+            thread::sleep(self.file.file().settle().saturating_sub(ended.elapsed()));
         }
     }
 }

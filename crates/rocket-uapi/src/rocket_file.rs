@@ -3,7 +3,7 @@
 
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use rknpu_regcmd::Iova;
 
@@ -204,11 +204,5 @@ impl RocketFile {
     #[must_use]
     pub fn shared_files(&self) -> SharedFiles {
         SharedFiles::new(self.file.shared_files())
-    }
-
-    /// [`FileOperations::settle`].
-    #[must_use]
-    pub fn settle(&self) -> Duration {
-        self.file.settle()
     }
 }

@@ -93,65 +93,43 @@ pub(super) fn stays(context: &RowContext) -> RowOutcome {
     Ok(())
 }
 
-/// Files that have had no job, and so no core.
-fn benches<const COUNT: usize>(context: &RowContext) -> Result<[RowBench; COUNT], NotPassed> {
-    let files = files(context, COUNT)?;
-    let benches = files.iter().map(|device| RowBench::new(File::new(device)));
-    let benches: Vec<RowBench> = benches.collect::<Result<_, _>>()?;
-    benches
-        .try_into()
-        .map_err(|_| NotPassed::Fail("there are fewer files than requested".to_owned()))
-}
-
-/// Runs jobs that hang on some files, and one that computes on another. Returns which
-/// of the former outlasted it.
-fn hang_and_compute<const HANGING: usize>(
-    hanging: &mut [RowBench; HANGING],
-    computing: &mut RowBench,
-) -> Result<[bool; HANGING], NotPassed> {
+/// Runs jobs that hang on `count` files, and one that computes on another. Returns whether
+/// all of the former outlasted it.
+fn hang_and_compute(context: &RowContext, count: usize) -> Result<bool, NotPassed> {
+    // These files have had no job, and so no core.
+    let files = files(context, count + 1)?;
+    let benches = files.iter().map(|file| RowBench::new(File::new(file)));
+    let mut hanging: Vec<RowBench> = benches.collect::<Result<_, _>>()?;
+    let mut computing = hanging.swap_remove(count);
     let (page, map) = computing.seen_page()?;
     let program = computing.program(11, page.dma_address as u32)?;
-    let mut pages = [0; HANGING];
-    for (bench, page) in hanging.iter_mut().zip(&mut pages) {
-        *page = bench.page()?.handle;
-        bench.submit(bench.job(*page))?;
+    for bench in &mut hanging {
+        let page = bench.page()?.handle;
+        bench.submit(bench.job(page))?;
     }
     computing.submit(program.job(page.handle))?;
     computing.wait(page.handle)?;
-    let mut hang = [false; HANGING];
-    for (hangs, (bench, &page)) in hang.iter_mut().zip(hanging.iter().zip(&pages)) {
-        *hangs = bench.file.prep(page, 0) == Err(Errno::BUSY);
-    }
+    let is_busy = |bench: &RowBench| bench.file.prep(bench.pages()[0], 0) == Err(Errno::BUSY);
+    let hang = hanging.iter().all(is_busy);
     program.check(&map, 0, RESULT)?;
-    for (bench, &page) in hanging.iter().zip(&pages) {
-        bench.wait(page)?;
+    drop(map);
+    for bench in hanging {
+        bench.wait(bench.pages()[0])?;
+        bench.close()?;
     }
+    computing.close()?;
     Ok(hang)
 }
 
 pub(super) fn at_once(context: &RowContext) -> RowOutcome {
     let mut seen = false;
     for _ in 0..TRIES {
-        let mut hanging = benches::<{ CORES - 1 }>(context)?;
-        let [mut computing] = benches(context)?;
-        seen = hang_and_compute(&mut hanging, &mut computing)? == [true; CORES - 1];
-        hanging.into_iter().try_for_each(RowBench::close)?;
-        computing.close()?;
-        if seen {
-            break;
-        }
+        seen = seen || hang_and_compute(context, CORES - 1)?;
     }
     ensure("a job ends while two others hang", seen)
 }
 
 pub(super) fn fourth_waits(context: &RowContext) -> RowOutcome {
-    let mut hanging = benches::<CORES>(context)?;
-    let [mut computing] = benches(context)?;
-    let hang = hang_and_compute(&mut hanging, &mut computing)?;
-    hanging.into_iter().try_for_each(RowBench::close)?;
-    computing.close()?;
-    ensure(
-        "one of three hanging jobs ended first",
-        hang != [true; CORES],
-    )
+    let hang = hang_and_compute(context, CORES)?;
+    ensure("one of three hanging jobs ended first", !hang)
 }

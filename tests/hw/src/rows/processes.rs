@@ -5,6 +5,7 @@ use std::os::fd::AsFd;
 use std::os::unix::process::ExitStatusExt;
 use std::process::Stdio;
 
+use nix::sys::signal::Signal;
 use nix::sys::wait::WaitStatus;
 use rocket_uapi::{Errno, FenceStatus, PAGE_BYTES};
 
@@ -16,9 +17,6 @@ use crate::hold::Hold;
 use crate::raw::File;
 use crate::scenario::Scenario;
 use crate::submit::{FIRST, JobArgs, SubmitArgs};
-
-/// The signal that ends a process that is killed.
-const SIGKILL: i32 = 9;
 
 /// Maximum number of objects until one has an offset that was used before.
 const HOLES: usize = 16;
@@ -60,7 +58,7 @@ pub(super) fn killed(context: &RowContext) -> RowOutcome {
     expect(
         "the signal that ends the process",
         ended.signal(),
-        Some(SIGKILL),
+        Some(Signal::SIGKILL as i32),
     )?;
     let fence = File::new(&context.device).writers(hold.gate.as_fd())?;
     active("the fence of its jobs", &fence)?;

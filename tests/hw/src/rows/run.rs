@@ -20,11 +20,10 @@ const STEP: u32 = RESULT / 2;
 /// The programs, which write to addresses from `to` on, `step` bytes apart.
 fn programs(bench: &mut RowBench, step: u32, to: u64) -> Result<Vec<MatmulProgram>, NotPassed> {
     let places = (to as u32..).step_by(step as usize);
-    let mut all = VALUES.iter().zip(places);
-    all.try_fold(Vec::new(), |mut made, (&value, to)| {
-        made.push(bench.program(value, to)?);
-        Ok(made)
-    })
+    let values = VALUES.iter().zip(places);
+    values
+        .map(|(&value, to)| bench.program(value, to))
+        .collect()
 }
 
 /// Checks that the programs ran in order: bytes that two of them write are the later
