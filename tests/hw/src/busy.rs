@@ -112,23 +112,19 @@ impl Ready {
         self,
         add: impl FnOnce(JobBuilder) -> JobBuilder,
     ) -> Result<Busy, NotPassed> {
-        let Self {
-            matmul,
-            output,
-            tasks,
-            hold,
-        } = self;
-        let (handle, input) = (output.handle().get(), matmul.input.handle().get());
+        let (output, input) = (self.output.handle(), self.matmul.input.handle());
+        let hold = self.hold;
         let gated = |builder: JobBuilder| match &hold {
             Some(hold) => builder.reads_shared(&hold.gate),
             None => builder,
         };
-        let pending = matmul.submit(output, tasks, |builder| gated(add(builder)))?;
+        let add = |builder| gated(add(builder));
+        let pending = self.matmul.submit(self.output, self.tasks, add)?;
         Ok(Busy {
             hold,
             pending,
-            output: handle,
-            input,
+            output: output.get(),
+            input: input.get(),
         })
     }
 }
