@@ -6,21 +6,21 @@
     reason = "helpers of tests: a failed unwrap is a failed test"
 )]
 
+#[allow(dead_code, reason = "this binary uses a part")]
+#[path = "engine/common/mod.rs"]
 mod common;
-#[path = "common/faults.rs"]
-mod faults;
 
 use std::collections::BTreeSet;
 use std::fs;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 
+use common::faults::{faulty_pool_on, small_jobs};
 use common::{DEVICES, multiply, multiply_all, random_f16, random_i4, random_i8};
-use faults::{faulty_pool_on, small_jobs};
 use half::f16;
 use npu_matmul::quantise::Quantisation;
 use npu_matmul::{Done, Engine, Observer, PackedWeights, PlanOptions, SubmittedJob, Weights};
-use npu_model::ModelOptions;
+use npu_model::{Model, ModelOptions};
 
 const M: usize = 70;
 const N: usize = 150;
@@ -130,7 +130,7 @@ fn nothing_is_made_in_steady_state() {
             cores: 1,
             ..ModelOptions::default()
         };
-        let (pool, faults) = faulty_pool_on(one_core, DEVICES);
+        let (pool, faults) = faulty_pool_on(&Model::new(one_core), DEVICES);
         let engine = Engine::with_options(pool, options).unwrap();
         let engine = engine.observed_by(Arc::clone(&threads) as _);
         let matmuls = Matmuls::load(&engine);

@@ -1,15 +1,17 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A device on which a job ends only when a thread waits for it. A log has the order of events, so
 //! tests do not depend on a clock.
-#![allow(dead_code, reason = "each test binary uses its part")]
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use npu_matmul::{Activity, Done, Observer};
+use npu_matmul::{Activity, Done, Engine, Observer, PlanOptions};
+use npu_model::{Model, ModelOptions};
 use rocket_uapi::{
     Caller, ClientJob, Deadline, Device, Errno, Error, FileLayer, FileOperations, sys,
 };
+
+use crate::common::engine_on;
 
 /// An event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,6 +74,14 @@ struct Slow {
 /// A slow device in place of `inner`.
 pub(crate) fn slow(inner: Arc<dyn FileOperations>, log: &Arc<Log>) -> Device {
     Device::new(Arc::new(Slow::new(inner, log)))
+}
+
+/// An engine on one slow device, where a wave is one SUBMIT.
+pub(crate) fn slow_engine(options: PlanOptions) -> (Engine, Arc<Log>) {
+    let log = Arc::new(Log::default());
+    let device = slow(Model::new(ModelOptions::default()).open(), &log);
+    let engine = engine_on(&device, 1, options);
+    (engine.observed_by(Arc::clone(&log) as _), log)
 }
 
 impl Slow {

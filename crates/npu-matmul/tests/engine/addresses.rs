@@ -1,26 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Devices without free addresses: calls return a typed error, nothing leaks, and the next matmul
 //! is right once addresses are free.
-#![allow(
-    clippy::unwrap_used,
-    reason = "helpers of tests: a failed unwrap is a failed test"
-)]
-
-mod common;
-#[path = "common/faults.rs"]
-mod faults;
-#[path = "common/problem.rs"]
-mod problem;
 
 use std::sync::atomic::Ordering;
 
-use faults::{faulty_pool, small_jobs};
 use npu_matmul::{Engine, Error, Weights};
-use problem::Problem;
 use proptest::prelude::*;
-use rocket_uapi::{Bo, ByteLen, Device, Error as DeviceError};
+use rocket_uapi::{Bo, ByteLen, Device, Error as DeviceError, PAGE_BYTES};
 
-const PAGE_BYTES: usize = 4096;
+use crate::common::faults::{faulty_pool, small_jobs};
+use crate::common::problem::Problem;
 
 /// Allocates all of a file's addresses except those of `pages` pages, as unused buffers.
 fn fill(device: &Device, pages: usize) -> Vec<Bo> {

@@ -4,20 +4,17 @@
 //! right.
 //!
 //! Other tests allow every legal tile, as the software model does by default.
-#![allow(
-    clippy::unwrap_used,
-    reason = "helpers of tests: a failed unwrap is a failed test"
-)]
-
-mod common;
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 
-use common::{DEVICES, Lint, Random, Shape, multiply, random_f16, random_i8, strict_engine};
 use npu_matmul::profile::MeasuredTile;
 use npu_matmul::{Engine, Observer, PlanOptions, Profile, SubmittedJob, Weights, reference};
+
+use crate::common::{
+    DEVICES, Lint, Random, Shape, check_floats, multiply, random_f16, random_i8, strict_engine,
+};
 
 /// The NPU's boot clock (E-clock-boot), and the highest clock that boards may be set to.
 const CLOCKS: [u64; 2] = [200_000_000, 1_000_000_000];
@@ -90,7 +87,7 @@ fn on_board(clock_hz: u64, multiply: impl Fn(&Engine, Shape)) {
     let engine = engine.observed_by(Arc::clone(&tiles) as _);
     for ([k, n], rows) in SHAPES {
         for &m in rows {
-            multiply(&engine, Shape { m, n, k });
+            multiply(&engine, Shape::new(m, n, k));
             assert_eq!(model.events(), [], "{m}x{k}x{n}");
         }
     }
@@ -161,9 +158,6 @@ fn fp16_is_within_its_bound_with_a_boards_default_plans() {
         let (a, c) = (rows_of(&a, k, &rows), rows_of(&c, n, &rows));
         let tiles = weights.plan().k_tile_count();
         let expected = reference::multiply_f64(rows.len(), n, k, &a, &b, tiles);
-        for (&got, want) in c.iter().zip(&expected) {
-            let error = (f64::from(got) - want.value).abs();
-            assert!(error <= want.tolerance, "{shape:?}: {got}, {want:?}");
-        }
+        check_floats(&c, &expected);
     });
 }

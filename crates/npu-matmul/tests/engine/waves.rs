@@ -1,16 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Jobs that are submitted together: all of a matmul, or as many as have room.
-#![allow(
-    clippy::unwrap_used,
-    reason = "helpers of tests: a failed unwrap is a failed test"
-)]
 
-mod common;
-
-use common::{DEVICES, multiply, random_i8, strict_engine};
 use npu_matmul::plan::JobLimits;
-use npu_matmul::{Counters, PlanOptions, Weights, reference};
+use npu_matmul::{Counters, PlanOptions, Weights};
 use proptest::prelude::*;
+
+use crate::common::{DEVICES, check_integers, random_i8, strict_engine};
 
 /// Options for many steps: small tiles, and jobs of few tiles.
 fn small(buffer_bytes: usize, tasks: usize) -> PlanOptions {
@@ -33,10 +28,8 @@ fn counted(options: &PlanOptions, [m, n, k]: [usize; 3]) -> (Counters, usize) {
     let (engine, model) = strict_engine(options.clone(), DEVICES);
     let (a, b) = (random_i8(1, m * k), random_i8(2, n * k));
     let weights = engine.load(Weights::i8(n, k, &b)).unwrap();
-    let planned = common::plan(&engine, &weights, m).submits(&options.limits);
-    let mut c = vec![0; m * n];
-    multiply(&engine, &weights, m, &a, &mut c).unwrap();
-    assert!(c == reference::multiply_i32(m, n, k, &a, &b));
+    let planned = crate::common::plan(&engine, &weights, m).submits(&options.limits);
+    check_integers(&engine, &weights, &a, &b);
     assert_eq!(model.events(), []);
     (engine.counters(), planned)
 }

@@ -1,65 +1,18 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Compares matmuls on the device that `ROCKET_DEVICE` selects (the software model if there is
 //! none) with the reference.
-#![allow(
-    clippy::unwrap_used,
-    reason = "helpers of tests: a failed unwrap is a failed test"
-)]
-
-mod common;
 
 use std::sync::Arc;
 
-use common::{
-    DEVICES, Lint, Shape, engine, engine_with, multiply, random_f16, random_i4, random_i8,
-    strict_engine, watched,
-};
 use half::f16;
 use npu_matmul::quantise::{dequantise, quantise_rows};
-use npu_matmul::{Engine, PackedWeights, PlanOptions, Weights, reference};
+use npu_matmul::{Dtype, PlanOptions, Weights, reference};
 use proptest::prelude::*;
 
-fn check_i8(engine: &Engine, shape: Shape, seed: u64) {
-    let Shape { m, n, k } = shape;
-    let (a, b) = (random_i8(seed, m * k), random_i8(seed + 1, n * k));
-    let weights = engine.load(Weights::i8(n, k, &b)).unwrap();
-    check_integers(engine, &weights, shape, &a, &b);
-}
-
-fn check_i4(engine: &Engine, shape: Shape, seed: u64) {
-    let Shape { m, n, k } = shape;
-    let (a, b) = (random_i4(seed, m * k), random_i4(seed + 1, n * k));
-    let weights = engine.load(Weights::i4(n, k, &b)).unwrap();
-    check_integers(engine, &weights, shape, &a, &b);
-}
-
-fn check_integers(engine: &Engine, weights: &PackedWeights, shape: Shape, a: &[i8], b: &[i8]) {
-    let Shape { m, n, k } = shape;
-    // Junk, so that unwritten elements show.
-    let mut c = vec![0x5a5a_5a5a; m * n];
-    multiply(engine, weights, m, a, &mut c).unwrap();
-    assert!(c == reference::multiply_i32(m, n, k, a, b), "{shape:?}");
-}
-
-fn check_f16(engine: &Engine, shape: Shape, seed: u64) {
-    let Shape { m, n, k } = shape;
-    let (a, b) = (random_f16(seed, m * k), random_f16(seed + 1, n * k));
-    let weights = engine.load(Weights::f16(n, k, &b)).unwrap();
-    let mut c = vec![f32::NAN; m * n];
-    multiply(engine, &weights, m, &a, &mut c).unwrap();
-    let k_tiles = weights.plan().k_tile_count();
-    let expected = reference::multiply_f64(m, n, k, &a, &b, k_tiles);
-    for (at, (&got, want)) in c.iter().zip(&expected).enumerate() {
-        let error = (f64::from(got) - want.value).abs();
-        assert!(error <= want.tolerance, "{shape:?} [{at}]: {got}, {want:?}");
-    }
-    // Rounded once more, by the NPU if K is in one tile.
-    let mut c = vec![f16::NAN; m * n];
-    multiply(engine, &weights, m, &a, &mut c).unwrap();
-    for (at, (&got, want)) in c.iter().zip(&expected).enumerate() {
-        assert!(want.allows_half(got), "{shape:?} [{at}]: {got}, {want:?}");
-    }
-}
+use crate::common::{
+    DEVICES, Lint, Shape, check, check_all, check_halves, check_integers, counted, engine,
+    engine_with, multiply, random_f16, random_i8, reusing, strict_engine, watched,
+};
 
 fn shape() -> impl Strategy<Value = Shape> {
     // Small sizes, and sizes that are long in one direction.
@@ -72,21 +25,15 @@ fn shape() -> impl Strategy<Value = Shape> {
 }
 
 proptest! {
-    #![proptest_config(test_support::cases(16))]
+    #![proptest_config(test_support::cases(48))]
 
     #[test]
-    fn int8_equals_the_oracle(shape in shape(), seed in any::<u32>()) {
-        watched(PlanOptions::default(), |engine| check_i8(engine, shape, seed.into()));
-    }
-
-    #[test]
-    fn int4_equals_the_oracle(shape in shape(), seed in any::<u32>()) {
-        watched(PlanOptions::default(), |engine| check_i4(engine, shape, seed.into()));
-    }
-
-    #[test]
-    fn fp16_is_within_its_bound(shape in shape(), seed in any::<u32>()) {
-        watched(PlanOptions::default(), |engine| check_f16(engine, shape, seed.into()));
+    fn integers_equal_the_oracle_and_floats_are_within_their_bound(
+        dtype in prop::sample::select(&Dtype::ALL[..]),
+        shape in shape(),
+        seed in any::<u32>(),
+    ) {
+        watched(PlanOptions::default(), |engine| check(engine, dtype, shape, seed.into()));
     }
 
     #[test]
@@ -105,11 +52,7 @@ proptest! {
             ..PlanOptions::default()
         };
         options.limits.tasks = tasks;
-        watched(options, |engine| {
-            check_i8(engine, shape, seed.into());
-            check_i4(engine, shape, seed.into());
-            check_f16(engine, shape, seed.into());
-        });
+        watched(options, |engine| check_all(engine, shape, seed.into()));
     }
 }
 
@@ -129,10 +72,7 @@ fn nothing_is_submitted_that_silicon_would_punish() {
     .into_iter()
     .enumerate()
     {
-        let shape = Shape { m, n, k };
-        check_i8(&engine, shape, seed as u64);
-        check_i4(&engine, shape, seed as u64);
-        check_f16(&engine, shape, seed as u64);
+        check_all(&engine, Shape::new(m, n, k), seed as u64);
     }
     assert_eq!(model.events(), []);
 }
@@ -141,7 +81,7 @@ fn nothing_is_submitted_that_silicon_would_punish() {
 fn what_stays_in_cbuf_is_what_is_needed() {
     // Several tiles of channels for the same rows, also with K divided.
     let tiles = |row_tile, k_tile, n_tile| {
-        common::reusing(PlanOptions {
+        reusing(PlanOptions {
             row_tile: Some(row_tile),
             k_tile: Some(k_tile),
             n_tile: Some(n_tile),
@@ -151,14 +91,7 @@ fn what_stays_in_cbuf_is_what_is_needed() {
     for options in [tiles(32, 256, 64), tiles(8, 256, 64), tiles(32, 128, 64)] {
         let (engine, model) = strict_engine(options, 1);
         let engine = engine.observed_by(Arc::new(Lint));
-        let shape = Shape {
-            m: 32,
-            n: 200,
-            k: 256,
-        };
-        check_i8(&engine, shape, 1);
-        check_i4(&engine, shape, 2);
-        check_f16(&engine, shape, 4);
+        check_all(&engine, Shape::new(32, 200, 256), 1);
         assert_eq!(model.events(), []);
     }
 }
@@ -166,12 +99,30 @@ fn what_stays_in_cbuf_is_what_is_needed() {
 #[test]
 fn the_smallest_and_the_self_test() {
     let engine = engine();
-    for shape in [(1, 1, 1), (64, 64, 64), (1, 64, 33), (5, 1, 7)] {
-        let (m, n, k) = shape;
-        check_i8(&engine, Shape { m, n, k }, 1);
-        check_i4(&engine, Shape { m, n, k }, 2);
-        check_f16(&engine, Shape { m, n, k }, 3);
+    for (m, n, k) in [(1, 1, 1), (64, 64, 64), (1, 64, 33), (5, 1, 7)] {
+        check_all(&engine, Shape::new(m, n, k), 1);
     }
+}
+
+/// Tiles that have run on silicon are exact, too.
+#[test]
+fn tiles_within_the_envelope_give_the_same_integers() {
+    let within = PlanOptions {
+        unmeasured_tiles: Some(false),
+        ..PlanOptions::default()
+    };
+    let (engine, model) = strict_engine(within, DEVICES);
+    for (m, k, n) in [
+        (300, 800, 300),
+        (20, 5000, 100),
+        (130, 1100, 2100),
+        (3, 9000, 33),
+    ] {
+        for dtype in [Dtype::Int8, Dtype::Int4] {
+            check(&engine, dtype, Shape::new(m, n, k), 1);
+        }
+    }
+    assert_eq!(model.events(), []);
 }
 
 #[test]
@@ -181,12 +132,12 @@ fn extreme_integers() {
     for (a, b) in [(-128, -128), (-128, 127), (127, 127)] {
         let (a, b) = (vec![a; m * k], vec![b; n * k]);
         let weights = engine.load(Weights::i8(n, k, &b)).unwrap();
-        check_integers(&engine, &weights, Shape { m, n, k }, &a, &b);
+        check_integers(&engine, &weights, &a, &b);
     }
     for (a, b) in [(-8, -8), (-8, 7), (7, 7)] {
         let (a, b) = (vec![a; m * k], vec![b; n * k]);
         let weights = engine.load(Weights::i4(n, k, &b)).unwrap();
-        check_integers(&engine, &weights, Shape { m, n, k }, &a, &b);
+        check_integers(&engine, &weights, &a, &b);
     }
 }
 
@@ -237,16 +188,16 @@ fn the_npu_writes_half_the_bytes_of_half_results() {
         // Buffers and sizes are the same; only what the programs write differs.
         let (mut c, mut c16) = (vec![0.0; m * n], vec![f16::ZERO; m * n]);
         multiply(&engine, &weights, m, &a, &mut c).unwrap();
-        let before = engine.counters().bytes_from_device;
+        let counters = counted(&engine, || match halves {
+            true => multiply(&engine, &weights, m, &a, &mut c16).unwrap(),
+            false => multiply(&engine, &weights, m, &a, &mut c).unwrap(),
+        });
         if halves {
-            multiply(&engine, &weights, m, &a, &mut c16).unwrap();
             let rounded: Vec<f16> = c.iter().map(|&x| f16::from_f32(x)).collect();
             assert_eq!(c16, rounded);
-        } else {
-            multiply(&engine, &weights, m, &a, &mut c).unwrap();
         }
         assert_eq!(model.events(), []);
-        engine.counters().bytes_from_device - before
+        counters.bytes_from_device
     };
     let whole = (m * n * 4) as u64;
     assert_eq!((read(128, false), read(128, true)), (whole, whole / 2));
@@ -291,27 +242,21 @@ fn threads_share_an_engine_and_weights() {
                 for round in 0..4 {
                     let m = 1 + 13 * thread + round;
                     let a = random_i8(100 + m as u64, m * k);
-                    check_integers(engine, weights, Shape { m, n, k }, &a, b);
+                    check_integers(engine, weights, &a, b);
                     let a = random_f16(200 + m as u64, m * k);
-                    let mut c = vec![f32::NAN; m * n];
-                    multiply(engine, float_weights, m, &a, &mut c).unwrap();
-                    let k_tiles = float_weights.plan().k_tile_count();
-                    let expected = reference::multiply_f64(m, n, k, &a, halves, k_tiles);
-                    for (got, want) in c.iter().zip(&expected) {
-                        assert!((f64::from(*got) - want.value).abs() <= want.tolerance);
-                    }
+                    check_halves(engine, float_weights, &a, halves);
                 }
             });
         }
     });
     let counters = engine.counters();
-    assert_eq!(counters.matmuls, 32);
+    assert_eq!(counters.matmuls, 48);
     let rows: u64 = (0..4)
         .flat_map(|t| (0..4).map(move |r| 1 + 13 * t + r))
         .sum();
-    assert_eq!(counters.macs, 2 * rows * (n * k) as u64);
-    assert!(counters.jobs >= 32 && counters.tasks >= counters.jobs);
-    assert!(counters.bytes_from_device >= 4 * 2 * rows * n as u64);
+    assert_eq!(counters.macs, 3 * rows * (n * k) as u64);
+    assert!(counters.jobs >= 48 && counters.tasks >= counters.jobs);
+    assert!(counters.bytes_from_device >= (4 + 4 + 2) * rows * n as u64);
     assert!(counters.bytes_to_device >= weights.device_bytes() + rows * k as u64);
 }
 
@@ -319,12 +264,7 @@ fn threads_share_an_engine_and_weights() {
 fn every_pool_size() {
     for devices in 1..=5 {
         let engine = engine_with(PlanOptions::default(), devices);
-        let shape = Shape {
-            m: 10,
-            n: 300,
-            k: 100,
-        };
-        check_i8(&engine, shape, 11);
-        check_i4(&engine, shape, 12);
+        check(&engine, Dtype::Int8, Shape::new(10, 300, 100), 11);
+        check(&engine, Dtype::Int4, Shape::new(10, 300, 100), 12);
     }
 }

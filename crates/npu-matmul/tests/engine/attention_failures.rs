@@ -1,33 +1,17 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Attention on a device that is slow, wrong, or gone.
-#![allow(
-    clippy::unwrap_used,
-    reason = "helpers of tests: a failed unwrap is a failed test"
-)]
 
-mod common;
-#[path = "common/faults.rs"]
-mod faults;
-#[path = "common/lying.rs"]
-mod lying;
-#[path = "common/attention.rs"]
-mod operands;
-#[path = "common/slow.rs"]
-mod slow;
-
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, OnceLock};
 
-use faults::{Faults, faulty_engine};
-use lying::lying_engine;
 use npu_matmul::{Engine, Error, JobFailure, PlanOptions};
-use npu_model::{Model, ModelOptions};
-use operands::{CASE, Case, Operands};
 use proptest::prelude::*;
 use rknpu_regcmd::MatmulType;
-use rocket_uapi::DevicePool;
-use rocket_uapi::Error as DeviceError;
-use slow::{Entry, Log, slow};
+
+use crate::common::attention::{CASE, Case, Operands};
+use crate::common::faults::{Faults, faulty_engine, is_gone};
+use crate::common::lying::lying_engine;
+use crate::common::slow::{Entry, slow_engine};
 
 /// Each of three devices has several tiles; jobs have at most two tasks.
 const LONG: Case = Case {
@@ -104,12 +88,7 @@ proptest! {
         let (engine, faults) = faulty_engine(3);
         faults.until_gone.store(1 + (at * calls as f64) as usize, Ordering::Relaxed);
         if let Err(error) = run(&engine) {
-            let is_gone = matches!(
-                error,
-                Error::Device { source: DeviceError::DeviceGone { .. }, .. }
-                    | Error::Job { source: JobFailure::Device(DeviceError::DeviceGone { .. }), .. }
-            );
-            prop_assert!(is_gone, "{:?}", error);
+            prop_assert!(is_gone(&error), "{:?}", error);
         }
         drop(engine);
         prop_assert_eq!(faults.live.load(Ordering::Relaxed), 0);
@@ -155,11 +134,7 @@ fn wrong_scores_and_wrong_values_are_found() {
 /// On one device whose jobs end when a thread waits for them.
 #[test]
 fn the_next_scores_are_submitted_before_the_last_are_waited_for() {
-    let log = Arc::new(Log::default());
-    let device = slow(Model::new(ModelOptions::default()).open(), &log);
-    let pool = DevicePool::open(&device, 1).unwrap();
-    let engine = Engine::with_options(pool, PlanOptions::default()).unwrap();
-    let engine = engine.observed_by(Arc::clone(&log) as _);
+    let (engine, log) = slow_engine(PlanOptions::default());
     run(&engine).unwrap();
     let log = log.take();
     let mut running = 0;

@@ -1,9 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Checks the pictures of docs/layouts.md against the layouts and plans.
-#![allow(
-    clippy::unwrap_used,
-    reason = "helpers of tests: a failed unwrap is a failed test"
-)]
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -28,7 +24,7 @@ struct Cell {
 
 /// The pictures of the page, by title.
 fn pictures() -> BTreeMap<String, Picture> {
-    let page = include_str!("../../../docs/layouts.md");
+    let page = include_str!("../../../../docs/layouts.md");
     let mut pictures = BTreeMap::new();
     let mut lines = page.lines().filter_map(|line| line.strip_prefix("    "));
     let mut title = lines.next();
@@ -273,7 +269,7 @@ fn pictures_of_several_tiles_are_the_plan() {
 
 #[test]
 fn the_page_has_the_depth_of_any_int4_weights() {
-    let page = include_str!("../../../docs/matmul.md");
+    let page = include_str!("../../../../docs/matmul.md");
     let told = format!(
         "No K tile of {} channels",
         npu_matmul::plan::INT4_K_TILE_MAX

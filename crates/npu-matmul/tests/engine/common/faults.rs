@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A device that fails on request.
-
-#![allow(dead_code, reason = "each test binary uses its part")]
+//! A device that fails, or is late, on request.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicIsize, AtomicUsize, Ordering};
-use std::time::Instant;
+use std::sync::atomic::{AtomicIsize, AtomicU64, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
 
-use npu_matmul::{Engine, PlanOptions};
+use npu_matmul::{Engine, Error, JobFailure, PlanOptions};
 use npu_model::{Model, ModelOptions};
-use rocket_uapi::{Caller, Device, DevicePool, Errno, Error, FileLayer, FileOperations, sys};
+use rocket_uapi::{
+    Caller, Device, DevicePool, Errno, Error as DeviceError, FileLayer, FileOperations, sys,
+};
 
 /// Numbers of coming calls that fail, by kind of failure; and counters.
 #[derive(Debug, Default)]
@@ -39,6 +39,8 @@ pub(crate) struct Faults {
     pub(crate) live: AtomicIsize,
     /// Buffer objects that were ever made.
     pub(crate) made: AtomicUsize,
+    /// Random state: threads pause before each call that orders jobs. 0: they do not.
+    pub(crate) pauses: AtomicU64,
 }
 
 impl Faults {
@@ -52,6 +54,17 @@ impl Faults {
         match before {
             Err(1) => Err(Errno::NODEV),
             _ => Ok(()),
+        }
+    }
+
+    fn pause(&self) {
+        let state = self.pauses.load(Ordering::Relaxed);
+        if state != 0 {
+            // Constants of PCG.
+            let next = state.wrapping_mul(6_364_136_223_846_793_005);
+            let next = next.wrapping_add(1_442_695_040_888_963_407);
+            self.pauses.store(next, Ordering::Relaxed);
+            std::thread::sleep(Duration::from_micros(state >> 32 & 0x1fff));
         }
     }
 
@@ -84,6 +97,9 @@ impl Faulty {
             faults.live.fetch_sub(1, Ordering::Relaxed);
         }
         faults.call()?;
+        if matches!(request, sys::PREP_BO | sys::SUBMIT) {
+            faults.pause();
+        }
         match request {
             sys::CREATE_BO if strikes(&faults.no_memory) => return Err(Errno::NOMEM),
             sys::SUBMIT if strikes(&faults.refused) => return Err(Errno::NOMEM),
@@ -134,6 +150,7 @@ unsafe impl FileLayer for Faulty {
 
     fn was_accepted(&self, handle: u32) -> Result<bool, Errno> {
         self.faults.call()?;
+        self.faults.pause();
         self.inner.was_accepted(handle)
     }
 
@@ -147,7 +164,7 @@ unsafe impl FileLayer for Faulty {
         self.inner.was_killed(handle, since)
     }
 
-    fn reopen(&self) -> Result<Arc<dyn FileOperations>, Error> {
+    fn reopen(&self) -> Result<Arc<dyn FileOperations>, DeviceError> {
         Ok(Arc::new(Self {
             inner: self.inner.reopen()?,
             faults: Arc::clone(&self.faults),
@@ -174,15 +191,29 @@ pub(crate) fn small_jobs() -> PlanOptions {
 
 /// Devices with faults.
 pub(crate) fn faulty_pool(devices: usize) -> (DevicePool, Arc<Faults>) {
-    faulty_pool_on(ModelOptions::default(), devices)
+    faulty_pool_on(&Model::new(ModelOptions::default()), devices)
 }
 
-/// Devices with faults on a model with these options.
-pub(crate) fn faulty_pool_on(model: ModelOptions, devices: usize) -> (DevicePool, Arc<Faults>) {
+/// Devices with faults on this model.
+pub(crate) fn faulty_pool_on(model: &Arc<Model>, devices: usize) -> (DevicePool, Arc<Faults>) {
     let faults = Arc::new(Faults::default());
     let device = Device::new(Arc::new(Faulty {
-        inner: Model::new(model).open(),
+        inner: model.open(),
         faults: Arc::clone(&faults),
     }));
     (DevicePool::open(&device, devices).unwrap(), faults)
+}
+
+/// Whether this is the error of a device that has disappeared.
+pub(crate) fn is_gone(error: &Error) -> bool {
+    matches!(
+        error,
+        Error::Device {
+            source: DeviceError::DeviceGone { .. },
+            ..
+        } | Error::Job {
+            source: JobFailure::Device(DeviceError::DeviceGone { .. }),
+            ..
+        }
+    )
 }

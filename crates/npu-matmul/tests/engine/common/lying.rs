@@ -10,9 +10,10 @@ use npu_matmul::{Engine, Observer, PlanOptions, SubmittedJob, emit, layout};
 use npu_model::{Model, ModelOptions};
 use rknpu_regcmd::Reuse;
 use rocket_uapi::{
-    Caller, ClientJob, Device, DeviceInfo, DevicePool, Errno, FileLayer, FileOperations,
-    MappedMemory, sys,
+    Caller, ClientJob, Device, DeviceInfo, Errno, FileLayer, FileOperations, MappedMemory, sys,
 };
+
+use crate::common::engine_on;
 
 /// For a task of a job, with what it reuses: row and column of its wrong element, if any.
 type Lie = fn(&SubmittedJob<'_>, &TaskPlan, Reuse) -> Option<[usize; 2]>;
@@ -157,7 +158,6 @@ pub(crate) fn lying_engine(options: PlanOptions, lie: Lie) -> Engine {
         lies: Arc::clone(&lies),
     }));
     // A single file submits jobs in the order in which they are built.
-    let pool = DevicePool::open(&device, 1).unwrap();
-    let engine = Engine::with_options(pool, options).unwrap();
+    let engine = engine_on(&device, 1, options);
     engine.observed_by(Arc::new(Liar { lie, lies }))
 }

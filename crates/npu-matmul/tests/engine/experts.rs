@@ -6,21 +6,15 @@
 //! Matrices are small, so that 50 micro-batches take seconds, not hours: the counts depend only on
 //! the number of matrices and of their rows. Each test counts all mappings of its process, so it
 //! runs in a separate one, with the 1,024 descriptors of an ordinary login.
-#![allow(
-    clippy::unwrap_used,
-    reason = "helpers of tests: a failed unwrap is a failed test"
-)]
-
-mod common;
 
 use std::collections::BTreeSet;
 use std::fs;
 use std::process::Command;
 
-use common::{Random, multiply_all, random_i8};
 use npu_matmul::{Engine, PackedWeights, PlanOptions, Weights, reference};
 use npu_model::{Model, ModelOptions};
-use rocket_uapi::DevicePool;
+
+use crate::common::{Random, engine_on, multiply_all, random_i8};
 
 /// Set in the process with few descriptors.
 const IN_LOGIN: &str = "NPU_MATMUL_TEST_IN_LOGIN";
@@ -158,13 +152,12 @@ enum Routes {
 
 fn run(Mixture { layers, experts }: Mixture, batches: usize, routes: Routes) {
     let model = Model::new(ModelOptions::default());
-    let pool = DevicePool::open(&model.open_device(), DEVICES).unwrap();
     // Jobs have several tasks, as with wider matrices.
     let options = PlanOptions {
         k_tile: Some(WIDTH / 2),
         ..PlanOptions::default()
     };
-    let engine = Engine::with_options(pool, options).unwrap();
+    let engine = engine_on(&model.open_device(), DEVICES, options);
     let mut memory = engine.memory_plan(u64::MAX);
     let load = |index| Matrices::load(&engine, (index * experts) as u64, experts);
     let weights: Vec<_> = (0..layers * OF_AN_EXPERT).map(load).collect();
@@ -228,7 +221,8 @@ fn in_login(test: &str, run: impl FnOnce()) {
     login
         .args(["-c", "ulimit -n 1024 && exec \"$0\" \"$@\""])
         .arg(this);
-    login.args(["--nocapture", "--include-ignored", "--exact", test]);
+    login.args(["--nocapture", "--include-ignored", "--exact"]);
+    login.arg(format!("experts::{test}"));
     let status = login.env(IN_LOGIN, "1").status().unwrap();
     assert!(status.success(), "{status}");
 }

@@ -1,22 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Activations that are quantised once for several weights.
-#![allow(
-    clippy::unwrap_used,
-    reason = "helpers of tests: a failed unwrap is a failed test"
-)]
-
-mod common;
-#[path = "common/slow.rs"]
-mod slow;
 
 use std::sync::Arc;
 
-use common::{DEVICES, multiply, multiply_all, random_f16};
 use npu_matmul::quantise::Quantisation;
-use npu_matmul::{Engine, PackedWeights, Weights};
-use npu_model::{Model, ModelOptions};
-use rocket_uapi::DevicePool;
-use slow::{Entry, Log};
+use npu_matmul::{Engine, PackedWeights, PlanOptions, Weights};
+
+use crate::common::slow::{Entry, Log};
+use crate::common::{DEVICES, counted, multiply, multiply_all, random_f16, strict_engine};
 
 const M: usize = 40;
 const K: usize = 192;
@@ -33,8 +24,7 @@ fn load(engine: &Engine, n: usize, to: Quantisation) -> PackedWeights {
 
 fn engine() -> (Engine, Arc<Log>) {
     let log = Arc::new(Log::default());
-    let device = Model::new(ModelOptions::default()).open_device();
-    let engine = Engine::open(DevicePool::open(&device, DEVICES).unwrap()).unwrap();
+    let (engine, _) = strict_engine(PlanOptions::default(), DEVICES);
     (engine.observed_by(Arc::clone(&log) as _), log)
 }
 
@@ -51,23 +41,23 @@ fn they_give_what_each_matmul_alone_gives() {
     let a = floats(99, M * K);
     for to in Quantisation::ALL {
         let weights = [70, 33, 70].map(|n| load(&engine, n, to));
-        let before = engine.counters();
-        let alone = weights.each_ref().map(|weights| {
-            let mut c = vec![f32::NAN; M * weights.n()];
-            multiply(&engine, weights, M, &a, &mut c).unwrap();
-            c
+        let mut alone = weights.each_ref().map(|w| vec![f32::NAN; M * w.n()]);
+        let one_by_one = counted(&engine, || {
+            for (weights, c) in weights.iter().zip(&mut alone) {
+                multiply(&engine, weights, M, &a, c).unwrap();
+            }
         });
-        let between = engine.counters();
         assert_eq!(quantised(&log), 3);
         let mut together = weights.each_ref().map(|w| vec![0.0; M * w.n()]);
-        let matmuls = weights.iter().zip(&mut together);
-        let matmuls = matmuls.map(|(weights, c)| (weights, M, (&a).into(), c.into()));
-        multiply_all(&engine, matmuls.collect()).unwrap();
+        let at_once = counted(&engine, || {
+            let matmuls = weights.iter().zip(&mut together);
+            let matmuls = matmuls.map(|(weights, c)| (weights, M, (&a).into(), c.into()));
+            multiply_all(&engine, matmuls.collect()).unwrap();
+        });
         assert!(together == alone, "{to:?}");
         assert_eq!(quantised(&log), 1);
-        let after = engine.counters();
-        assert!(after.submits - between.submits < between.submits - before.submits);
-        assert_eq!(after.matmuls - between.matmuls, 3);
+        assert!(at_once.submits < one_by_one.submits);
+        assert_eq!(at_once.matmuls, 3);
     }
 }
 

@@ -1,21 +1,23 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Devices and data for tests.
-#![allow(dead_code, reason = "each test binary uses its part")]
-#![allow(
-    clippy::unwrap_used,
-    reason = "helpers of tests: a failed unwrap is a failed test"
-)]
+
+pub(crate) mod attention;
+pub(crate) mod faults;
+pub(crate) mod lying;
+pub(crate) mod problem;
+pub(crate) mod slow;
 
 use std::sync::Arc;
 
 use half::f16;
+use npu_matmul::reference::Expected;
 use npu_matmul::{
-    Activations, Engine, Error, Observer, Output, OutputRows, PackedWeights, Plan, PlanOptions,
-    Profile, SubmittedJob,
+    Activations, Counters, Dtype, Engine, Error, Observer, Output, OutputRows, PackedWeights, Plan,
+    PlanOptions, Profile, SubmittedJob, Weights, reference,
 };
 use npu_model::{Level, Model, ModelOptions};
 use rknpu_regcmd::{Before, LintContext, ReuseRule, Severity, lint, tasks};
-use rocket_uapi::{DevicePool, Selector};
+use rocket_uapi::{Device, DevicePool, Selector};
 
 /// File descriptors of the usual pool: one for each core of an RK3588.
 pub(crate) const DEVICES: usize = 3;
@@ -26,6 +28,12 @@ pub(crate) struct Shape {
     pub(crate) m: usize,
     pub(crate) n: usize,
     pub(crate) k: usize,
+}
+
+impl Shape {
+    pub(crate) const fn new(m: usize, n: usize, k: usize) -> Self {
+        Self { m, n, k }
+    }
 }
 
 /// A pool on the device that the environment selects.
@@ -40,6 +48,12 @@ pub(crate) fn engine() -> Engine {
 
 pub(crate) fn engine_with(options: PlanOptions, devices: usize) -> Engine {
     Engine::with_options(pool(devices), any_tile(options)).unwrap()
+}
+
+/// An engine on this number of files of a device.
+pub(crate) fn engine_on(device: &Device, files: usize, options: PlanOptions) -> Engine {
+    let pool = DevicePool::open(device, files).unwrap();
+    Engine::with_options(pool, options).unwrap()
 }
 
 /// Allows all legal tiles, also on an NPU.
@@ -83,6 +97,86 @@ pub(crate) fn multiply<'a>(
     multiply_all(engine, vec![(weights, m, a.into(), c.into())])
 }
 
+/// Loads random weights, multiplies, and compares the results with the reference.
+pub(crate) fn check(engine: &Engine, dtype: Dtype, Shape { m, n, k }: Shape, seed: u64) {
+    let random = match dtype {
+        Dtype::Int8 => random_i8,
+        Dtype::Int4 => random_i4,
+        Dtype::Fp16 => {
+            let (a, b) = (random_f16(seed, m * k), random_f16(seed + 1, n * k));
+            let weights = engine.load(Weights::f16(n, k, &b)).unwrap();
+            return check_halves(engine, &weights, &a, &b);
+        }
+    };
+    let (a, b) = (random(seed, m * k), random(seed + 1, n * k));
+    let weights = match dtype {
+        Dtype::Int4 => Weights::i4(n, k, &b),
+        _ => Weights::i8(n, k, &b),
+    };
+    check_integers(engine, &engine.load(weights).unwrap(), &a, &b);
+}
+
+/// Checks a matmul of each precision.
+pub(crate) fn check_all(engine: &Engine, shape: Shape, seed: u64) {
+    for dtype in Dtype::ALL {
+        check(engine, dtype, shape, seed);
+    }
+}
+
+/// Multiplies integers by weights that were loaded from `b`, and compares with the reference.
+pub(crate) fn check_integers(engine: &Engine, weights: &PackedWeights, a: &[i8], b: &[i8]) {
+    let (n, k) = (weights.n(), weights.k());
+    let m = a.len() / k;
+    // Junk, so that unwritten elements show.
+    let mut c = vec![0x5a5a_5a5a; m * n];
+    multiply(engine, weights, m, a, &mut c).unwrap();
+    let expected = reference::multiply_i32(m, n, k, a, b);
+    assert!(c == expected, "{m} x {n} x {k}, {}", weights.dtype());
+}
+
+/// As [`check_integers`], for results in binary32 and in binary16.
+pub(crate) fn check_halves(engine: &Engine, weights: &PackedWeights, a: &[f16], b: &[f16]) {
+    let (n, k) = (weights.n(), weights.k());
+    let m = a.len() / k;
+    let mut c = vec![f32::NAN; m * n];
+    multiply(engine, weights, m, a, &mut c).unwrap();
+    let k_tiles = weights.plan().k_tile_count();
+    let expected = reference::multiply_f64(m, n, k, a, b, k_tiles);
+    check_floats(&c, &expected);
+    // Rounded once more, by the NPU if K is in one tile.
+    let mut c = vec![f16::NAN; m * n];
+    multiply(engine, weights, m, a, &mut c).unwrap();
+    for (at, (&got, want)) in c.iter().zip(&expected).enumerate() {
+        assert!(want.allows_half(got), "[{at}]: {got}, {want:?}");
+    }
+}
+
+/// Checks that results are within their bounds.
+pub(crate) fn check_floats(c: &[f32], expected: &[Expected]) {
+    assert_eq!(c.len(), expected.len());
+    for (at, (&got, want)) in c.iter().zip(expected).enumerate() {
+        let error = (f64::from(got) - want.value).abs();
+        assert!(error <= want.tolerance, "[{at}]: {got}, {want:?}");
+    }
+}
+
+/// The engine's counters of `work`.
+pub(crate) fn counted(engine: &Engine, work: impl FnOnce()) -> Counters {
+    let before = engine.counters();
+    work();
+    let after = engine.counters();
+    Counters {
+        matmuls: after.matmuls - before.matmuls,
+        submits: after.submits - before.submits,
+        jobs: after.jobs - before.jobs,
+        bytes_to_device: after.bytes_to_device - before.bytes_to_device,
+        bytes_from_device: after.bytes_from_device - before.bytes_from_device,
+        prep_bytes: after.prep_bytes - before.prep_bytes,
+        fini_bytes: after.fini_bytes - before.fini_bytes,
+        ..Counters::default()
+    }
+}
+
 /// The plan of an integer matmul.
 pub(crate) fn plan(engine: &Engine, weights: &PackedWeights, m: usize) -> Plan {
     let gemm = engine.prepare(weights, m, Output::I32).unwrap();
@@ -95,8 +189,7 @@ pub(crate) fn strict_engine(options: PlanOptions, devices: usize) -> (Engine, Ar
         level: Level::Strict,
         ..ModelOptions::default()
     });
-    let pool = DevicePool::open(&model.open_device(), devices).unwrap();
-    (Engine::with_options(pool, options).unwrap(), model)
+    (engine_on(&model.open_device(), devices, options), model)
 }
 
 /// Runs `work` with an engine on the device that the environment selects. Fails if the lint warns
@@ -104,8 +197,7 @@ pub(crate) fn strict_engine(options: PlanOptions, devices: usize) -> (Engine, Ar
 pub(crate) fn watched(options: PlanOptions, work: impl FnOnce(&Engine)) {
     let strict = |options: &mut ModelOptions| options.level = Level::Strict;
     let opened = npu_model::open_with(&Selector::from_env(), strict).unwrap();
-    let pool = DevicePool::open(&opened.device, DEVICES).unwrap();
-    let engine = Engine::with_options(pool, any_tile(options)).unwrap();
+    let engine = engine_on(&opened.device, DEVICES, any_tile(options));
     work(&engine.observed_by(Arc::new(Lint)));
     if let Some(model) = opened.model {
         assert_eq!(model.events(), []);

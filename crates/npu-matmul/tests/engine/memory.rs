@@ -1,15 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Compares the memory planner with the allocations of the model's driver.
-#![allow(
-    clippy::unwrap_used,
-    reason = "helpers of tests: a failed unwrap is a failed test"
-)]
-
-mod common;
 
 use std::sync::{Arc, Mutex};
 
-use common::{DEVICES, multiply, multiply_all, random_f16, random_i4, random_i8};
 use npu_matmul::memory::{MemoryPlan, WeightMemory};
 use npu_matmul::plan::JobLimits;
 use npu_matmul::quantise::Quantisation;
@@ -17,7 +10,8 @@ use npu_matmul::{
     Engine, Error, Observer, PackedWeights, PlanOptions, SubmittedJob, WeightFormat, Weights,
 };
 use npu_model::{Level, Model, ModelOptions};
-use rocket_uapi::DevicePool;
+
+use crate::common::{DEVICES, engine_on, multiply, multiply_all, random_f16, random_i4, random_i8};
 
 /// Rows of the matmuls.
 const M: usize = 48;
@@ -37,7 +31,6 @@ fn engine(memory: Option<u64>) -> (Engine, Arc<Model>) {
         memory: memory.map(|bytes| bytes + GUARD * DEVICES as u64),
         ..ModelOptions::default()
     });
-    let pool = DevicePool::open(&model.open_device(), DEVICES).unwrap();
     // Matmuls have several steps, and waves several jobs.
     let options = PlanOptions {
         limits: JobLimits {
@@ -46,7 +39,7 @@ fn engine(memory: Option<u64>) -> (Engine, Arc<Model>) {
         },
         ..PlanOptions::default()
     };
-    (Engine::with_options(pool, options).unwrap(), model)
+    (engine_on(&model.open_device(), DEVICES, options), model)
 }
 
 /// The most bytes allocated just before a job was submitted.

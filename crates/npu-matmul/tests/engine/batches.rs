@@ -1,23 +1,18 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Several matmuls at once give the same results as one after the other.
-#![allow(
-    clippy::unwrap_used,
-    reason = "helpers of tests: a failed unwrap is a failed test"
-)]
 
-mod common;
-
-use common::{
-    DEVICES, Random, engine, multiply, multiply_all, random_f16, random_i4, random_i8,
-    strict_engine,
-};
 use half::f16;
 use npu_matmul::plan::JobLimits;
 use npu_matmul::{
-    Activations, Counters, Engine, Error, Output, OutputRows, PackedWeights, PlanOptions, Weights,
+    Activations, Engine, Error, Output, OutputRows, PackedWeights, PlanOptions, Weights,
 };
 use proptest::prelude::*;
 use rknpu_regcmd::timing::Machine;
+
+use crate::common::{
+    DEVICES, Random, counted, engine, multiply, multiply_all, random_f16, random_i4, random_i8,
+    strict_engine,
+};
 
 /// Activations of one matmul.
 enum Rows {
@@ -123,20 +118,6 @@ proptest! {
         let expected: Vec<_> = cases.iter().map(|case| case.alone(&engine)).collect();
         prop_assert_eq!(together(&engine, &cases), expected);
         prop_assert_eq!(model.events(), []);
-    }
-}
-
-/// The engine's counters of `work`.
-fn counted(engine: &Engine, work: impl FnOnce()) -> Counters {
-    let before = engine.counters();
-    work();
-    let after = engine.counters();
-    Counters {
-        matmuls: after.matmuls - before.matmuls,
-        submits: after.submits - before.submits,
-        jobs: after.jobs - before.jobs,
-        bytes_to_device: after.bytes_to_device - before.bytes_to_device,
-        ..Counters::default()
     }
 }
 

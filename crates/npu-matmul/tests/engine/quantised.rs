@@ -1,19 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Compares quantised matmuls of every kind, on the device that `ROCKET_DEVICE` selects (the
 //! software model if there is none), with their definition in f64.
-#![allow(
-    clippy::unwrap_used,
-    reason = "helpers of tests: a failed unwrap is a failed test"
-)]
 
-mod common;
-
-use common::{Random, Shape, engine, multiply, strict_engine, watched};
 use npu_matmul::quantise::Quantisation;
 use npu_matmul::quantise::rotate::{self, Rotation};
 use npu_matmul::quantise::search::least_square_scale;
 use npu_matmul::{Engine, Error, PlanOptions, Weights};
 use proptest::prelude::*;
+
+use crate::common::{Random, Shape, engine, multiply, strict_engine, watched};
 
 /// Floats around 0 with a few large columns.
 fn floats(seed: u64, rows: usize, k: usize, large: &[usize]) -> Vec<f32> {

@@ -1,10 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Operands of attention, and checks of results.
-#![allow(dead_code, reason = "each test binary uses its part")]
-#![allow(
-    clippy::unwrap_used,
-    reason = "helpers of tests: a failed unwrap is a failed test"
-)]
 
 use half::f16;
 use npu_matmul::attention::{AttentionCall, HeadRows, reference};
@@ -79,7 +74,7 @@ impl Mask {
     }
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Case {
     pub(crate) heads: usize,
     pub(crate) kv_heads: usize,
@@ -124,7 +119,7 @@ pub(crate) struct Operands {
 impl Operands {
     pub(crate) fn new(case: &Case, seed: u64) -> Self {
         let mut numbers = Numbers(seed);
-        let c = case.clone();
+        let c = *case;
         let before = c.keys.saturating_sub(c.rows);
         let mut mask = Vec::new();
         for _ in 0..c.mask.heads(c.heads) {
@@ -150,27 +145,14 @@ impl Operands {
 
     /// A call with ggml's layout: the heads of a row of Q are adjacent, and so are those of a key.
     pub(crate) fn call(&mut self) -> AttentionCall<'_> {
+        fn rows<T>(data: &[T], heads: usize, rows: usize, dim: usize) -> HeadRows<'_, T> {
+            HeadRows::new(data, [heads, rows, dim], [dim, heads * dim]).unwrap()
+        }
         let c = &self.case;
-        let of_rows = |heads: usize, dim: usize| [dim, heads * dim];
         AttentionCall {
-            q: HeadRows::new(
-                &self.q,
-                [c.heads, c.rows, c.head_dim],
-                of_rows(c.heads, c.head_dim),
-            )
-            .unwrap(),
-            k: HeadRows::new(
-                &self.k,
-                [c.kv_heads, c.keys, c.head_dim],
-                of_rows(c.kv_heads, c.head_dim),
-            )
-            .unwrap(),
-            v: HeadRows::new(
-                &self.v,
-                [c.kv_heads, c.keys, c.value_dim],
-                of_rows(c.kv_heads, c.value_dim),
-            )
-            .unwrap(),
+            q: rows(&self.q, c.heads, c.rows, c.head_dim),
+            k: rows(&self.k, c.kv_heads, c.keys, c.head_dim),
+            v: rows(&self.v, c.kv_heads, c.keys, c.value_dim),
             mask: (c.mask != Mask::None).then(|| {
                 HeadRows::contiguous(&self.mask, c.mask.heads(c.heads), c.rows, c.keys).unwrap()
             }),

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Matmuls that check their results, for devices that fail.
-#![allow(dead_code, reason = "each test binary uses its part")]
 
 use npu_matmul::quantise::Quantisation;
 use npu_matmul::{Engine, Error, PackedWeights, Weights, reference};

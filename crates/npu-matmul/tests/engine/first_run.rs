@@ -1,27 +1,19 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! On an uncalibrated NPU the first task of each kind is checked, and the cause of a wrong result
 //! is not used again.
-#![allow(
-    clippy::unwrap_used,
-    reason = "helpers of tests: a failed unwrap is a failed test"
-)]
-
-mod common;
-#[path = "common/lying.rs"]
-mod lying;
 
 use std::sync::Arc;
 
-use common::{multiply, random_f16, random_i4, random_i8, reusing};
 use half::f16;
-use lying::lying_engine;
 use npu_matmul::profile::Board;
 use npu_matmul::{
     Dtype, Engine, Error, Output, PlanOptions, Profile, Remedy, Weights, WrongResult, reference,
 };
 use npu_model::{Model, ModelOptions};
 use rknpu_regcmd::{MatmulForm, MatmulType};
-use rocket_uapi::DevicePool;
+
+use crate::common::lying::lying_engine;
+use crate::common::{engine_on, multiply, random_f16, random_i4, random_i8, reusing};
 
 const M: usize = 18;
 const K: usize = 64;
@@ -220,8 +212,8 @@ fn calibrated_boards_and_the_model_are_not_checked() {
         }
     };
     let on_model = |options| {
-        let device = Model::new(ModelOptions::default()).open_device();
-        Engine::with_options(DevicePool::open(&device, 1).unwrap(), options).unwrap()
+        let model = Model::new(ModelOptions::default());
+        engine_on(&model.open_device(), 1, options)
     };
     let calibrated = lying_engine(with_profile(true, false), |_, _, _| Some([0, 0]));
     let model = on_model(PlanOptions::default());

@@ -1,20 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Wrong arguments: a typed error says what is wrong and where.
-#![allow(
-    clippy::unwrap_used,
-    reason = "helpers of tests: a failed unwrap is a failed test"
-)]
 
-mod common;
-
-use common::{multiply, random_f16, random_i4};
 use npu_matmul::attention::{AttentionBatch, AttentionCall, HeadRows};
 use npu_matmul::plan::{PlanOptions, WeightPlan};
 use npu_matmul::{Dtype, Error, Output, PackedWeights, PlanError, Weights};
 
+use crate::common::{multiply, random_f16, random_i4};
+
 #[test]
 fn operands_that_do_not_fit_are_refused() {
-    let engine = common::engine();
+    let engine = crate::common::engine();
     let zero = |result: Result<PackedWeights, Error>, name| {
         let error = result.unwrap_err();
         assert!(
@@ -86,7 +81,7 @@ fn operands_that_do_not_fit_are_refused() {
 
 #[test]
 fn weights_of_another_kind_or_engine_are_refused() {
-    let engine = common::engine();
+    let engine = crate::common::engine();
     let bytes = engine.load(Weights::i8(2, 3, &[1; 6])).unwrap();
     let nibbles = engine.load(Weights::i4(2, 3, &random_i4(1, 6))).unwrap();
     let halves = engine.load(Weights::f16(2, 3, &random_f16(1, 6))).unwrap();
@@ -118,7 +113,7 @@ fn weights_of_another_kind_or_engine_are_refused() {
             value: -9
         })
     ));
-    let other = common::engine();
+    let other = crate::common::engine();
     assert!(matches!(
         multiply(&other, &bytes, 1, &[0_i8; 3], &mut ints),
         Err(Error::ForeignWeights)
@@ -139,13 +134,13 @@ fn attention_without_a_plan_is_known_before_there_are_operands() {
         window: None,
     };
     assert!(
-        common::engine_with(options.clone(), 1)
+        crate::common::engine_with(options.clone(), 1)
             .can_attend(&batch)
             .is_ok()
     );
     // Fewer bytes than the keys need.
     options.limits.buffer_bytes = keys * dim;
-    let engine = common::engine_with(options, 1);
+    let engine = crate::common::engine_with(options, 1);
     let refused = engine.can_attend(&batch);
     assert!(
         matches!(refused, Err(Error::Plan(PlanError::TooManyKeys { .. }))),

@@ -1,19 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Threads with separate engines and separate weights, on one device.
-#![allow(
-    clippy::unwrap_used,
-    reason = "helpers of tests: a failed unwrap is a failed test"
-)]
-
-mod common;
 
 use std::sync::{Arc, Barrier};
 use std::thread;
 
-use common::{DEVICES, Lint, multiply, random_f16, random_i4, random_i8};
-use npu_matmul::{Engine, Error, Output, PackedWeights, PlanOptions, Weights, reference};
+use npu_matmul::{Engine, Error, Output, PackedWeights, PlanOptions, Weights};
 use npu_model::{Level, Model, ModelOptions};
 use rocket_uapi::DevicePool;
+
+use crate::common::{
+    DEVICES, Lint, check_halves, check_integers, multiply, random_f16, random_i4, random_i8,
+};
 
 const ENGINES: u64 = 4;
 const ROUNDS: u64 = 4;
@@ -43,21 +40,13 @@ fn compute(engine: &Engine, seed: u64) {
     let half_weights = engine.load(Weights::f16(N, K, &halves)).unwrap();
     for round in 0..ROUNDS {
         let a = random_i8(seed + 300 + round, m * K);
-        let mut c = vec![0; m * N];
-        multiply(engine, &weights, m, &a, &mut c).unwrap();
-        assert!(c == reference::multiply_i32(m, N, K, &a, &b));
+        check_integers(engine, &weights, &a, &b);
         let a: Vec<i8> = a.into_iter().map(|x| x >> 4).collect();
-        multiply(engine, &nibble_weights, m, &a, &mut c).unwrap();
-        assert!(c == reference::multiply_i32(m, N, K, &a, &nibbles));
+        check_integers(engine, &nibble_weights, &a, &nibbles);
         let a = random_f16(seed + 400 + round, m * K);
-        let mut c = vec![f32::NAN; m * N];
-        multiply(engine, &half_weights, m, &a, &mut c).unwrap();
-        let k_tiles = half_weights.plan().k_tile_count();
-        let expected = reference::multiply_f64(m, N, K, &a, &halves, k_tiles);
-        let mut pairs = c.iter().zip(&expected);
-        assert!(pairs.all(|(&got, want)| (f64::from(got) - want.value).abs() <= want.tolerance));
+        check_halves(engine, &half_weights, &a, &halves);
     }
-    assert_eq!(engine.counters().matmuls, 3 * ROUNDS);
+    assert_eq!(engine.counters().matmuls, 4 * ROUNDS);
 }
 
 /// Each thread makes an engine on a pool; all compute at once.
