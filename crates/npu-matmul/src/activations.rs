@@ -61,14 +61,14 @@ impl QuantisedRows {
         let from = Instant::now();
         done.push(Self::new(engine, kind, scales, a)?);
         let elements = a.len();
-        let watched = engine.watched();
-        watched.done(watched.token(), None, Activity::Quantise { elements }, from);
+        let token = engine.observer.token();
+        engine.done(token, None, Activity::Quantise { elements }, from);
         Ok(done.len() - 1)
     }
 
     /// Keeps the memory for later rows.
     pub(crate) fn recycle(self, engine: &Engine) {
-        let QuantisedScratch { integers, scales } = engine.quantised();
+        let QuantisedScratch { integers, scales } = &engine.quantised;
         integers.put(self.integers);
         scales.put(self.scales);
     }
@@ -86,11 +86,11 @@ impl QuantisedRows {
         let groups = k.div_ceil(group);
         let limit = quantisation.activation_max();
         // Every element of both is written below.
-        let scratch = engine.quantised();
+        let scratch = &engine.quantised;
         let mut integers = scratch.integers.take(a.len())?;
         let mut scales = scratch.scales.take(a.len() / k * groups)?;
         let start = || (engine.stopwatch(Section::Pack), Vec::new());
-        engine.workers().run(|| {
+        engine.workers.run(|| {
             integers
                 .par_chunks_mut(k)
                 .zip(scales.par_chunks_mut(groups))

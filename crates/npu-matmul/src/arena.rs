@@ -7,7 +7,6 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use rknpu_regcmd::Iova;
 use rocket_uapi::{Bo, Deadline, Error, FrozenBo};
 
 /// Bytes of a shared buffer object. FINI_BO cleans all of it for each added block.
@@ -36,9 +35,8 @@ pub(crate) struct WeightArena(Mutex<Vec<Weak<Chunk>>>);
 /// A block of weights in device memory; freed on drop.
 pub(crate) struct ResidentBlock {
     chunk: Arc<Chunk>,
-    range: Range<usize>,
-    /// Address of the first byte.
-    iova: Iova,
+    /// Its bytes in the buffer object.
+    pub(crate) range: Range<usize>,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -108,7 +106,10 @@ impl WeightArena {
         fill(&mut memory[..bytes]);
         memory.finish()?;
         let chunk = Chunk::new(bo, Vec::new());
-        Ok(ResidentBlock::new(Arc::new(chunk), 0..aligned(bytes)))
+        Ok(ResidentBlock {
+            chunk: Arc::new(chunk),
+            range: 0..aligned(bytes),
+        })
     }
 
     /// Stores a small block in a chunk.
@@ -121,7 +122,7 @@ impl WeightArena {
         chunks.retain(|chunk| chunk.strong_count() > 0);
         for chunk in chunks.iter().filter_map(Weak::upgrade) {
             if let Some(range) = chunk.put(packed)? {
-                return Ok(ResidentBlock::new(chunk, range));
+                return Ok(ResidentBlock { chunk, range });
             }
         }
         let (mut bo, taken) = (alloc(CHUNK_BYTES)?, aligned(packed.len()));
@@ -129,7 +130,8 @@ impl WeightArena {
         let free = std::iter::once(taken..CHUNK_BYTES).collect();
         let chunk = Arc::new(Chunk::new(bo, free));
         chunks.push(Arc::downgrade(&chunk));
-        Ok(ResidentBlock::new(chunk, 0..taken))
+        let range = 0..taken;
+        Ok(ResidentBlock { chunk, range })
     }
 }
 
@@ -155,35 +157,10 @@ impl Chunk {
 }
 
 impl ResidentBlock {
-    fn new(chunk: Arc<Chunk>, range: Range<usize>) -> Self {
-        let first = lock(&chunk.0).bo.iova().0;
-        Self {
-            // Cannot overflow: a buffer object is below 2 GiB and ends below 4 GiB.
-            iova: Iova(first + range.start as u32),
-            chunk,
-            range,
-        }
-    }
-
-    /// NPU address of the block.
-    pub(crate) const fn iova(&self) -> Iova {
-        self.iova
-    }
-
-    /// Usable bytes.
-    pub(crate) fn len(&self) -> usize {
-        self.range.len()
-    }
-
     /// The buffer object that contains the block, for a job. While this is alive, no other block is
     /// written to the buffer object.
     pub(crate) fn buffer(&self) -> FrozenBo {
         lock(&self.chunk.0).bo.clone()
-    }
-
-    /// Byte range of the block in the buffer object.
-    pub(crate) fn range(&self) -> Range<usize> {
-        self.range.clone()
     }
 }
 
@@ -196,8 +173,7 @@ impl Drop for ResidentBlock {
 impl fmt::Debug for ResidentBlock {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ResidentBlock")
-            .field("iova", &self.iova)
-            .field("bytes", &self.len())
+            .field("range", &self.range)
             .finish_non_exhaustive()
     }
 }
@@ -229,8 +205,7 @@ mod tests {
     fn holds(block: &ResidentBlock, bytes: usize, value: u8) -> bool {
         let buffer = block.buffer();
         let memory = buffer.read(Deadline::FOREVER).unwrap();
-        let start = (block.iova().0 - buffer.iova().0) as usize;
-        memory[start..start + bytes]
+        memory[block.range.start..][..bytes]
             .iter()
             .all(|&byte| byte == value)
     }
@@ -282,7 +257,7 @@ mod tests {
             let chunks = lock(&arena.0).clone();
             let chunks: Vec<_> = chunks.iter().filter_map(Weak::upgrade).collect();
             let free: usize = chunks.iter().map(|chunk| lock(&chunk.0).free.iter().map(Range::len).sum::<usize>()).sum();
-            let used: usize = blocks.iter().map(|(block, ..)| block.len()).sum();
+            let used: usize = blocks.iter().map(|(block, ..)| block.range.len()).sum();
             prop_assert_eq!(free + used, chunks.len() * CHUNK_BYTES);
             drop(blocks);
             for chunk in &chunks {

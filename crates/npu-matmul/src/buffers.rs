@@ -33,13 +33,15 @@ struct IdleBuffers(Mutex<VecDeque<Bo>>);
 
 /// A device with its buffers.
 pub(crate) struct Buffers {
-    device: Device,
-    is_model: bool,
+    pub(crate) device: Device,
+    /// Whether the device is the software model.
+    pub(crate) is_model: bool,
     /// Bytes behind the data that the NPU reads; see [`Choices::slack_bytes`].
     slack_bytes: usize,
     /// The page at address 0 of the open file; see [`Choices::guard_page`].
     _guard: Option<Bo>,
-    weights: WeightArena,
+    /// The resident weights.
+    pub(crate) weights: WeightArena,
     programs: ProgramCache,
     idle: IdleBuffers,
     idle_programs: IdleBuffers,
@@ -63,20 +65,6 @@ impl Buffers {
             idle: IdleBuffers::default(),
             idle_programs: IdleBuffers::default(),
         })
-    }
-
-    pub(crate) fn device(&self) -> &Device {
-        &self.device
-    }
-
-    /// The resident weights.
-    pub(crate) const fn weights(&self) -> &WeightArena {
-        &self.weights
-    }
-
-    /// Whether the device is the software model.
-    pub(crate) fn is_model(&self) -> bool {
-        self.is_model
     }
 
     /// Returns a buffer of `bytes` bytes, rounded up to pages, with arbitrary contents. Put it back

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Totals of an engine's work.
 
-use std::sync::atomic::{AtomicU64, Ordering};
-
 /// Totals over the life of an engine, for all devices and threads. Only completed jobs and matmuls
 /// count.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -32,54 +30,4 @@ pub struct Counters {
     /// First tasks of their kind that were checked on the CPU; see
     /// [`PlanOptions::check_first`](crate::PlanOptions::check_first).
     pub checked_tasks: u64,
-}
-
-/// Counters that many threads add to.
-#[derive(Debug, Default)]
-pub(crate) struct AtomicCounters {
-    matmuls: AtomicU64,
-    plans: AtomicU64,
-    submits: AtomicU64,
-    jobs: AtomicU64,
-    tasks: AtomicU64,
-    macs: AtomicU64,
-    bytes_to_device: AtomicU64,
-    bytes_from_device: AtomicU64,
-    checked_tasks: AtomicU64,
-}
-
-impl AtomicCounters {
-    pub(crate) fn add(&self, more: &Counters) {
-        // The totals need no order between them: relaxed is enough.
-        for (total, more) in [
-            (&self.matmuls, more.matmuls),
-            (&self.plans, more.plans),
-            (&self.submits, more.submits),
-            (&self.jobs, more.jobs),
-            (&self.tasks, more.tasks),
-            (&self.macs, more.macs),
-            (&self.bytes_to_device, more.bytes_to_device),
-            (&self.bytes_from_device, more.bytes_from_device),
-            (&self.checked_tasks, more.checked_tasks),
-        ] {
-            total.fetch_add(more, Ordering::Relaxed);
-        }
-    }
-
-    /// The totals, without those that the devices count.
-    pub(crate) fn snapshot(&self) -> Counters {
-        let get = |total: &AtomicU64| total.load(Ordering::Relaxed);
-        Counters {
-            matmuls: get(&self.matmuls),
-            plans: get(&self.plans),
-            submits: get(&self.submits),
-            jobs: get(&self.jobs),
-            tasks: get(&self.tasks),
-            macs: get(&self.macs),
-            bytes_to_device: get(&self.bytes_to_device),
-            bytes_from_device: get(&self.bytes_from_device),
-            checked_tasks: get(&self.checked_tasks),
-            ..Counters::default()
-        }
-    }
 }

@@ -57,6 +57,15 @@ impl Dtype {
     /// All precisions, for tables and tests.
     pub const ALL: [Self; 3] = [Self::Int8, Self::Int4, Self::Fp16];
 
+    /// The precision of this type of register program.
+    pub(crate) const fn of(ty: MatmulType) -> Self {
+        match ty {
+            MatmulType::Int8ToInt32 => Self::Int8,
+            MatmulType::Int4ToInt16 => Self::Int4,
+            MatmulType::Fp16ToFp32 | MatmulType::Fp16ToFp16 => Self::Fp16,
+        }
+    }
+
     /// Type of the operands.
     #[must_use]
     pub const fn operand(self) -> rknpu_regcmd::Precision {

@@ -4,8 +4,8 @@
 use std::borrow::Cow;
 use std::fmt;
 use std::num::NonZeroUsize;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 
 use npu_kernels::nibble::first_outside;
 use rknpu_regcmd::ProgramOptions;
@@ -14,25 +14,25 @@ use rocket_uapi::DevicePool;
 use crate::attention::AttentionState;
 use crate::buffers::Buffers;
 use crate::cache::LruMap;
-use crate::counters::{AtomicCounters, Counters};
+use crate::counters::Counters;
 use crate::dtype::Dtype;
 use crate::error::Error;
 use crate::first_run::FirstRuns;
 use crate::matrix::MatrixView;
 use crate::memory::MemoryPlan;
-use crate::observe::{Observer, Watched};
-use crate::plan::{JobLimits, PlanError, PlanOptions, WeightPlan};
-use crate::prepared::MatmulCache;
+use crate::observe::{Activity, Done, NoObserver, Observer};
+use crate::plan::{PlanError, PlanOptions, WeightPlan};
+use crate::prepared::{MatmulKey, Prepared, next_id};
 use crate::scratch::QuantisedScratch;
 use crate::threads::{Threads, Workers};
 use crate::times::{Section, SectionTimes, Stopwatch, Times};
 
-/// Numbers engines, so that an engine rejects weights of another one.
-static NEXT_ENGINE: AtomicU64 = AtomicU64::new(0);
-
 /// Weight plans to keep: several times the number of different matrix sizes in a model, whose
 /// layers share a few sizes.
-const PLANS_KEPT: NonZeroUsize = NonZeroUsize::new(64).unwrap();
+const WEIGHT_PLANS_KEPT: NonZeroUsize = NonZeroUsize::new(64).unwrap();
+
+/// Matmul plans to keep. A model's matrices have few shapes, but experts get any number of rows.
+const MATMULS_KEPT: NonZeroUsize = NonZeroUsize::new(512).unwrap();
 
 /// Everything in which the weight plans of one engine can differ.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
@@ -61,21 +61,23 @@ struct WeightPlanKey {
 /// | rows are rotated | 4 K in each thread |
 /// | FP16 results, K split into tiles | 4 M x N: sums stay FP32 until the last K tile |
 pub struct Engine {
-    id: u64,
-    devices: Vec<Buffers>,
-    options: PlanOptions,
+    /// Its weights have this number: an engine rejects those of another one.
+    pub(crate) id: u64,
+    pub(crate) devices: Vec<Buffers>,
+    pub(crate) options: PlanOptions,
     plans: LruMap<WeightPlanKey, Arc<WeightPlan>>,
-    matmuls: MatmulCache,
+    /// The latest matmul plans, for any weights.
+    pub(crate) matmuls: LruMap<MatmulKey, Arc<Prepared>>,
     /// `Some` if first tasks are checked.
-    first_runs: Option<FirstRuns>,
-    watched: Watched,
-    counters: AtomicCounters,
+    pub(crate) first_runs: Option<FirstRuns>,
+    pub(crate) observer: Arc<dyn Observer>,
+    counters: Mutex<Counters>,
     /// Bytes of PREP_BO and FINI_BO when the engine was made.
     cache_traffic_before: [u64; 2],
-    clock: Arc<SectionTimes>,
-    workers: Arc<Workers>,
-    quantised: QuantisedScratch,
-    attention: AttentionState,
+    pub(crate) clock: SectionTimes,
+    pub(crate) workers: Workers,
+    pub(crate) quantised: QuantisedScratch,
+    pub(crate) attention: AttentionState,
 }
 
 impl Engine {
@@ -110,7 +112,7 @@ impl Engine {
             .collect::<Result<_, _>>()?;
         // All are open files of the same device.
         let first = devices.first().ok_or(PlanError::NoDevice)?;
-        let info = first.device().info();
+        let info = first.device.info();
         let profile = &options.profile;
         let allowed = profile.allows_unmeasured_tiles(&info);
         let is_checked = !allowed && !profile.is_calibrated();
@@ -118,18 +120,17 @@ impl Engine {
         let first_runs = is_checked.then(|| FirstRuns::new(profile.choices.clone()));
         options.unmeasured_tiles.get_or_insert(allowed);
         Ok(Self {
-            // Only uniqueness matters.
-            id: NEXT_ENGINE.fetch_add(1, Ordering::Relaxed),
+            id: next_id(),
             cache_traffic_before: cache_traffic(&devices),
             devices,
             options,
-            plans: LruMap::new(PLANS_KEPT),
-            matmuls: MatmulCache::empty(),
+            plans: LruMap::new(WEIGHT_PLANS_KEPT),
+            matmuls: LruMap::new(MATMULS_KEPT),
             first_runs,
-            watched: Watched::default(),
-            counters: AtomicCounters::default(),
-            clock: Arc::default(),
-            workers: Arc::default(),
+            observer: Arc::new(NoObserver),
+            counters: Mutex::default(),
+            clock: SectionTimes::default(),
+            workers: Workers::default(),
             quantised: QuantisedScratch::default(),
             attention: AttentionState::default(),
         })
@@ -146,7 +147,7 @@ impl Engine {
     /// [`Error::Threads`] if the threads cannot be started; see
     /// [`ThreadsError`](crate::ThreadsError).
     pub fn with_threads(mut self, threads: Threads) -> Result<Self, Error> {
-        self.workers = Arc::new(threads.start()?);
+        self.workers = threads.start()?;
         Ok(self)
     }
 
@@ -155,14 +156,14 @@ impl Engine {
     /// dropping them.
     pub fn settle(&self) {
         for buffers in &self.devices {
-            buffers.device().settle();
+            buffers.device.settle();
         }
     }
 
     /// Reports what the engine does to `observer` from now on.
     #[must_use]
     pub fn observed_by(mut self, observer: Arc<dyn Observer>) -> Self {
-        self.watched = Watched::by(observer);
+        self.observer = observer;
         self
     }
 
@@ -173,7 +174,7 @@ impl Engine {
         Counters {
             prep_bytes: prep_bytes.saturating_sub(self.cache_traffic_before[0]),
             fini_bytes: fini_bytes.saturating_sub(self.cache_traffic_before[1]),
-            ..self.counters.snapshot()
+            ..*self.totals()
         }
     }
 
@@ -194,11 +195,6 @@ impl Engine {
     #[must_use]
     pub fn is_usable(&self, dtype: Dtype) -> bool {
         !(self.first_runs.as_ref()).is_some_and(|runs| runs.refuses(dtype))
-    }
-
-    /// The check of first tasks, if enabled.
-    pub(crate) const fn first_runs(&self) -> Option<&FirstRuns> {
-        self.first_runs.as_ref()
     }
 
     /// Current options for programs of this precision.
@@ -254,54 +250,33 @@ impl Engine {
         Ok(self.plans.get_or_make(key, make)?)
     }
 
-    pub(crate) const fn matmuls(&self) -> &MatmulCache {
-        &self.matmuls
+    /// Changes the totals.
+    pub(crate) fn count(&self, add: impl FnOnce(&mut Counters)) {
+        add(&mut self.totals());
     }
 
-    pub(crate) const fn id(&self) -> u64 {
-        self.id
+    /// The totals, without those that the devices count.
+    fn totals(&self) -> MutexGuard<'_, Counters> {
+        // Each number is right, whatever a panic prevented.
+        self.counters.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) const fn clock(&self) -> &Arc<SectionTimes> {
-        &self.clock
-    }
-
-    pub(crate) const fn workers(&self) -> &Arc<Workers> {
-        &self.workers
-    }
-
-    pub(crate) const fn quantised(&self) -> &QuantisedScratch {
-        &self.quantised
-    }
-
-    pub(crate) const fn attention(&self) -> &AttentionState {
-        &self.attention
-    }
-
-    pub(crate) const fn options(&self) -> &PlanOptions {
-        &self.options
-    }
-
-    /// Limits of one job.
-    pub(crate) fn limits(&self) -> JobLimits {
-        self.options.limits
-    }
-
-    pub(crate) fn device_count(&self) -> usize {
-        self.devices.len()
-    }
-
-    pub(crate) fn buffers(&self, device: usize) -> &Buffers {
-        &self.devices[device]
-    }
-
-    /// The observer and totals that a run reports to.
-    pub(crate) const fn watched(&self) -> &Watched {
-        &self.watched
-    }
-
-    pub(crate) fn count(&self, more: &Counters) {
-        self.counters.add(more);
+    /// Reports work that began at `started` and has just ended to the observer. `token` is the
+    /// observer's.
+    pub(crate) fn done(
+        &self,
+        token: u64,
+        device: Option<usize>,
+        activity: Activity,
+        started: Instant,
+    ) {
+        self.observer.done(&Done {
+            token,
+            device,
+            activity,
+            started,
+            ended: Instant::now(),
+        });
     }
 }
 
@@ -318,7 +293,7 @@ impl fmt::Debug for Engine {
 /// Bytes that PREP_BO and FINI_BO processed.
 fn cache_traffic(devices: &[Buffers]) -> [u64; 2] {
     devices.iter().fold([0; 2], |[prep, fini], buffers| {
-        let traffic = buffers.device().cache_traffic();
+        let traffic = buffers.device.cache_traffic();
         [prep + traffic.prep_bytes, fini + traffic.fini_bytes]
     })
 }

@@ -55,11 +55,7 @@ impl TaskKind {
 
     /// Precision of the operands.
     const fn dtype(&self) -> Dtype {
-        match self.ty {
-            MatmulType::Int8ToInt32 => Dtype::Int8,
-            MatmulType::Int4ToInt16 => Dtype::Int4,
-            MatmulType::Fp16ToFp32 | MatmulType::Fp16ToFp16 => Dtype::Fp16,
-        }
+        Dtype::of(self.ty)
     }
 }
 
@@ -204,17 +200,9 @@ impl FirstRuns {
         memory: JobMemory<'_>,
     ) -> Result<(), WrongResult> {
         for (kind, task) in tasks {
-            let Some(difference) = difference(kind, task, memory) else {
+            let Some(wrong) = wrong_element(kind, task, memory) else {
                 self.write().right.insert(*kind);
                 continue;
-            };
-            let wrong = WrongResult {
-                kind: *kind,
-                row: difference.row,
-                column: difference.column,
-                got: difference.got,
-                expected: difference.expected,
-                remedy: remedy(kind),
             };
             if self.write().apply(wrong.remedy) {
                 tracing::error!(%wrong, "the NPU computed a wrong result");
@@ -268,15 +256,8 @@ impl State {
     }
 }
 
-struct Difference {
-    row: usize,
-    column: usize,
-    got: f64,
-    expected: f64,
-}
-
 /// Finds the first wrong element in the first, middle and last two rows, in all columns.
-fn difference(kind: &TaskKind, task: &TaskPlan, memory: JobMemory<'_>) -> Option<Difference> {
+fn wrong_element(kind: &TaskKind, task: &TaskPlan, memory: JobMemory<'_>) -> Option<WrongResult> {
     let dtype = kind.dtype();
     let (m, k, n) = (kind.m as usize, kind.k as usize, kind.n as usize);
     let a = &memory.a[task.a as usize..];
@@ -298,11 +279,13 @@ fn difference(kind: &TaskKind, task: &TaskPlan, memory: JobMemory<'_>) -> Option
             let (sum, magnitudes) = products.fold((0.0, 0.0), |(v, s), p| (v + p, s + p.abs()));
             let at = output(kind.ty, m, *row, column);
             let (got, is_right) = compare(kind.ty, &c[at..], sum, magnitudes);
-            (!is_right).then_some(Difference {
+            (!is_right).then(|| WrongResult {
+                kind: *kind,
                 row: *row,
                 column,
                 got,
                 expected: sum,
+                remedy: remedy(kind),
             })
         })
     })

@@ -7,7 +7,6 @@ use std::sync::Arc;
 use rknpu_regcmd::MatmulType;
 
 use crate::activations::QuantisedRows;
-use crate::counters::Counters;
 use crate::dtype::{Dtype, Output, Results};
 use crate::engine::{Engine, check_int4, matrix};
 use crate::error::{Error, GemmCallError};
@@ -137,7 +136,7 @@ impl Engine {
         m: usize,
         results: Results,
     ) -> Result<Arc<Prepared>, Error> {
-        if weights.engine() != self.id() {
+        if weights.engine != self.id {
             return Err(Error::ForeignWeights);
         }
         let dtype = weights.dtype();
@@ -145,7 +144,7 @@ impl Engine {
             return Err(Error::Distrusted { dtype });
         }
         let key = MatmulKey {
-            weights: Arc::clone(weights.shared_plan()),
+            weights: Arc::clone(&weights.plan),
             m,
             results,
             program: self.program(dtype),
@@ -153,13 +152,10 @@ impl Engine {
         let plan = || Plan::with_results(weights.plan(), m, results, &self.current_options());
         let make = || {
             let prepared = Arc::new(Prepared::new(plan()?));
-            self.count(&Counters {
-                plans: 1,
-                ..Counters::default()
-            });
+            self.count(|counters| counters.plans += 1);
             Ok(prepared)
         };
-        self.matmuls().get_or_make(key, make)
+        self.matmuls.get_or_make(key, make)
     }
 
     /// The plan to run now: planned again if a wrong result has changed the options since.
@@ -250,7 +246,7 @@ impl<'a> GemmCall<'a> {
             weights, m, output, ..
         } = *self.gemm;
         let (n, k, format) = (weights.n(), weights.k(), weights.format());
-        if weights.engine() != engine.id() {
+        if weights.engine != engine.id {
             return Err(Error::ForeignWeights);
         }
         if self.c.output() != output {
@@ -288,7 +284,7 @@ impl<'a> GemmCall<'a> {
         let Gemm {
             engine, weights, ..
         } = self.gemm;
-        match (self.a, weights.format(), weights.quantised()) {
+        match (self.a, weights.format(), &weights.scales) {
             (Activations::F32(a), WeightFormat::Quantised(quantisation), Some(scales)) => {
                 let weights = (*weights, scales, quantisation);
                 QuantisedRows::find_or_make(done, engine, weights, a).map(Some)
@@ -326,7 +322,7 @@ impl<'a> GemmCall<'a> {
                 }
             }
         };
-        let epilogue = match (self.c, weights.quantised().zip(rows)) {
+        let epilogue = match (self.c, weights.scales.as_ref().zip(rows)) {
             (OutputRows::F32(c), Some((scales, of_a))) => {
                 let (rows, columns) = (&of_a.scales[..], &scales.columns[..]);
                 match a {

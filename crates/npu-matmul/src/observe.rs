@@ -2,13 +2,12 @@
 //! Observation of an engine's work, for tools such as tracers.
 
 use std::fmt::Debug;
-use std::sync::Arc;
 use std::time::Instant;
 
 use rknpu_regcmd::LinkedProgram;
 
 use crate::dtype::Dtype;
-use crate::plan::{JobPlan, Plan, Step};
+use crate::plan::{JobPlan, Plan};
 
 /// A job of a plan, just before its SUBMIT, alone or joined with jobs of other matmuls.
 #[derive(Clone, Copy, Debug)]
@@ -16,8 +15,6 @@ use crate::plan::{JobPlan, Plan, Step};
 pub struct SubmittedJob<'a> {
     /// Precision of the matmul.
     pub dtype: Dtype,
-    /// The plan's step that contains the job.
-    pub step: &'a Step,
     /// The job's plan.
     pub job: &'a JobPlan,
     /// The programs exactly as the device gets them, one for each task.
@@ -104,48 +101,8 @@ pub trait Observer: Debug + Send + Sync {
     }
 }
 
-/// The observer of an engine, if it has one.
-#[derive(Debug, Default)]
-pub(crate) struct Watched(Option<Arc<dyn Observer>>);
+/// Ignores all reports.
+#[derive(Debug)]
+pub(crate) struct NoObserver;
 
-impl Watched {
-    pub(crate) fn by(observer: Arc<dyn Observer>) -> Self {
-        Self(Some(observer))
-    }
-
-    pub(crate) fn submitting(&self, submission: &SubmittedJob<'_>) {
-        if let Some(observer) = &self.0 {
-            observer.submitting(submission);
-        }
-    }
-
-    /// The observer's token for the calling thread.
-    pub(crate) fn token(&self) -> u64 {
-        self.0.as_ref().map_or(0, |observer| observer.token())
-    }
-
-    pub(crate) fn planned(&self, token: u64, plan: &Plan) {
-        if let Some(observer) = &self.0 {
-            observer.planned(token, plan);
-        }
-    }
-
-    /// Reports work that began at `started` and has just ended.
-    pub(crate) fn done(
-        &self,
-        token: u64,
-        device: Option<usize>,
-        activity: Activity,
-        started: Instant,
-    ) {
-        if let Some(observer) = &self.0 {
-            observer.done(&Done {
-                token,
-                device,
-                activity,
-                started,
-                ended: Instant::now(),
-            });
-        }
-    }
-}
+impl Observer for NoObserver {}

@@ -30,13 +30,13 @@ const GROUPS_PER_CHUNK: usize = 8;
 /// Threads that use the same weights should share one engine: each engine needs its own copy.
 pub struct PackedWeights {
     format: WeightFormat,
-    plan: Arc<WeightPlan>,
+    pub(crate) plan: Arc<WeightPlan>,
     /// Blocks, in the plan's order.
-    blocks: Vec<ResidentBlock>,
+    pub(crate) blocks: Vec<ResidentBlock>,
     /// Scales and rotation of quantised weights.
-    scales: Option<WeightScales>,
+    pub(crate) scales: Option<WeightScales>,
     /// The engine whose devices hold the buffers.
-    engine: u64,
+    pub(crate) engine: u64,
 }
 
 /// Scales and rotation of quantised weights.
@@ -58,15 +58,11 @@ impl PackedWeights {
         scales: Option<WeightScales>,
     ) -> Result<Self, Error> {
         let load = |block: &WeightBlock| {
-            let buffers = engine.buffers(block.device);
+            let buffers = &engine.devices[block.device];
             let fill = |memory: &mut [u8]| pack_block::<F>(engine, &plan, block, b, memory);
-            (buffers.weights())
-                .load(
-                    |bytes| buffers.alloc_operands(bytes),
-                    plan.block_bytes(block),
-                    fill,
-                )
-                .map_err(Error::on_device(block.device))
+            let alloc = |bytes| buffers.alloc_operands(bytes);
+            let loaded = buffers.weights.load(alloc, plan.block_bytes(block), fill);
+            loaded.map_err(Error::on_device(block.device))
         };
         let blocks = plan.blocks.iter().map(load).collect::<Result<_, _>>()?;
         Ok(Self {
@@ -74,7 +70,7 @@ impl PackedWeights {
             plan,
             blocks,
             scales,
-            engine: engine.id(),
+            engine: engine.id,
         })
     }
 
@@ -105,7 +101,7 @@ impl PackedWeights {
     /// Bytes of device memory, in whole pages.
     #[must_use]
     pub fn device_bytes(&self) -> u64 {
-        self.blocks.iter().map(|b| b.len() as u64).sum()
+        self.blocks.iter().map(|b| b.range.len() as u64).sum()
     }
 
     /// Bytes of host memory kept for the weights: scales.
@@ -115,28 +111,10 @@ impl PackedWeights {
         scales as u64
     }
 
-    pub(crate) const fn quantised(&self) -> Option<&WeightScales> {
-        self.scales.as_ref()
-    }
-
     /// The plan: how the weights are split into blocks and tiles.
     #[must_use]
     pub fn plan(&self) -> &WeightPlan {
         &self.plan
-    }
-
-    /// The plan, for sharing with other users of it.
-    pub(crate) const fn shared_plan(&self) -> &Arc<WeightPlan> {
-        &self.plan
-    }
-
-    /// A block of the plan.
-    pub(crate) fn block(&self, block: usize) -> &ResidentBlock {
-        &self.blocks[block]
-    }
-
-    pub(crate) fn engine(&self) -> u64 {
-        self.engine
     }
 }
 

@@ -5,7 +5,6 @@
 //! Buffers are reused, so the next matmul with the same weights and row count mostly needs exactly
 //! the programs of the last one: nothing is planned, emitted, linked or copied to the device.
 
-use std::num::NonZeroUsize;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -13,12 +12,8 @@ use lru::LruCache;
 use rknpu_regcmd::{Iova, LinkedProgram, ProgramOptions};
 use rocket_uapi::{Bo, ProgramBo};
 
-use crate::cache::LruMap;
 use crate::dtype::Results;
 use crate::plan::{JobPlan, Plan, Step, WeightPlan};
-
-/// Matmul plans to keep. A model's matrices have few shapes, but experts get any number of rows.
-const PLANS_KEPT: NonZeroUsize = NonZeroUsize::new(512).unwrap();
 
 /// Bytes of programs to keep, on all devices together: those of a prompt in several batches, and of
 /// the last shorter batch, for all matrices of a model.
@@ -40,13 +35,11 @@ pub(crate) const IDLE_PROGRAMS: IdleLimits = IdleLimits {
     buffers: 64,
 };
 
-/// Numbers prepared matmuls, so that cached programs belong to one plan.
-static NEXT_PREPARED: AtomicU64 = AtomicU64::new(0);
-
 /// A planned matmul: weights of one shape with a number of rows.
 #[derive(Debug)]
 pub(crate) struct Prepared {
-    id: u64,
+    /// Identifies its programs in the cache.
+    pub(crate) id: u64,
     /// The tiling.
     pub(crate) plan: Plan,
     /// The steps, in order.
@@ -57,8 +50,9 @@ pub(crate) struct Prepared {
 
 /// A unique number.
 pub(crate) fn next_id() -> u64 {
+    static NEXT: AtomicU64 = AtomicU64::new(0);
     // Only uniqueness matters.
-    NEXT_PREPARED.fetch_add(1, Ordering::Relaxed)
+    NEXT.fetch_add(1, Ordering::Relaxed)
 }
 
 impl Prepared {
@@ -99,16 +93,6 @@ pub(crate) struct MatmulKey {
     pub(crate) program: ProgramOptions,
 }
 
-/// The latest matmul plans, for any weights.
-pub(crate) type MatmulCache = LruMap<MatmulKey, Arc<Prepared>>;
-
-impl MatmulCache {
-    /// An empty cache.
-    pub(crate) fn empty() -> Self {
-        Self::new(PLANS_KEPT)
-    }
-}
-
 /// The programs of one job.
 #[derive(Debug)]
 pub(crate) struct JobPrograms {
@@ -121,26 +105,11 @@ pub(crate) struct JobPrograms {
 /// Everything that the programs of a job depend on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct ProgramsKey {
-    prepared: u64,
-    job: JobIndex,
+    /// The number of its plan, from [`next_id`].
+    pub(crate) plan: u64,
+    pub(crate) job: JobIndex,
     /// Addresses of activations, weights and output.
-    addresses: [Iova; 3],
-}
-
-impl ProgramsKey {
-    /// The key of a job with activations, weights and output at these addresses of its device.
-    pub(crate) const fn new(prepared: &Prepared, job: JobIndex, addresses: [Iova; 3]) -> Self {
-        Self::of(prepared.id, job, addresses)
-    }
-
-    /// The key of a job of the plan with this [`next_id`].
-    pub(crate) const fn of(prepared: u64, job: JobIndex, addresses: [Iova; 3]) -> Self {
-        Self {
-            prepared,
-            job,
-            addresses,
-        }
-    }
+    pub(crate) addresses: [Iova; 3],
 }
 
 /// The programs of the latest jobs on one device.

@@ -8,7 +8,6 @@ use half::f16;
 use npu_kernels::quantise::quantise_scaled;
 use rayon::prelude::*;
 
-use crate::counters::Counters;
 use crate::dtype::Dtype;
 use crate::engine::{Engine, check_int4, matrix};
 use crate::error::Error;
@@ -170,8 +169,8 @@ impl Engine {
     /// Plans INT4 weights with the deepest tiles that their values allow.
     fn int4_plan(&self, n: usize, k: usize, b: &[i8]) -> Result<Arc<WeightPlan>, Error> {
         let known = PlanOptions {
-            int4_depth: Some(self.workers().run(|| int4_depth(k, b))),
-            ..self.options().clone()
+            int4_depth: Some(self.workers.run(|| int4_depth(k, b))),
+            ..self.options.clone()
         };
         self.plan_weights(Dtype::Int4, n, k, &known)
     }
@@ -186,11 +185,8 @@ impl Engine {
     ) -> Result<PackedWeights, Error> {
         let b = matrix("B", b, plan.n, plan.k)?;
         let pack = || PackedWeights::new::<F>(self, plan, format, b, scales);
-        let weights = self.workers().run(pack)?;
-        self.count(&Counters {
-            bytes_to_device: weights.device_bytes(),
-            ..Counters::default()
-        });
+        let weights = self.workers.run(pack)?;
+        self.count(|counters| counters.bytes_to_device += weights.device_bytes());
         Ok(weights)
     }
 
@@ -210,7 +206,7 @@ impl Engine {
         let rotation = Rotation::new(k, rotate::SEED).filter(|_| to.is_rotated());
         let mut integers = vec![0; n * k];
         let start = || (self.stopwatch(Section::PackWeights), vec![0.0; k]);
-        let channels: Vec<Vec<f32>> = self.workers().run(|| {
+        let channels: Vec<Vec<f32>> = self.workers.run(|| {
             let rows = integers.par_chunks_mut(k).enumerate();
             let scales = rows.map_init(start, |(_, row), (channel, out)| {
                 fill(channel, row);
@@ -241,7 +237,7 @@ impl Engine {
         n: usize,
         k: usize,
     ) -> Result<Arc<WeightPlan>, Error> {
-        self.plan_weights(format.dtype(), n, k, &format.plan_options(self.options()))
+        self.plan_weights(format.dtype(), n, k, &format.plan_options(&self.options))
     }
 
     /// Predicts the memory of weights of `n x k`.
@@ -255,7 +251,7 @@ impl Engine {
         k: usize,
     ) -> Result<WeightMemory, Error> {
         let plan = self.weight_plan(format, n, k)?;
-        let options = format.plan_options(self.options());
+        let options = format.plan_options(&self.options);
         let memory = WeightMemory::new(&plan, &options);
         Ok(match format {
             WeightFormat::Quantised(to) => memory.with_scales(n, k.div_ceil(to.group(k))),

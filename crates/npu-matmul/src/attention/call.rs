@@ -95,6 +95,36 @@ impl<'a, T> HeadRows<'a, T> {
     }
 }
 
+/// Attention of a batch of rows, which are the last ones of a sequence.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct AttentionBatch {
+    /// Number of query heads.
+    pub heads: usize,
+    /// Number of KV heads.
+    pub kv_heads: usize,
+    /// Rows of each head.
+    pub rows: usize,
+    /// Keys of each head, including those of the rows themselves.
+    pub keys: usize,
+    /// Elements of each query and key.
+    pub head_dim: usize,
+    /// Elements of each value.
+    pub value_dim: usize,
+    /// Number of keys that a row sees at most, its own and earlier ones. `None` if each row sees
+    /// all keys, later ones too.
+    pub window: Option<usize>,
+}
+
+impl AttentionBatch {
+    /// Query heads of each KV head.
+    pub(super) const fn group(&self) -> usize {
+        match self.kv_heads {
+            0 => 0,
+            kv_heads => self.heads / kv_heads,
+        }
+    }
+}
+
 /// Operands of attention for one sequence of a batch: all heads of a layer.
 ///
 /// The operands determine the sizes: `q` has the heads and rows, `k` the KV heads and keys. The
@@ -131,11 +161,16 @@ impl AttentionCall<'_> {
         heads.checked_mul(self.v.vector_len())
     }
 
-    /// Query heads of each KV head.
-    pub(super) const fn group(&self) -> usize {
-        match self.k.heads() {
-            0 => 0,
-            kv_heads => self.q.heads() / kv_heads,
+    /// The sizes, as if no mask hid any key.
+    pub(super) const fn batch(&self) -> AttentionBatch {
+        AttentionBatch {
+            heads: self.q.heads(),
+            kv_heads: self.k.heads(),
+            rows: self.q.rows(),
+            keys: self.k.rows(),
+            head_dim: self.q.vector_len(),
+            value_dim: self.v.vector_len(),
+            window: None,
         }
     }
 

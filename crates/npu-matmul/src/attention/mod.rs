@@ -48,7 +48,6 @@
 //! ```
 
 mod call;
-mod feasible;
 mod finite;
 mod mask;
 mod operands;
@@ -57,16 +56,15 @@ mod reference;
 mod run;
 mod scores;
 mod state;
-mod tile;
 mod time;
 
 use crate::engine::Engine;
-use crate::error::GemmCallError;
+use crate::error::{Error, GemmCallError};
+use plan::{HALF, Tiling};
 
-pub use call::{AttentionCall, HeadRows};
+pub use call::{AttentionBatch, AttentionCall, HeadRows};
 pub use reference::reference;
 pub(crate) use state::AttentionState;
-pub use time::AttentionBatch;
 
 impl Engine {
     /// Computes attention for several independent calls, such as the sequences of a batch.
@@ -90,5 +88,19 @@ impl Engine {
             call.check().map_err(GemmCallError::of(index))?;
         }
         run::attend(self, calls)
+    }
+
+    /// Checks whether [`Engine::attend`] can compute such attention, before there are operands.
+    ///
+    /// # Errors
+    /// Those of `attend` before anything runs: no plan, such as
+    /// [`PlanError::TooManyKeys`](crate::PlanError::TooManyKeys), or FP16 is disabled after a wrong
+    /// result.
+    pub fn can_attend(&self, batch: &AttentionBatch) -> Result<(), Error> {
+        if !self.is_usable(HALF) {
+            return Err(Error::Distrusted { dtype: HALF });
+        }
+        Tiling::new(batch, &self.options, self.program(HALF))?;
+        Ok(())
     }
 }

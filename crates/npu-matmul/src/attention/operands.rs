@@ -9,8 +9,7 @@ use zerocopy::IntoBytes;
 
 use super::call::AttentionCall;
 use super::finite::LostKeys;
-use super::plan::HALF;
-use super::tile::Tile;
+use super::plan::{HALF, Tile};
 use crate::error::Error;
 use crate::layout;
 use crate::matrix::MatrixView;

@@ -21,10 +21,12 @@ use std::sync::Arc;
 
 use rknpu_regcmd::{MatmulType, ProgramOptions};
 
+use super::call::AttentionBatch;
+use super::mask::VisibleBlock;
 use crate::dtype::{Dtype, ROW_MULTIPLE};
 use crate::layout::weight_bytes;
 use crate::plan::{
-    Band, JobLimits, JobPlan, KTile, PlanError, PlanOptions, Step, TaskList, TaskPlan, even_tile,
+    Band, JobLimits, JobPlan, KTile, PlanError, PlanOptions, TaskList, TaskPlan, even_tile,
     task_time_bound_ns,
 };
 use crate::prepared::next_id;
@@ -60,29 +62,8 @@ pub(super) struct Tiling {
     program: ProgramOptions,
 }
 
-/// Sizes of a call, from which the tiling is chosen.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Sizes {
-    /// Query heads that share a KV head.
-    pub(super) group: usize,
-    /// Rows of each head.
-    pub(super) rows: usize,
-    pub(super) keys: usize,
-    pub(super) head_dim: usize,
-    pub(super) value_dim: usize,
-}
-
-impl Sizes {
-    const fn too_many_keys(&self) -> PlanError {
-        PlanError::TooManyKeys {
-            keys: self.keys,
-            head_dim: self.head_dim,
-            value_dim: self.value_dim,
-        }
-    }
-}
-
-/// `tile`, if some number of rows is legal and, where required, known to have run.
+/// Most rows of a tile of depth `k`; `None` if no number of rows is legal and, where required,
+/// known to have run.
 fn most_rows(k: usize, options: &PlanOptions) -> Option<usize> {
     let rows = options.rows_max(HALF, k);
     (rows >= ROW_MULTIPLE).then_some(rows)
@@ -91,14 +72,19 @@ fn most_rows(k: usize, options: &PlanOptions) -> Option<usize> {
 impl Tiling {
     /// Chooses tiles with at least one row and head.
     pub(super) fn new(
-        sizes: Sizes,
+        sizes: &AttentionBatch,
         options: &PlanOptions,
         program: ProgramOptions,
     ) -> Result<Self, PlanError> {
+        let too_many_keys = || PlanError::TooManyKeys {
+            keys: sizes.keys,
+            head_dim: sizes.head_dim,
+            value_dim: sizes.value_dim,
+        };
         // Reject bad sizes before allocating.
         let longest = sizes.head_dim.max(sizes.value_dim).max(sizes.keys);
         if longest > options.limits.buffer_bytes / (2 * ROW_MULTIPLE) {
-            return Err(sizes.too_many_keys());
+            return Err(too_many_keys());
         }
         let unit = HALF.k_tile_multiple();
         let deepest = |k: usize| {
@@ -126,7 +112,7 @@ impl Tiling {
         let row_bytes = parts.len() * 2 * sizes.keys.next_multiple_of(unit);
         let m = (TILE_BYTES / row_bytes.max(1)).max(ROW_MULTIPLE);
         let m = m.min(rows_of_part).min(rows_of_block) / ROW_MULTIPLE * ROW_MULTIPLE;
-        let heads = even_tile(sizes.group.max(1), m, 1);
+        let heads = even_tile(sizes.group().max(1), m, 1);
         let rows = even_tile(sizes.rows.max(1), m / heads, 1);
         let m = heads * rows;
         let tiling = Self {
@@ -141,7 +127,7 @@ impl Tiling {
         };
         match tiling.fits(&options.limits) {
             true => Ok(tiling),
-            false => Err(sizes.too_many_keys()),
+            false => Err(too_many_keys()),
         }
     }
 
@@ -298,6 +284,41 @@ fn runs(blocks: &[usize]) -> impl Iterator<Item = Range<usize>> {
         .map(|run| run[0]..run[0] + run.len())
 }
 
+/// Some rows of some heads that share a KV head.
+pub(super) struct Tile {
+    /// Index of the call.
+    pub(super) call: usize,
+    pub(super) kv_head: usize,
+    pub(super) tiling: Arc<Tiling>,
+    /// Heads of the call.
+    pub(super) heads: Range<usize>,
+    /// Rows of each of these heads.
+    pub(super) rows: Range<usize>,
+    pub(super) blocks: Vec<VisibleBlock>,
+}
+
+impl Tile {
+    /// Number of rows of the tile. It has all heads of the first row, then those of the next.
+    pub(super) fn m(&self) -> usize {
+        self.heads.len() * self.rows.len()
+    }
+
+    pub(super) fn m_padded(&self) -> usize {
+        self.m().next_multiple_of(ROW_MULTIPLE)
+    }
+
+    /// Head and row in the call for row `at` of the tile.
+    pub(super) fn head_and_row(&self, at: usize) -> (usize, usize) {
+        let heads = self.heads.len();
+        (self.heads.start + at % heads, self.rows.start + at / heads)
+    }
+
+    /// Amount of multiplication.
+    pub(super) fn work(&self) -> u64 {
+        self.tiling.work(self.m(), self.blocks.len())
+    }
+}
+
 /// Everything that the jobs of a tile depend on.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct TileKey {
@@ -323,32 +344,23 @@ pub(super) fn devices_of(works: &[u64], count: usize) -> impl Iterator<Item = us
 
 /// The jobs of all tiles that see the same blocks of keys.
 #[derive(Debug)]
-pub(super) struct TileSteps {
+pub(super) struct AttentionJobs {
     /// Identifies their programs in the cache.
     pub(super) id: u64,
-    /// The step of the scores and the step of the values, with one job each.
-    pub(super) steps: [Step; 2],
+    /// The jobs of the scores and of the values.
+    pub(super) jobs: [JobPlan; 2],
 }
 
-impl TileSteps {
+impl AttentionJobs {
     pub(super) fn new(key: &TileKey) -> Self {
-        let step = |job| Step { jobs: vec![job] };
         let (tiling, m, blocks) = (&key.tiling, key.m, &key.blocks[..]);
         Self {
             id: next_id(),
-            steps: [
-                step(tiling.score_job(key.device, m, blocks)),
-                step(tiling.value_job(key.device, m, blocks)),
+            jobs: [
+                tiling.score_job(key.device, m, blocks),
+                tiling.value_job(key.device, m, blocks),
             ],
         }
-    }
-
-    pub(super) fn scores(&self) -> &JobPlan {
-        &self.steps[0].jobs[0]
-    }
-
-    pub(super) fn values(&self) -> &JobPlan {
-        &self.steps[1].jobs[0]
     }
 }
 
@@ -358,7 +370,7 @@ mod tests {
 
     use super::*;
 
-    fn tiling(sizes: Sizes, options: &PlanOptions) -> Result<Tiling, PlanError> {
+    fn tiling(sizes: &AttentionBatch, options: &PlanOptions) -> Result<Tiling, PlanError> {
         Tiling::new(sizes, options, options.profile.choices.program(HALF))
     }
 
@@ -366,22 +378,24 @@ mod tests {
         PlanOptions::uncalibrated(600_000_000)
     }
 
-    const LLAMA: Sizes = Sizes {
-        group: 4,
+    const LLAMA: AttentionBatch = AttentionBatch {
+        heads: 32,
+        kv_heads: 8,
         rows: 512,
         keys: 2048,
         head_dim: 64,
         value_dim: 64,
+        window: None,
     };
 
     /// Llama-3.2-1B: tiles are as large as the envelope allows; with more keys they have fewer
     /// rows.
     #[test]
     fn tiles_of_a_model() {
-        let short = tiling(LLAMA, &board()).unwrap();
+        let short = tiling(&LLAMA, &board()).unwrap();
         assert_eq!((short.heads, short.rows, short.block), (4, 86, 352));
         let keys = 8192;
-        let long = tiling(Sizes { keys, ..LLAMA }, &board()).unwrap();
+        let long = tiling(&AttentionBatch { keys, ..LLAMA }, &board()).unwrap();
         assert_eq!((long.heads, long.rows, long.block), (4, 32, 384));
         let job = long.score_job(0, 128, &[0, 1, 2, 7, 8, 21]);
         assert_eq!(job.output_bytes, 128 * (5 * 384 + 128) * 2);
@@ -429,17 +443,17 @@ mod tests {
     fn contexts_of_131072_keys_fit() {
         for head_dim in [64, 128] {
             for options in [board(), PlanOptions::default()] {
-                let sizes = Sizes {
+                let sizes = AttentionBatch {
                     keys: 131_072,
                     head_dim,
                     value_dim: head_dim,
                     ..LLAMA
                 };
-                tiling(sizes, &options).unwrap();
+                tiling(&sizes, &options).unwrap();
             }
         }
         let keys = 1 << 24;
-        let refused = tiling(Sizes { keys, ..LLAMA }, &board()).unwrap_err();
+        let refused = tiling(&AttentionBatch { keys, ..LLAMA }, &board()).unwrap_err();
         assert!(
             matches!(refused, PlanError::TooManyKeys { .. }),
             "{refused}"
@@ -459,9 +473,17 @@ mod tests {
             seen in prop::collection::vec(any::<bool>(), 14),
             on_board in any::<bool>(),
         ) {
-            let sizes = Sizes { group, rows, keys, head_dim, value_dim };
+            let sizes = AttentionBatch {
+                heads: group,
+                kv_heads: 1,
+                rows,
+                keys,
+                head_dim,
+                value_dim,
+                window: None,
+            };
             let options = if on_board { board() } else { PlanOptions::default() };
-            let tiling = tiling(sizes, &options).unwrap();
+            let tiling = tiling(&sizes, &options).unwrap();
             prop_assert!(tiling.heads * tiling.rows <= 1024 && tiling.blocks() <= seen.len());
             let blocks: Vec<_> = (0..tiling.blocks()).filter(|&block| seen[block]).collect();
             if !blocks.is_empty() {

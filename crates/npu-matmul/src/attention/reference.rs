@@ -23,7 +23,7 @@ pub fn reference(call: &AttentionCall<'_>) -> Vec<f64> {
 }
 
 fn row_of_head(call: &AttentionCall<'_>, head: usize, row: usize) -> Vec<f64> {
-    let kv_head = head / call.group();
+    let kv_head = head / call.batch().group();
     let keys = call.k.rows();
     let scores: Vec<_> = (0..keys).map(|n| score(call, head, row, n)).collect();
     let sink = call.sinks.map_or(f64::NEG_INFINITY, |s| f64::from(s[head]));
@@ -59,7 +59,7 @@ fn score(call: &AttentionCall<'_>, head: usize, row: usize, key: usize) -> f64 {
         return f64::NEG_INFINITY;
     }
     let q = call.q.vector(head, row);
-    let k = call.k.vector(head / call.group(), key);
+    let k = call.k.vector(head / call.batch().group(), key);
     let dot: f64 = q
         .iter()
         .zip(k)

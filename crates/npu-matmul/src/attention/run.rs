@@ -18,23 +18,21 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use rayon::prelude::*;
-use rocket_uapi::{Bo, Deadline, FinishedJob, FrozenBo, Job, PendingJob};
+use rocket_uapi::{Bo, Deadline, FinishedJob, FrozenBo, PendingJob};
 
-use super::call::AttentionCall;
+use super::call::{AttentionBatch, AttentionCall};
 use super::finite::LostKeys;
 use super::mask::MaskBlocks;
 use super::operands::{pack_keys_and_values, pack_queries};
-use super::plan::{HALF, Sizes, TileKey, TileSteps, Tiling, devices_of};
+use super::plan::{AttentionJobs, HALF, Tile, TileKey, Tiling, devices_of};
 use super::scores;
 use super::state::AttentionState;
-use super::tile::Tile;
-use crate::counters::Counters;
 use crate::engine::Engine;
 use crate::error::{Error, GemmCallError, JobFailure};
-use crate::exec::{OnDevice, link};
-use crate::observe::{Activity, SubmittedJob};
+use crate::exec::OnDevice;
+use crate::observe::Activity;
 use crate::plan::JobPlan;
-use crate::prepared::{JobIndex, ProgramsKey};
+use crate::prepared::JobIndex;
 
 /// K and V of one head on a device.
 struct PackedHead {
@@ -68,7 +66,7 @@ struct Ended {
 /// The tiles of one device, and its jobs in flight.
 struct DeviceRun {
     device: usize,
-    tiles: Vec<(Tile, Arc<TileSteps>)>,
+    tiles: Vec<(Tile, Arc<AttentionJobs>)>,
     head: Option<PackedHead>,
     scores: VecDeque<Running>,
     values: VecDeque<Running>,
@@ -93,9 +91,9 @@ pub(super) fn attend(engine: &Engine, calls: Vec<AttentionCall<'_>>) -> Result<(
         used: Vec::with_capacity(calls.len()),
         calls,
         lost: LostKeys::default(),
-        token: engine.watched().token(),
+        token: engine.observer.token(),
     };
-    engine.workers().run(|| run.finish())
+    engine.workers.run(|| run.finish())
 }
 
 impl Run<'_, '_> {
@@ -112,10 +110,9 @@ impl Run<'_, '_> {
         }
         done?;
         for call in &self.calls {
-            self.engine.count(&Counters {
-                matmuls: 1,
-                macs: macs(call),
-                ..Counters::default()
+            self.engine.count(|counters| {
+                counters.matmuls += 1;
+                counters.macs = counters.macs.saturating_add(macs(&call.batch()));
             });
         }
         Ok(())
@@ -133,21 +130,16 @@ impl Run<'_, '_> {
         if !engine.is_usable(HALF) {
             return Err(Error::Distrusted { dtype: HALF });
         }
-        let sizes = Sizes {
-            group: call.group(),
-            rows: call.q.rows(),
-            keys: call.k.rows(),
-            head_dim: call.q.vector_len(),
-            value_dim: call.v.vector_len(),
-        };
-        let tiling = Arc::new(Tiling::new(sizes, engine.options(), engine.program(HALF))?);
-        let masks = &engine.attention().masks;
+        let sizes = call.batch();
+        let tiling = Tiling::new(&sizes, &engine.options, engine.program(HALF))?;
+        let (tiling, group) = (Arc::new(tiling), sizes.group());
+        let masks = &engine.attention.masks;
         let visible = MaskBlocks::new(call, tiling.block, masks)?;
         call.out.fill(0.0);
         let mut used = vec![false; tiling.blocks()];
         for kv_head in 0..call.k.heads() {
-            let first = kv_head * sizes.group;
-            for (heads, rows) in tiling.tiles(sizes.group, sizes.rows) {
+            let first = kv_head * group;
+            for (heads, rows) in tiling.tiles(group, sizes.rows) {
                 let heads = first + heads.start..first + heads.end;
                 let blocks = visible.visible(heads.clone(), rows.clone());
                 for block in &blocks {
@@ -194,12 +186,14 @@ impl Run<'_, '_> {
     }
 }
 
-/// Multiply-accumulates of a call, as if no mask hid any key.
-fn macs(call: &AttentionCall<'_>) -> u64 {
-    let dims = call.q.vector_len() + call.v.vector_len();
-    let rows = (call.q.heads() as u64).saturating_mul(call.q.rows() as u64);
-    rows.saturating_mul(call.k.rows() as u64)
-        .saturating_mul(dims as u64)
+/// Multiply-accumulates of a call.
+fn macs(sizes: &AttentionBatch) -> u64 {
+    let dims = sizes.head_dim + sizes.value_dim;
+    [sizes.rows, sizes.keys, dims]
+        .into_iter()
+        .fold(sizes.heads as u64, |macs, size| {
+            macs.saturating_mul(size as u64)
+        })
 }
 
 /// Runs a function on all devices in parallel; returns the error of the first device that failed.
@@ -213,7 +207,7 @@ fn each(
 
 /// Assigns tiles to devices.
 fn share(tiles: Vec<Tile>, engine: &Engine) -> Vec<DeviceRun> {
-    let count = engine.device_count();
+    let count = engine.devices.len();
     let mut devices: Vec<_> = (0..count).map(DeviceRun::new).collect();
     let works: Vec<_> = tiles.iter().map(Tile::work).collect();
     for (tile, device) in tiles.into_iter().zip(devices_of(&works, count)) {
@@ -223,7 +217,7 @@ fn share(tiles: Vec<Tile>, engine: &Engine) -> Vec<DeviceRun> {
             m: tile.m(),
             blocks: tile.blocks.iter().map(|block| block.block).collect(),
         };
-        let jobs = engine.attention().jobs(&key, engine);
+        let jobs = engine.attention.jobs(&key, engine);
         devices[device].tiles.push((tile, jobs));
     }
     devices
@@ -231,13 +225,10 @@ fn share(tiles: Vec<Tile>, engine: &Engine) -> Vec<DeviceRun> {
 
 impl AttentionState {
     /// The jobs of a tile, from the cache or made now.
-    fn jobs(&self, key: &TileKey, engine: &Engine) -> Arc<TileSteps> {
+    fn jobs(&self, key: &TileKey, engine: &Engine) -> Arc<AttentionJobs> {
         let make = || {
-            engine.count(&Counters {
-                plans: 1,
-                ..Counters::default()
-            });
-            Ok::<_, std::convert::Infallible>(Arc::new(TileSteps::new(key)))
+            engine.count(|counters| counters.plans += 1);
+            Ok::<_, std::convert::Infallible>(Arc::new(AttentionJobs::new(key)))
         };
         let Ok(jobs) = self.tiles.get_or_make(key.clone(), make);
         jobs
@@ -264,27 +255,17 @@ impl DeviceRun {
         let (call, on) = (&run.calls[tile.call], run.on(self.device));
         let mut start = || {
             let kv = packed_head(&mut self.head, on, run, tile)?;
-            let job = jobs.scores();
-            let state = run.engine.attention();
-            let a = filled(on, job.band.activation_bytes, |memory| {
-                pack_queries(call, tile, job, &state.queries, run.engine.clock(), memory)
+            let [job, _] = &jobs.jobs;
+            let (queries, clock) = (&run.engine.attention.queries, &run.engine.clock);
+            let a = on.filled(job.band.activation_bytes, |memory| {
+                pack_queries(call, tile, job, queries, clock, memory)
             })?;
             // The second job reads this output.
-            let buffers = run.engine.buffers(self.device);
-            let c = buffers
-                .take_operand(job.output_bytes)
-                .map_err(on.failed())?;
-            submit(on, (jobs, SCORES), a, kv, c)
+            let c = on.buffers().take_operand(job.output_bytes);
+            Running::start(on, (jobs, SCORES), round, [a, kv], c.map_err(on.failed())?)
         };
-        let (pending, a, kv) = start().map_err(GemmCallError::of(tile.call))?;
-        self.scores.push_back(Running {
-            tile: round,
-            pending,
-            at: Instant::now(),
-            a,
-            kv,
-            maxima: Vec::new(),
-        });
+        let running = start().map_err(GemmCallError::of(tile.call))?;
+        self.scores.push_back(running);
         Ok(())
     }
 
@@ -298,30 +279,23 @@ impl DeviceRun {
         let (call, engine) = (&run.calls[tile.call], run.engine);
         let start = || {
             let kv = running.kv.clone();
-            let mut ended = end(on, jobs.scores(), running)?;
+            let [scores, values] = &jobs.jobs;
+            let mut ended = end(on, scores, running)?;
             let mut memory = ended.c.write(Deadline::FOREVER).map_err(on.failed())?;
             let from = Instant::now();
-            let (job, scratch) = (jobs.scores(), &engine.attention().scores);
-            let maxima = scores::softmax(call, tile, job, scratch, engine.clock(), &mut memory)?;
-            let bytes = job.output_bytes;
+            let scratch = &engine.attention;
+            let maxima = scores::softmax(call, tile, scores, scratch, &engine.clock, &mut memory)?;
+            let bytes = scores.output_bytes;
             on.done(Activity::Softmax { bytes }, from);
             memory.finish().map_err(on.failed())?;
-            let buffers = engine.buffers(self.device);
-            let c = buffers
-                .take(jobs.values().output_bytes)
-                .map_err(on.failed())?;
-            let submitted = submit(on, (jobs, VALUES), ended.c.freeze(), kv, c)?;
-            Ok((submitted, maxima))
+            let c = on.buffers().take(values.output_bytes);
+            let operands = [ended.c.freeze(), kv];
+            let c = c.map_err(on.failed())?;
+            let running = Running::start(on, (jobs, VALUES), index, operands, c)?;
+            Ok(Running { maxima, ..running })
         };
-        let ((pending, a, kv), maxima) = start().map_err(GemmCallError::of(tile.call))?;
-        self.values.push_back(Running {
-            tile: index,
-            pending,
-            at: Instant::now(),
-            a,
-            kv,
-            maxima,
-        });
+        let running = start().map_err(GemmCallError::of(tile.call))?;
+        self.values.push_back(running);
         Ok(())
     }
 
@@ -331,7 +305,7 @@ impl DeviceRun {
             return Ok(());
         };
         let (tile, jobs) = &self.tiles[running.tile];
-        let ended = end(run.on(self.device), jobs.values(), running);
+        let ended = end(run.on(self.device), &jobs.jobs[VALUES], running);
         self.ended = Some(ended.map_err(GemmCallError::of(tile.call))?);
         Ok(())
     }
@@ -342,7 +316,7 @@ impl DeviceRun {
             return Ok(());
         };
         let (tile, jobs) = &self.tiles[ended.tile];
-        let (engine, job) = (run.engine, jobs.values());
+        let (engine, job) = (run.engine, &jobs.jobs[VALUES]);
         let failed = |error| GemmCallError::of(tile.call)(Error::on_device(self.device)(error));
         let memory = ended.c.read(Deadline::FOREVER).map_err(failed)?;
         let from = Instant::now();
@@ -353,13 +327,13 @@ impl DeviceRun {
             tile,
             job,
             (&ended.maxima, &lost),
-            engine.clock(),
+            &engine.clock,
             &memory,
         );
         let bytes = job.output_bytes;
         run.on(self.device).done(Activity::Unpack { bytes }, from);
-        engine.buffers(self.device).put(ended.c);
-        engine.attention().scores.floats.put(ended.maxima);
+        engine.devices[self.device].put(ended.c);
+        engine.attention.floats.put(ended.maxima);
         Ok(())
     }
 
@@ -385,10 +359,10 @@ impl DeviceRun {
     }
 }
 
-/// Index of the score step in [`TileSteps`].
+/// Index of the score job in [`AttentionJobs`].
 const SCORES: usize = 0;
 
-/// Index of the value step in [`TileSteps`].
+/// Index of the value job in [`AttentionJobs`].
 const VALUES: usize = 1;
 
 /// Takes the front job if it belongs to the tile `before` rounds earlier.
@@ -414,8 +388,8 @@ fn packed_head(
         release(on, head.bo);
     }
     let (call, used) = (&run.calls[tile.call], &run.used[tile.call][..]);
-    let bo = filled(on, tile.tiling.kv_bytes(), |memory| {
-        let clock = run.engine.clock();
+    let bo = on.filled(tile.tiling.kv_bytes(), |memory| {
+        let clock = &run.engine.clock;
         pack_keys_and_values(call, tile, used, &run.lost, clock, memory);
         Ok(())
     })?;
@@ -427,76 +401,36 @@ fn packed_head(
     Ok(bo)
 }
 
-/// Fills a buffer for the NPU to read.
-fn filled(
-    on: OnDevice<'_>,
-    bytes: usize,
-    fill: impl FnOnce(&mut [u8]) -> Result<(), Error>,
-) -> Result<FrozenBo, Error> {
-    let buffers = on.engine.buffers(on.device);
-    let mut bo = buffers.take_operand(bytes).map_err(on.failed())?;
-    let mut memory = bo.write(Deadline::FOREVER).map_err(on.failed())?;
-    let from = Instant::now();
-    fill(&mut memory[..bytes])?;
-    on.done(Activity::Pack { bytes }, from);
-    memory.finish().map_err(on.failed())?;
-    on.engine.count(&Counters {
-        bytes_to_device: bytes as u64,
-        ..Counters::default()
-    });
-    Ok(bo.freeze())
-}
-
 /// Recycles a buffer, unless another owner still has it and will do so.
 fn release(on: OnDevice<'_>, bo: FrozenBo) {
     if let Ok(bo) = bo.thaw() {
-        on.engine.buffers(on.device).put(bo);
+        on.buffers().put(bo);
     }
 }
 
-/// Builds and submits one job of a tile.
-fn submit(
-    on: OnDevice<'_>,
-    (jobs, step): (&TileSteps, usize),
-    a: FrozenBo,
-    kv: FrozenBo,
-    c: Bo,
-) -> Result<(PendingJob, FrozenBo, FrozenBo), Error> {
-    let (step, at) = (&jobs.steps[step], JobIndex { step, job: 0 });
-    let job = &step.jobs[0];
-    let buffers = on.engine.buffers(on.device);
-    let addresses = [a.iova(), kv.iova(), c.iova()];
-    let key = ProgramsKey::of(jobs.id, at, addresses);
-    let lengths = [a.len(), kv.len(), c.len()];
-    let programs = || link(job, addresses, lengths);
-    let (programs, written) = buffers.programs(key, programs, on.failed())?;
-    on.engine.count(&Counters {
-        bytes_to_device: written as u64,
-        ..Counters::default()
-    });
-    on.engine.watched().submitting(&SubmittedJob {
-        dtype: HALF,
-        step,
-        job,
-        programs: &programs.linked,
-    });
-    let built = Job::builder(buffers.device())
-        .program(&programs.bo)
-        .reads(&a)
-        .reads(&kv)
-        .writes(c)
-        .build();
-    let built = built.map_err(|error| {
-        on.keep(error.reads, error.writes);
-        Error::Build {
-            device: on.device,
-            source: error.refusal,
-        }
-    })?;
-    let pending = on.submit(vec![built])?.pop();
-    // One job was submitted.
-    let pending = pending.ok_or_else(|| missing(on))?;
-    Ok((pending, a, kv))
+impl Running {
+    /// Builds and submits a job of tile `tile`.
+    fn start(
+        on: OnDevice<'_>,
+        (jobs, step): (&AttentionJobs, usize),
+        tile: usize,
+        [a, kv]: [FrozenBo; 2],
+        c: Bo,
+    ) -> Result<Self, Error> {
+        let (job, at) = (&jobs.jobs[step], (jobs.id, JobIndex { step, job: 0 }));
+        let b = (&kv, 0..kv.len());
+        let builder = on.add(on.job_builder(), job, at, &a, b, c)?;
+        let pending = on.submit(vec![on.build(builder)?])?.pop();
+        Ok(Self {
+            tile,
+            // One job was submitted.
+            pending: pending.ok_or_else(|| missing(on))?,
+            at: Instant::now(),
+            a,
+            kv,
+            maxima: Vec::new(),
+        })
+    }
 }
 
 /// The error for a missing job, which cannot happen with the driver's client.
@@ -510,16 +444,15 @@ fn missing(on: OnDevice<'_>) -> Error {
 /// Waits for a job, and checks its first tasks if the engine does that.
 fn end(on: OnDevice<'_>, job: &JobPlan, running: Running) -> Result<Ended, Error> {
     let done = {
-        let _waiting = on.engine.clock().waiting();
+        let _waiting = on.engine.clock.waiting();
         on.wait(running.pending)?
     };
     let tasks = job.tasks.len();
     on.done(Activity::Job { tasks }, running.at);
-    on.engine.count(&Counters {
-        jobs: 1,
-        tasks: tasks as u64,
-        bytes_from_device: job.output_bytes as u64,
-        ..Counters::default()
+    on.engine.count(|counters| {
+        counters.jobs += 1;
+        counters.tasks += tasks as u64;
+        counters.bytes_from_device += job.output_bytes as u64;
     });
     let FinishedJob { mut writes, .. } = done;
     let c = writes.pop().ok_or_else(|| missing(on))?;

@@ -3,31 +3,23 @@
 
 use half::f16;
 use npu_kernels::softmax::{
-    Atom, Bias, BiasScratch, Maxima, NO_MAXIMUM, add_scores, bias_row, cut_row, exponentials,
-    maximum, offset, take_maxima,
+    Atom, Bias, BiasScratch, NO_MAXIMUM, add_scores, bias_row, cut_row, exponentials, maximum,
+    offset, take_maxima,
 };
 use rayon::prelude::*;
 
 use super::call::AttentionCall;
 use super::finite::sees;
 use super::mask::Treatment;
-use super::tile::Tile;
+use super::plan::Tile;
+use super::state::AttentionState;
 use crate::error::Error;
 use crate::plan::JobPlan;
-use crate::scratch::Scratch;
 use crate::times::{Section, SectionTimes};
 use crate::unpack::{Destination, Mode, ROWS, TileRows, unpack};
 
 /// Surfaces that one thread processes at a time.
 const SURFACES: usize = 16;
-
-/// Memory for this work, kept from call to call.
-#[derive(Debug, Default)]
-pub(super) struct ScoreScratch {
-    maxima: Scratch<Maxima>,
-    /// Maxima of rows, and mask terms of their scores.
-    pub(super) floats: Scratch<f32>,
-}
 
 /// Computes the probabilities of a tile in place, without dividing by their sums. Returns the
 /// maximum of each row.
@@ -35,7 +27,7 @@ pub(super) fn softmax(
     call: &AttentionCall<'_>,
     tile: &Tile,
     job: &JobPlan,
-    scratch: &ScoreScratch,
+    scratch: &AttentionState,
     clock: &SectionTimes,
     memory: &mut [u8],
 ) -> Result<Vec<f32>, Error> {

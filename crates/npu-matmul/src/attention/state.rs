@@ -6,8 +6,9 @@ use std::sync::Arc;
 
 use half::f16;
 
-use super::plan::{TileKey, TileSteps};
-use super::scores::ScoreScratch;
+use npu_kernels::softmax::Maxima;
+
+use super::plan::{AttentionJobs, TileKey};
 use crate::cache::LruMap;
 use crate::scratch::Scratch;
 
@@ -17,19 +18,22 @@ const TILES_KEPT: NonZeroUsize = NonZeroUsize::new(1024).unwrap();
 /// State that an engine keeps for attention from call to call.
 #[derive(Debug)]
 pub(crate) struct AttentionState {
-    pub(super) tiles: LruMap<TileKey, Arc<TileSteps>>,
+    pub(super) tiles: LruMap<TileKey, Arc<AttentionJobs>>,
     pub(super) masks: Scratch<u8>,
     pub(super) queries: Scratch<f16>,
-    pub(super) scores: ScoreScratch,
+    pub(super) maxima: Scratch<Maxima>,
+    /// Maxima of rows, and mask terms of their scores.
+    pub(super) floats: Scratch<f32>,
 }
 
 impl Default for AttentionState {
     fn default() -> Self {
         Self {
             tiles: LruMap::new(TILES_KEPT),
-            masks: Default::default(),
-            queries: Default::default(),
-            scores: ScoreScratch::default(),
+            masks: Scratch::default(),
+            queries: Scratch::default(),
+            maxima: Scratch::default(),
+            floats: Scratch::default(),
         }
     }
 }

@@ -14,33 +14,14 @@ use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::plan::{HALF, Sizes, TileKey, TileSteps, Tiling, devices_of};
+use super::call::AttentionBatch;
+use super::plan::{AttentionJobs, HALF, TileKey, Tiling, devices_of};
 use crate::plan::{JobPlan, PlanError, PlanOptions};
 use crate::predict::{CallTime, TaskWorks};
 use crate::profile::{KernelCost, UnpackTo, bytes_ps};
 
 /// Upper bound for the rows of all heads: the prediction visits each tile.
 const ROWS_MAX: usize = 1 << 24;
-
-/// Attention of a batch of rows, which are the last ones of a sequence.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct AttentionBatch {
-    /// Number of query heads.
-    pub heads: usize,
-    /// Number of KV heads.
-    pub kv_heads: usize,
-    /// Rows of each head.
-    pub rows: usize,
-    /// Keys of each head, including those of the rows themselves.
-    pub keys: usize,
-    /// Elements of each query and key.
-    pub head_dim: usize,
-    /// Elements of each value.
-    pub value_dim: usize,
-    /// Number of keys that a row sees at most, its own and earlier ones. `None` if each row sees
-    /// all keys, later ones too.
-    pub window: Option<usize>,
-}
 
 /// Picoseconds for a tile, and bytes that it moves.
 #[derive(Clone, Copy, Default)]
@@ -53,19 +34,6 @@ struct TileTime {
 }
 
 impl AttentionBatch {
-    pub(super) const fn sizes(&self) -> Sizes {
-        Sizes {
-            group: match self.kv_heads {
-                0 => 0,
-                kv_heads => self.heads / kv_heads,
-            },
-            rows: self.rows,
-            keys: self.keys,
-            head_dim: self.head_dim,
-            value_dim: self.value_dim,
-        }
-    }
-
     /// Keys that any of these rows sees.
     fn seen(&self, rows: &Range<usize>) -> Range<usize> {
         let Some(window) = self.window else {
@@ -87,8 +55,7 @@ impl AttentionBatch {
             let max = ROWS_MAX;
             return Err(PlanError::TooManyRows { m: rows, max });
         }
-        let sizes = self.sizes();
-        let tiling = Tiling::new(sizes, options, options.profile.choices.program(HALF))?;
+        let tiling = Tiling::new(self, options, options.profile.choices.program(HALF))?;
         let tiling = Arc::new(tiling);
         let host = &options.profile.host;
         let mut times = Times {
@@ -100,7 +67,7 @@ impl AttentionBatch {
         let mut tiles = Vec::new();
         let mut works = Vec::new();
         for kv_head in 0..self.kv_heads {
-            for (heads, rows) in tiling.tiles(sizes.group, self.rows) {
+            for (heads, rows) in tiling.tiles(self.group(), self.rows) {
                 let seen = self.seen(&rows);
                 let blocks = seen.start / tiling.block..seen.end.div_ceil(tiling.block);
                 let m = heads.len() * rows.len();
@@ -180,8 +147,7 @@ impl Times<'_> {
         if let Some(known) = self.known.get(&key) {
             return *known;
         }
-        let jobs = TileSteps::new(&key);
-        let (scores, values) = (jobs.scores(), jobs.values());
+        let [scores, values] = &AttentionJobs::new(&key).jobs;
         let (scores_ps, score_bytes) = self.job(scores);
         let (values_ps, value_bytes) = self.job(values);
         let host = &self.options.profile.host;
@@ -253,34 +219,24 @@ mod tests {
             .unwrap()
     }
 
+    const fn with_window(window: Option<usize>) -> AttentionBatch {
+        AttentionBatch { window, ..HEADS }
+    }
+
     #[test]
     fn rows_see_themselves_and_what_was_before() {
         assert_eq!(HEADS.seen(&(0..1)), 0..1537);
         assert_eq!(HEADS.seen(&(100..512)), 0..2048);
-        let windowed = AttentionBatch {
-            window: Some(512),
-            ..HEADS
-        };
+        let windowed = with_window(Some(512));
         assert_eq!(windowed.seen(&(0..1)), 1025..1537);
         assert_eq!(windowed.seen(&(511..512)), 1536..2048);
-        let all = AttentionBatch {
-            window: None,
-            ..HEADS
-        };
-        assert_eq!(all.seen(&(0..1)), 0..2048);
+        assert_eq!(with_window(None).seen(&(0..1)), 0..2048);
     }
 
     #[test]
     fn masks_and_fewer_keys_spare_time() {
-        let whole = call(AttentionBatch {
-            window: None,
-            ..HEADS
-        });
-        let causal = call(HEADS);
-        let windowed = call(AttentionBatch {
-            window: Some(256),
-            ..HEADS
-        });
+        let [whole, causal, windowed] =
+            [None, HEADS.window, Some(256)].map(|window| call(with_window(window)));
         assert!(causal.call_ps < whole.call_ps);
         assert!(windowed.call_ps < causal.call_ps);
         for call in [whole, causal, windowed] {
@@ -291,30 +247,16 @@ mod tests {
 
     #[test]
     fn what_has_no_tiles_has_no_time() {
-        let many = usize::MAX;
-        for size in [
-            AttentionBatch {
-                head_dim: many,
-                ..HEADS
-            },
-            AttentionBatch {
-                value_dim: many,
-                ..HEADS
-            },
-            AttentionBatch {
-                keys: many,
-                ..HEADS
-            },
-            AttentionBatch {
-                rows: many,
-                ..HEADS
-            },
-            AttentionBatch {
-                heads: many,
-                kv_heads: many,
-                ..HEADS
-            },
-        ] {
+        let changes: [fn(&mut AttentionBatch); 5] = [
+            |size| size.head_dim = usize::MAX,
+            |size| size.value_dim = usize::MAX,
+            |size| size.keys = usize::MAX,
+            |size| size.rows = usize::MAX,
+            |size| (size.heads, size.kv_heads) = (usize::MAX, usize::MAX),
+        ];
+        for change in changes {
+            let mut size = HEADS;
+            change(&mut size);
             assert!(size.call(3, &PlanOptions::default()).is_err(), "{size:?}");
         }
     }

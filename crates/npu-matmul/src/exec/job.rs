@@ -10,7 +10,9 @@ use rknpu_regcmd::{Binding, Iova, LinkedProgram};
 use rocket_uapi::{Bo, Deadline, FinishedJob, FrozenBo, Job, JobBuilder, PendingJob};
 
 use super::matmul::{Matmul, MatrixId};
+use crate::buffers::Buffers;
 use crate::counters::Counters;
+use crate::dtype::Dtype;
 use crate::emit;
 use crate::engine::Engine;
 use crate::error::{Error, JobFailure};
@@ -132,7 +134,7 @@ impl Input {
     /// Recycles the buffer. If a job still uses it, the buffer is freed with the job.
     fn release(&mut self, engine: &Engine, device: usize) {
         if let Some(Ok(bo)) = self.bo.take().map(FrozenBo::thaw) {
-            engine.buffers(device).put(bo);
+            engine.devices[device].put(bo);
         }
     }
 }
@@ -149,9 +151,13 @@ pub(crate) struct OnDevice<'e> {
 impl OnDevice<'_> {
     /// Reports work that began at `started` and has just ended.
     pub(crate) fn done(self, activity: Activity, started: Instant) {
-        self.engine
-            .watched()
-            .done(self.token, Some(self.device), activity, started);
+        let device = Some(self.device);
+        self.engine.done(self.token, device, activity, started);
+    }
+
+    /// The buffers of the device.
+    pub(crate) fn buffers(&self) -> &Buffers {
+        &self.engine.devices[self.device]
     }
 
     pub(crate) fn failed(self) -> impl Fn(rocket_uapi::Error) -> Error {
@@ -168,69 +174,70 @@ impl OnDevice<'_> {
         if let Some(bo) = &input.bo {
             return Ok(bo.clone());
         }
-        let bytes = job.band.activation_bytes;
-        let buffers = self.engine.buffers(self.device);
-        let mut bo = buffers.take_operand(bytes).map_err(self.failed())?;
-        let mut memory = bo.write(Deadline::FOREVER).map_err(self.failed())?;
-        let from = Instant::now();
-        matmul.pack(self.engine.clock(), &job.band, &mut memory);
-        self.done(Activity::Pack { bytes }, from);
-        memory.finish().map_err(self.failed())?;
-        self.engine.count(&Counters {
-            bytes_to_device: bytes as u64,
-            ..Counters::default()
-        });
-        let bo = bo.freeze();
+        let bo = self.filled(job.band.activation_bytes, |memory| {
+            matmul.pack(&self.engine.clock, &job.band, memory);
+            Ok(())
+        })?;
         input.bo = Some(bo.clone());
         Ok(bo)
     }
 
-    /// An empty job.
-    pub(super) fn job_builder(self) -> JobBuilder {
-        Job::builder(self.engine.buffers(self.device).device())
+    /// Fills a buffer for the NPU to read.
+    pub(crate) fn filled(
+        self,
+        bytes: usize,
+        fill: impl FnOnce(&mut [u8]) -> Result<(), Error>,
+    ) -> Result<FrozenBo, Error> {
+        let mut bo = self.buffers().take_operand(bytes).map_err(self.failed())?;
+        let mut memory = bo.write(Deadline::FOREVER).map_err(self.failed())?;
+        let from = Instant::now();
+        fill(&mut memory[..bytes])?;
+        self.done(Activity::Pack { bytes }, from);
+        memory.finish().map_err(self.failed())?;
+        let count = |counters: &mut Counters| counters.bytes_to_device += bytes as u64;
+        self.engine.count(count);
+        Ok(bo.freeze())
     }
 
-    /// Adds a job of `matmul` that reads `a` to `builder`.
-    pub(super) fn add(
+    /// An empty job.
+    pub(crate) fn job_builder(self) -> JobBuilder {
+        Job::builder(&self.buffers().device)
+    }
+
+    /// Adds a job of a plan to `builder`. It reads `a` and a range of `b`, and writes `c`. `plan`
+    /// and `at` identify it.
+    pub(crate) fn add(
         self,
         builder: JobBuilder,
-        matmul: &Matmul<'_>,
-        at: JobIndex,
+        job: &JobPlan,
+        (plan, at): (u64, JobIndex),
         a: &FrozenBo,
+        (b, range): (&FrozenBo, Range<usize>),
+        c: Bo,
     ) -> Result<JobBuilder, Error> {
-        let (weights, prepared) = (matmul.weights, &matmul.prepared);
-        let job = prepared.job(at);
-        let buffers = self.engine.buffers(self.device);
-        let c = buffers.take(job.output_bytes).map_err(self.failed())?;
-        let b = weights.block(job.block);
-        let key = ProgramsKey::new(prepared, at, [a.iova(), b.iova(), c.iova()]);
-        let link = || {
-            link(
-                job,
-                [a.iova(), b.iova(), c.iova()],
-                [a.len(), b.len(), c.len()],
-            )
+        // Cannot overflow: a buffer object is below 2 GiB and ends below 4 GiB.
+        let b_iova = Iova(b.iova().0 + range.start as u32);
+        let addresses = [a.iova(), b_iova, c.iova()];
+        let key = ProgramsKey {
+            plan,
+            job: at,
+            addresses,
         };
-        let (programs, written) = buffers.programs(key, link, self.failed())?;
-        self.engine.count(&Counters {
-            bytes_to_device: written as u64,
-            ..Counters::default()
-        });
-        self.engine.watched().submitting(&SubmittedJob {
-            dtype: weights.dtype(),
-            step: &prepared.steps[at.step],
+        let link = || link(job, addresses, [a.len(), range.len(), c.len()]);
+        let (programs, written) = self.buffers().programs(key, link, self.failed())?;
+        let count = |counters: &mut Counters| counters.bytes_to_device += written as u64;
+        self.engine.count(count);
+        self.engine.observer.submitting(&SubmittedJob {
+            dtype: Dtype::of(job.ty),
             job,
             programs: &programs.linked,
         });
-        Ok(builder
-            .program(&programs.bo)
-            .reads(&b.buffer())
-            .reads(a)
-            .writes(c))
+        let builder = builder.program(&programs.bo);
+        Ok(builder.reads(b).reads(a).writes(c))
     }
 
     /// Builds a job. Recycles its buffers if it is refused.
-    pub(super) fn build(self, builder: JobBuilder) -> Result<Job, Error> {
+    pub(crate) fn build(self, builder: JobBuilder) -> Result<Job, Error> {
         builder.build().map_err(|error| {
             self.keep(error.reads, error.writes);
             Error::Build {
@@ -250,17 +257,14 @@ impl OnDevice<'_> {
 
     /// Submits jobs together. Returns the jobs that the driver rejects.
     pub(crate) fn hand_over(self, jobs: Vec<Job>) -> Result<Vec<PendingJob>, (Error, Vec<Job>)> {
-        let device = self.engine.buffers(self.device).device();
+        let device = &self.buffers().device;
         let (from, count) = (Instant::now(), jobs.len());
         let submitted = device
             .submit(jobs)
             .map_err(|error| (self.failed()(error.source), error.jobs))?;
         self.done(Activity::Submit { jobs: count }, from);
-        self.engine.clock().submitted(count);
-        self.engine.count(&Counters {
-            submits: 1,
-            ..Counters::default()
-        });
+        self.engine.clock.submitted(count);
+        self.engine.count(|counters| counters.submits += 1);
         Ok(submitted)
     }
 
@@ -277,13 +281,13 @@ impl OnDevice<'_> {
 
     /// Waits for a job. Returns its buffers if it has ended, successfully or not.
     pub(crate) fn end_of(self, pending: PendingJob) -> (FinishedJob, Result<(), Error>) {
-        let limit = match self.engine.buffers(self.device).is_model() {
+        let limit = match self.buffers().is_model {
             true => MODEL_JOB_WAIT,
             false => JOB_WAIT,
         };
         let from = Instant::now();
         let waited = pending.wait(Deadline::after(limit));
-        self.engine.clock().ended();
+        self.engine.clock.ended();
         self.done(Activity::Wait, from);
         match waited {
             Ok(done) => (done, Ok(())),
@@ -308,11 +312,11 @@ impl OnDevice<'_> {
             return Ok(());
         };
         let is_checked = &matmul.prepared.is_checked;
-        if self.engine.first_runs().is_none() || is_checked.load(Ordering::Relaxed) {
+        if self.engine.first_runs.is_none() || is_checked.load(Ordering::Relaxed) {
             return Ok(());
         }
-        let block = matmul.weights.block(job.block);
-        self.check_tasks(job, a, (&block.buffer(), block.range()), c)
+        let block = &matmul.weights.blocks[job.block];
+        self.check_tasks(job, a, (&block.buffer(), block.range.clone()), c)
     }
 
     /// As `check`, for a job that read its weights from a range of `b`.
@@ -323,14 +327,14 @@ impl OnDevice<'_> {
         (b, range): (&FrozenBo, Range<usize>),
         c: &Bo,
     ) -> Result<(), Error> {
-        let Some(runs) = self.engine.first_runs() else {
+        let Some(runs) = &self.engine.first_runs else {
             return Ok(());
         };
         let tasks = runs.unchecked(job);
         if tasks.is_empty() {
             return Ok(());
         }
-        let _checking = self.engine.clock().checking();
+        let _checking = self.engine.clock.checking();
         let until = Deadline::FOREVER;
         let [a, b] = [a, b].map(|bo| bo.read(until).map_err(self.failed()));
         let (a, b, c) = (a?, b?, c.read(until).map_err(self.failed())?);
@@ -341,10 +345,8 @@ impl OnDevice<'_> {
         };
         let device = self.device;
         let checked = runs.check(&tasks, memory);
-        self.engine.count(&Counters {
-            checked_tasks: tasks.len() as u64,
-            ..Counters::default()
-        });
+        let count = |counters: &mut Counters| counters.checked_tasks += tasks.len() as u64;
+        self.engine.count(count);
         checked.map_err(|wrong| Error::WrongResult {
             device,
             source: Box::new(wrong),
@@ -360,13 +362,12 @@ impl OnDevice<'_> {
     ) -> Result<(), Error> {
         let memory = c.read(Deadline::FOREVER).map_err(self.failed())?;
         let from = Instant::now();
-        matmul.unpack(self.engine.clock(), job, &memory);
+        matmul.unpack(&self.engine.clock, job, &memory);
         let bytes = job.output_bytes;
         self.done(Activity::Unpack { bytes }, from);
-        self.engine.count(&Counters {
-            tasks: job.tasks.len() as u64,
-            bytes_from_device: bytes as u64,
-            ..Counters::default()
+        self.engine.count(|counters| {
+            counters.tasks += job.tasks.len() as u64;
+            counters.bytes_from_device += bytes as u64;
         });
         Ok(())
     }
@@ -382,13 +383,13 @@ impl OnDevice<'_> {
     /// Recycles the buffers of a job.
     pub(crate) fn keep(self, reads: Vec<Bo>, writes: Vec<Bo>) {
         for bo in reads.into_iter().chain(writes) {
-            self.engine.buffers(self.device).put(bo);
+            self.buffers().put(bo);
         }
     }
 }
 
 /// Links the job's programs with the addresses and lengths of A, B and C.
-pub(crate) fn link(
+fn link(
     job: &JobPlan,
     addresses: [Iova; 3],
     lengths: [usize; 3],

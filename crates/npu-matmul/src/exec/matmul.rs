@@ -9,7 +9,6 @@ use npu_kernels::half::to_f16;
 use rayon::prelude::*;
 use zerocopy::IntoBytes;
 
-use crate::counters::Counters;
 use crate::layout;
 use crate::matrix::MatrixView;
 use crate::pack::{Format, Fp16, Int4, Int8, SplitInt8, pack_activation};
@@ -128,18 +127,13 @@ impl Matmul<'_> {
         }
     }
 
-    /// Counters to add when the matmul is complete.
-    pub(super) fn counters(&self) -> Counters {
+    /// Multiply-accumulates, without padding.
+    pub(super) fn macs(&self) -> u64 {
         let rows = match self.a {
             Operand::Int8(a) | Operand::Int4(a) | Operand::Int4Wide(a) => a.rows(),
             Operand::Fp16(a) => a.rows(),
         };
-        let (k, n) = (self.weights.k(), self.weights.n());
-        Counters {
-            matmuls: 1,
-            macs: rows as u64 * k as u64 * n as u64,
-            ..Counters::default()
-        }
+        rows as u64 * self.weights.k() as u64 * self.weights.n() as u64
     }
 
     /// Packs the tiles of A into the activation buffer.

@@ -17,6 +17,6 @@ mod matmul;
 mod run;
 mod wave;
 
-pub(crate) use job::{OnDevice, link};
+pub(crate) use job::OnDevice;
 pub(crate) use matmul::{Epilogue, Matmul, Operand};
 pub(crate) use run::MatmulRun;

@@ -27,13 +27,13 @@ pub(crate) struct MatmulRun<'a> {
 
 impl<'a> MatmulRun<'a> {
     pub(crate) fn new(engine: &'a Engine, matmuls: Vec<Matmul<'a>>) -> Self {
-        let token = engine.watched().token();
-        let limits = engine.limits();
-        let mut inputs = Inputs::new(engine.device_count());
+        let token = engine.observer.token();
+        let limits = engine.options.limits;
+        let mut inputs = Inputs::new(engine.devices.len());
         let mut waiting = VecDeque::new();
         let (mut builder, mut wave, mut joined) = (WaveBuilder::default(), Vec::new(), 0);
         for (index, matmul) in matmuls.iter().enumerate() {
-            engine.watched().planned(token, &matmul.prepared.plan);
+            engine.observer.planned(token, &matmul.prepared.plan);
             for (step, of_step) in matmul.prepared.steps.iter().enumerate() {
                 let jobs = of_step.jobs.iter();
                 let of_jobs: Vec<_> = jobs.map(|job| inputs.of(matmul, job)).collect();
@@ -69,7 +69,7 @@ impl<'a> MatmulRun<'a> {
     /// Runs all waves.
     pub(crate) fn finish(self) -> Result<(), GemmCallError> {
         let engine = self.engine;
-        engine.workers().run(|| self.finish_here())
+        engine.workers.run(|| self.finish_here())
     }
 
     fn finish_here(mut self) -> Result<(), GemmCallError> {
@@ -83,7 +83,10 @@ impl<'a> MatmulRun<'a> {
             self.inputs.release(self.engine, &needed);
         }
         for matmul in &self.matmuls {
-            self.engine.count(&matmul.counters());
+            self.engine.count(|counters| {
+                counters.matmuls += 1;
+                counters.macs += matmul.macs();
+            });
             matmul.prepared.is_checked.store(true, Ordering::Relaxed);
         }
         Ok(())
@@ -91,7 +94,7 @@ impl<'a> MatmulRun<'a> {
 
     /// Submits as many waves as may be in flight.
     fn start(&mut self) -> Result<(), GemmCallError> {
-        let limits = self.engine.limits();
+        let limits = self.engine.options.limits;
         while let Some((_, size)) = self.waiting.front() {
             let sizes = self.running.iter().map(|wave| &wave.size);
             let results: usize = sizes.clone().map(WaveSize::result_bytes).sum();

@@ -5,11 +5,10 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use rayon::prelude::*;
-use rocket_uapi::{Bo, Job, PendingJob};
+use rocket_uapi::{Bo, FrozenBo, Job, PendingJob};
 
 use super::job::{Input, InputIndex, Inputs, OnDevice, PlannedJob};
 use super::matmul::Matmul;
-use crate::counters::Counters;
 use crate::engine::Engine;
 use crate::error::{Error, GemmCallError};
 use crate::observe::Activity;
@@ -51,7 +50,7 @@ impl Wave {
         size: WaveSize,
         inputs: &mut Inputs,
     ) -> Result<Self, GemmCallError> {
-        let mut of_devices = vec![Vec::new(); engine.device_count()];
+        let mut of_devices = vec![Vec::new(); engine.devices.len()];
         for job in jobs {
             of_devices[job.input.device].push(*job);
         }
@@ -146,7 +145,7 @@ fn finish_steps(
     inputs: &Inputs,
 ) -> Result<(), GemmCallError> {
     let ended: Vec<_> = {
-        let _waiting = engine.clock().waiting();
+        let _waiting = engine.clock.waiting();
         let end_of = |job: RunningJob| {
             let on = OnDevice {
                 engine,
@@ -172,10 +171,7 @@ fn finish_steps(
             .map(|job| matmuls[job.matmul].prepared.job(job.at));
         let tasks = plans.map(|plan| plan.tasks.len()).sum();
         on.done(Activity::Job { tasks }, submitted);
-        on.engine.count(&Counters {
-            jobs: 1,
-            ..Counters::default()
-        });
+        on.engine.count(|counters| counters.jobs += 1);
         for (job, c) in planned.into_iter().zip(&done.writes) {
             if result.is_ok() {
                 result = collect(on, &mut matmuls[job.matmul], job, inputs, c)
@@ -244,9 +240,13 @@ fn build(
         let matmul = &matmuls[job.matmul];
         let plan = matmul.prepared.job(job.at);
         let input = &mut inputs[job.input.index];
-        let added = on
-            .packed(matmul, plan, input)
-            .and_then(|a| on.add(builder, matmul, job.at, &a));
+        let add = |a: FrozenBo| {
+            let c = on.buffers().take(plan.output_bytes).map_err(on.failed())?;
+            let block = &matmul.weights.blocks[plan.block];
+            let b = (&block.buffer(), block.range.clone());
+            on.add(builder, plan, (matmul.prepared.id, job.at), &a, b, c)
+        };
+        let added = on.packed(matmul, plan, input).and_then(add);
         builder = added.map_err(GemmCallError::of(job.matmul))?;
     }
     let first = planned.first().map_or(0, |job| job.matmul);
