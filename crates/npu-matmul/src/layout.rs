@@ -102,21 +102,9 @@ pub const fn output_bytes(ty: MatmulType, rows: usize, n: usize) -> usize {
 mod tests {
     use super::*;
 
-    /// Returns consecutive positions in memory order.
-    struct Cursor {
-        bits: usize,
-        step: usize,
-    }
-
-    impl Cursor {
-        fn next(&mut self) -> Position {
-            let at = self.bits;
-            self.bits += self.step;
-            Position {
-                byte: at / 8,
-                bit: u32::try_from(at % 8).unwrap(),
-            }
-        }
+    /// The first bit of an element.
+    fn bit(position: Position) -> usize {
+        position.byte * 8 + position.bit as usize
     }
 
     // The loops below are an independent check. They enumerate memory from its first bit to its
@@ -130,20 +118,17 @@ mod tests {
             (Dtype::Fp16, 16, 8),
         ] {
             for (rows, k) in [(4, 32), (8, 64), (12, 96), (20, 160)] {
-                let mut memory = Cursor {
-                    bits: 0,
-                    step: bits,
-                };
+                let mut next = 0;
                 for surface in 0..k / c2 {
                     for m in 0..rows {
                         for lane in 0..c2 {
-                            let expected = memory.next();
                             let k = surface * c2 + lane;
-                            assert_eq!(activation(dtype, rows, m, k), expected);
+                            assert_eq!(bit(activation(dtype, rows, m, k)), next);
+                            next += bits;
                         }
                     }
                 }
-                assert_eq!(memory.bits / 8, activation_bytes(dtype, rows, k));
+                assert_eq!(next / 8, activation_bytes(dtype, rows, k));
             }
         }
     }
@@ -156,23 +141,20 @@ mod tests {
             (Dtype::Fp16, 16, 16),
         ] {
             for (groups, k) in [(1, 32), (2, 64), (3, 96)] {
-                let mut memory = Cursor {
-                    bits: 0,
-                    step: bits,
-                };
+                let mut next = 0;
                 for outer_n in 0..groups {
                     for outer_k in 0..k / 32 {
                         for inner_n in 0..group {
                             for inner_k in 0..32 {
-                                let expected = memory.next();
                                 let n = outer_n * group + inner_n;
                                 let channel = outer_k * 32 + inner_k;
-                                assert_eq!(weight(dtype, k, n, channel), expected);
+                                assert_eq!(bit(weight(dtype, k, n, channel)), next);
+                                next += bits;
                             }
                         }
                     }
                 }
-                assert_eq!(memory.bits / 8, weight_bytes(dtype, groups * group, k));
+                assert_eq!(next / 8, weight_bytes(dtype, groups * group, k));
             }
         }
     }

@@ -10,7 +10,7 @@ use crate::layout::{self, Position};
 use crate::matrix::MatrixView;
 
 /// The bits of one host element.
-pub(crate) trait ElementBits: Copy {
+trait ElementBits: Copy {
     fn bits(self, dtype: Dtype) -> u16;
 }
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Predictions for a plan: modelled times, and bytes.
 
-mod caches;
 mod call;
 mod npu;
 

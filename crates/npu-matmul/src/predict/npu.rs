@@ -8,10 +8,11 @@ use std::sync::LazyLock;
 
 use rknpu_regcmd::timing::{Machine, Parts, ScheduledJob, TaskWork, schedule, seconds};
 use rknpu_regcmd::{MatmulType, Program, ProgramOptions, tasks};
+use rocket_uapi::PAGE_BYTES;
 
 use crate::emit;
 use crate::plan::{JobPlan, Packed, Plan, TaskPlan};
-use crate::profile::{PS_PER_SECOND, clamped};
+use crate::profile::{Choices, PS_PER_SECOND, clamped};
 
 /// Prediction for a plan on a machine, with operands in place and no CPU work in between. Times are
 /// modelled, in picoseconds.
@@ -121,6 +122,35 @@ impl Plan {
         prediction
     }
 
+    /// `[needed, processed]` bytes of cache maintenance for one matmul whose buffers and programs
+    /// exist. PREP_BO and FINI_BO maintain the caches for whole pages of whole buffer objects. Needed are the elements of A, once for each file descriptor that reads them, and the
+    /// results of every K tile. Processed are the bytes that PREP_BO and FINI_BO maintain.
+    #[must_use]
+    pub fn cache_bytes(&self, choices: &Choices) -> [u64; 2] {
+        let input_bits = self.weights.dtype.input_bits() as u64;
+        let mut packed = Packed::default();
+        let slack = choices.slack_bytes.value;
+        let [mut needed, mut passed] = [0; 2];
+        for job in self.steps().flat_map(|step| step.jobs) {
+            if packed.is_first(&job) {
+                let depth: usize = job.band.k_tiles.iter().map(|tile| tile.k.len()).sum();
+                let elements = job.band.rows.len() as u64 * depth as u64;
+                needed += (elements * input_bits).div_ceil(8);
+                // Later jobs that read these activations need no cache maintenance.
+                passed += pages(job.band.activation_bytes + slack);
+            }
+            for task in &job.tasks {
+                let rows = job.band.activations[task.activation].rows.len();
+                let elements = rows as u64 * task.n.len() as u64;
+                needed += elements * u64::from(job.ty.out_bytes());
+            }
+            // The page of a job's witness is cleared, checked and read.
+            const PASSES: u64 = 3;
+            passed += pages(job.output_bytes) + PASSES * PAGE_BYTES as u64;
+        }
+        [needed, passed]
+    }
+
     fn least_mac_ps(&self, machine: &Machine) -> u64 {
         let w = &self.weights;
         let macs = self.m as u128 * w.k as u128 * w.n as u128;
@@ -140,6 +170,11 @@ impl Plan {
         let per_second = of_all.min(machine.dram.shared_bytes_per_second.max(1).into());
         clamped((bits.div_ceil(8) * PS_PER_SECOND).div_ceil(per_second))
     }
+}
+
+/// Bytes of whole pages.
+fn pages(bytes: usize) -> u64 {
+    bytes.next_multiple_of(PAGE_BYTES) as u64
 }
 
 /// Work of the witness, the task that ends each job.

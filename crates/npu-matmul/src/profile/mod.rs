@@ -12,7 +12,6 @@ mod envelope;
 mod file;
 mod find;
 mod host;
-mod kernel;
 #[cfg(test)]
 mod tests;
 mod values;
