@@ -1,102 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Several matmuls at once give the same results as one after the other.
 
-use half::f16;
 use npu_matmul::plan::JobLimits;
-use npu_matmul::{
-    Activations, Engine, Error, Output, OutputRows, PackedWeights, PlanOptions, Weights,
-};
+use npu_matmul::{Error, Output, PlanOptions, Weights};
 use proptest::prelude::*;
 use rknpu_regcmd::timing::Machine;
 
+use crate::common::matmul::Matmul;
 use crate::common::{
-    DEVICES, Random, counted, engine, multiply, multiply_all, random_f16, random_i4, random_i8,
-    strict_engine,
+    DEVICES, Random, Shape, counted, engine, multiply, multiply_all, random_i8, strict_engine,
 };
-
-/// Activations of one matmul.
-enum Rows {
-    Integers(Vec<i8>),
-    Floats(Vec<f16>),
-}
-
-/// Results of one matmul.
-#[derive(Debug, PartialEq)]
-enum Result {
-    Integers(Vec<i32>),
-    Floats(Vec<f32>),
-}
-
-struct Case {
-    m: usize,
-    a: Rows,
-    b: PackedWeights,
-}
-
-impl Case {
-    fn random(engine: &Engine, seed: u64) -> Self {
-        let mut random = Random::new(seed);
-        let mut size = |most: u64| (random.next() % most + 1) as usize;
-        let (m, n, k) = (size(40), size(90), size(200));
-        let of_b = seed + 1;
-        let integers = (random_i8(of_b, n * k), random_i4(of_b, n * k));
-        let halves = random_f16(of_b, n * k);
-        let (a, b) = match size(3) {
-            1 => (
-                Rows::Integers(random_i8(seed, m * k)),
-                Weights::i8(n, k, &integers.0),
-            ),
-            2 => (
-                Rows::Integers(random_i4(seed, m * k)),
-                Weights::i4(n, k, &integers.1),
-            ),
-            _ => (
-                Rows::Floats(random_f16(seed, m * k)),
-                Weights::f16(n, k, &halves),
-            ),
-        };
-        let b = engine.load(b).unwrap();
-        Self { m, a, b }
-    }
-
-    fn room(&self) -> Result {
-        let len = self.m * self.b.n();
-        match self.a {
-            Rows::Floats(_) => Result::Floats(vec![f32::NAN; len]),
-            Rows::Integers(_) => Result::Integers(vec![0x5a5a_5a5a; len]),
-        }
-    }
-
-    fn rows(&self) -> Activations<'_> {
-        match &self.a {
-            Rows::Integers(a) => a.into(),
-            Rows::Floats(a) => a.into(),
-        }
-    }
-
-    fn alone(&self, engine: &Engine) -> Result {
-        let mut out = self.room();
-        multiply(engine, &self.b, self.m, self.rows(), out.rows()).unwrap();
-        out
-    }
-}
-
-impl Result {
-    fn rows(&mut self) -> OutputRows<'_> {
-        match self {
-            Self::Integers(c) => c.into(),
-            Self::Floats(c) => c.into(),
-        }
-    }
-}
-
-fn together(engine: &Engine, cases: &[Case]) -> Vec<Result> {
-    let mut results: Vec<_> = cases.iter().map(Case::room).collect();
-    let matmuls = cases.iter().zip(&mut results);
-    let matmuls = matmuls.map(|(case, out)| (&case.b, case.m, case.rows(), out.rows()));
-    multiply_all(engine, matmuls.collect()).unwrap();
-    results
-}
 
 proptest! {
     #![proptest_config(test_support::cases(16))]
@@ -112,11 +25,17 @@ proptest! {
         }
         let (engine, model) = strict_engine(options, DEVICES);
         let count = u64::from(seed % 12);
-        let cases: Vec<_> = (0..count)
-            .map(|index| Case::random(&engine, u64::from(seed) + 7 * index))
-            .collect();
-        let expected: Vec<_> = cases.iter().map(|case| case.alone(&engine)).collect();
-        prop_assert_eq!(together(&engine, &cases), expected);
+        let matmul = |index| {
+            let seed = u64::from(seed) + 7 * index;
+            let mut random = Random::new(seed);
+            let mut size = |most: u64| (random.next() % most + 1) as usize;
+            let shape = Shape::new(size(40), size(90), size(200));
+            let format = Matmul::formats().nth(size(6) - 1).unwrap();
+            Matmul::new(&engine, format, shape, seed).unwrap()
+        };
+        let matmuls: Vec<_> = (0..count).map(matmul).collect();
+        let expected: Vec<_> = matmuls.iter().map(|matmul| matmul.run(&engine)).collect();
+        prop_assert_eq!(Matmul::run_all(&engine, &matmuls), expected);
         prop_assert_eq!(model.events(), []);
     }
 }

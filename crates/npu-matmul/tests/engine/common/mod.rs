@@ -4,6 +4,7 @@
 pub(crate) mod attention;
 pub(crate) mod faults;
 pub(crate) mod lying;
+pub(crate) mod matmul;
 pub(crate) mod problem;
 pub(crate) mod slow;
 
