@@ -218,18 +218,11 @@ impl Engine {
         }
     }
 
-    /// An empty [`MemoryPlan`] for these devices, in which weights alone may take `total` bytes;
+    /// An empty [`MemoryPlan`] for these devices, in which weights alone may take `limit` bytes;
     /// see [`MemoryPlan::for_weights`].
     #[must_use]
-    pub fn memory_plan(&self, total: u64) -> MemoryPlan {
-        MemoryPlan::for_weights(self.devices.len(), total, &self.options)
-    }
-
-    /// An empty [`MemoryPlan`] for these devices, in which weights and everything that matmuls need
-    /// may take `total` bytes of RAM; see [`MemoryPlan::new`].
-    #[must_use]
-    pub fn ram_plan(&self, total: u64) -> MemoryPlan {
-        MemoryPlan::new(self.devices.len(), total, &self.options)
+    pub fn memory_plan(&self, limit: u64) -> MemoryPlan {
+        MemoryPlan::for_weights(self.devices.len(), limit, &self.options)
     }
 
     pub(crate) fn plan_weights(

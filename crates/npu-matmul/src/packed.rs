@@ -104,13 +104,6 @@ impl PackedWeights {
         self.blocks.iter().map(|b| b.range.len() as u64).sum()
     }
 
-    /// Bytes of host memory kept for the weights: scales.
-    #[must_use]
-    pub fn host_bytes(&self) -> u64 {
-        let scales = self.scales.as_ref().map_or(0, |s| size_of_val(&*s.columns));
-        scales as u64
-    }
-
     /// The plan: how the weights are split into blocks and tiles.
     #[must_use]
     pub fn plan(&self) -> &WeightPlan {

@@ -11,7 +11,6 @@ use rayon::prelude::*;
 use crate::dtype::Dtype;
 use crate::engine::{Engine, check_int4, matrix};
 use crate::error::Error;
-use crate::memory::WeightMemory;
 use crate::pack::{Format, Fp16, Int4, Int8};
 use crate::packed::{PackedWeights, WeightScales};
 use crate::plan::{PlanOptions, WeightPlan, int4_depth};
@@ -238,25 +237,6 @@ impl Engine {
         k: usize,
     ) -> Result<Arc<WeightPlan>, Error> {
         self.plan_weights(format.dtype(), n, k, &format.plan_options(&self.options))
-    }
-
-    /// Predicts the memory of weights of `n x k`.
-    ///
-    /// # Errors
-    /// [`Error::Plan`] if they cannot be planned.
-    pub fn weight_memory(
-        &self,
-        format: WeightFormat,
-        n: usize,
-        k: usize,
-    ) -> Result<WeightMemory, Error> {
-        let plan = self.weight_plan(format, n, k)?;
-        let options = format.plan_options(&self.options);
-        let memory = WeightMemory::new(&plan, &options);
-        Ok(match format {
-            WeightFormat::Quantised(to) => memory.with_scales(n, k.div_ceil(to.group(k))),
-            _ => memory,
-        })
     }
 }
 

@@ -2,7 +2,6 @@
 //! Checks whether weights fit, before anything is allocated.
 
 use std::collections::BTreeMap;
-use std::fmt;
 
 use super::weights::{DeviceMemory, PAGE, WeightMemory};
 use crate::arena::{CHUNK_BYTES, SHARED_BYTES_MAX};
@@ -44,11 +43,12 @@ fn buffer_bytes(options: &PlanOptions) -> u64 {
 /// device memory is ordinary RAM. Each buffer object is a mapping of the process, whose number is
 /// limited (`vm.max_map_count`); it needs no file descriptor.
 ///
-/// Memory of loaded weights is exact, in whole pages: their blocks, and scales in the host. The
-/// rest are upper bounds for one [`Engine::run`] at a time whose matmuls have different weights:
-/// programs (for as many rows as [`PlanOptions::conditions`] says), activations and results of all
-/// steps in flight, buffers kept for later, and unused space of buffer objects. Not counted are the
-/// caller's matrices, their converted copies in the host, and temporary memory of loading.
+/// Memory of loaded weights is exact, in whole pages, without the scales of quantised weights in
+/// the host. The rest are upper bounds for one [`Engine::run`] at a time whose matmuls have
+/// different weights: programs (for as many rows as [`PlanOptions::conditions`] says), activations
+/// and results of all steps in flight, buffers kept for later, and unused space of buffer objects.
+/// Not counted are the caller's matrices, their converted copies in the host, and temporary memory
+/// of loading.
 ///
 /// [`Engine::run`]: crate::Engine::run
 ///
@@ -71,21 +71,14 @@ fn buffer_bytes(options: &PlanOptions) -> u64 {
 pub struct MemoryPlan {
     /// Weights on each device.
     per_device: Vec<DeviceMemory>,
-    host: u64,
     /// Kept programs, which may be of jobs on any device.
     programs: u64,
     /// Programs of one job.
     job_programs: Largest,
     options: PlanOptions,
-    limit: Limit,
+    /// Bytes that weights may take.
+    limit: u64,
     mappings_limit: u64,
-}
-
-/// The limit in bytes, and what it applies to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Limit {
-    Weights(u64),
-    Everything(u64),
 }
 
 /// A multiset of numbers that returns its largest.
@@ -130,8 +123,8 @@ pub enum DoesNotFit {
     },
     /// The memory limit is exceeded.
     #[error(
-        "the weights, with working memory if the limit includes it, would take {bytes} bytes, but \
-         the limit is {limit}; load fewer weights, or weights of fewer bits"
+        "the weights would take {bytes} bytes, but the limit is {limit}; load fewer weights, or \
+         weights of fewer bits"
     )]
     Memory {
         /// Bytes that would be needed.
@@ -161,25 +154,12 @@ pub enum DoesNotFit {
 }
 
 impl MemoryPlan {
-    /// An empty plan for this many devices. Weights and everything that matmuls with them need may
-    /// take `total` bytes of RAM, as far as it is counted. If `total` is less than the buffers of
-    /// one matmul, no weights fit.
+    /// An empty plan for this many devices. Weights alone may take `limit` bytes; memory for matmuls
+    /// comes on top ([`Self::ram_at_most`]).
     #[must_use]
-    pub fn new(devices: usize, total: u64, options: &PlanOptions) -> Self {
-        Self::limited(devices, Limit::Everything(total), options)
-    }
-
-    /// An empty plan for this many devices. Weights alone may take `total` bytes; memory for
-    /// matmuls comes on top.
-    #[must_use]
-    pub fn for_weights(devices: usize, total: u64, options: &PlanOptions) -> Self {
-        Self::limited(devices, Limit::Weights(total), options)
-    }
-
-    fn limited(devices: usize, limit: Limit, options: &PlanOptions) -> Self {
+    pub fn for_weights(devices: usize, limit: u64, options: &PlanOptions) -> Self {
         Self {
             per_device: vec![DeviceMemory::default(); devices],
-            host: 0,
             programs: 0,
             job_programs: Largest::default(),
             options: options.clone(),
@@ -193,35 +173,23 @@ impl MemoryPlan {
     /// # Errors
     /// [`DoesNotFit`]; the plan is unchanged then.
     pub fn add(&mut self, weights: &WeightPlan) -> Result<(), DoesNotFit> {
-        self.add_memory(&WeightMemory::new(weights, &self.options))
-    }
-
-    /// Adds weights with this memory use if they fit.
-    ///
-    /// # Errors
-    /// [`DoesNotFit`]; the plan is unchanged then.
-    pub fn add_memory(&mut self, weights: &WeightMemory) -> Result<(), DoesNotFit> {
+        let weights = &WeightMemory::new(weights, &self.options);
         let devices = self.per_device.len();
         let beyond = weights.devices.iter().skip(devices);
         if let Some(device) = beyond.map(|of| of.bytes).position(|bytes| bytes > 0) {
             let device = devices + device;
             return Err(DoesNotFit::Devices { device, devices });
         }
-        self.count(weights);
+        for (held, more) in self.per_device.iter_mut().zip(&weights.devices) {
+            *held = held.combined(*more, u64::saturating_add);
+        }
+        self.programs = self.programs.saturating_add(weights.programs());
+        self.job_programs.add(weights.job_programs);
         let fits = self.check();
         if fits.is_err() {
             self.remove_memory(weights);
         }
         fits
-    }
-
-    fn count(&mut self, weights: &WeightMemory) {
-        for (held, more) in self.per_device.iter_mut().zip(&weights.devices) {
-            *held = held.combined(*more, u64::saturating_add);
-        }
-        self.host = self.host.saturating_add(weights.host);
-        self.programs = self.programs.saturating_add(weights.programs());
-        self.job_programs.add(weights.job_programs);
     }
 
     fn check(&self) -> Result<(), DoesNotFit> {
@@ -235,10 +203,7 @@ impl MemoryPlan {
                 });
             }
         }
-        let (bytes, limit) = match self.limit {
-            Limit::Weights(limit) => (self.total(), limit),
-            Limit::Everything(limit) => (self.ram_at_most(), limit),
-        };
+        let (bytes, limit) = (self.total(), self.limit);
         if bytes > limit {
             return Err(DoesNotFit::Memory { bytes, limit });
         }
@@ -254,12 +219,10 @@ impl MemoryPlan {
         self.remove_memory(&WeightMemory::new(weights, &self.options));
     }
 
-    /// Removes weights that were added with this memory use.
-    pub fn remove_memory(&mut self, weights: &WeightMemory) {
+    fn remove_memory(&mut self, weights: &WeightMemory) {
         for (held, less) in self.per_device.iter_mut().zip(&weights.devices) {
             *held = held.combined(*less, u64::saturating_sub);
         }
-        self.host = self.host.saturating_sub(weights.host);
         self.programs = self.programs.saturating_sub(weights.programs());
         self.job_programs.remove(weights.job_programs);
     }
@@ -316,10 +279,10 @@ impl MemoryPlan {
         self.programs.min(PROGRAM_BYTES_KEPT)
     }
 
-    /// Bytes of weights on all devices, and of their scales in the host.
+    /// Bytes of weights on all devices.
     #[must_use]
     pub fn total(&self) -> u64 {
-        self.per_device().sum::<u64>() + self.host
+        self.per_device().sum()
     }
 
     /// Upper bound for a device's memory at any time, in bytes: weights, and working memory of a
@@ -332,7 +295,7 @@ impl MemoryPlan {
             .saturating_add(self.working())
     }
 
-    /// Upper bound for the RAM of all devices and of the host's copies at any time, in bytes.
+    /// Upper bound for the RAM of all devices at any time, in bytes.
     #[must_use]
     pub fn ram_at_most(&self) -> u64 {
         let devices = self.per_device.len();
@@ -353,20 +316,6 @@ impl MemoryPlan {
     }
 }
 
-impl fmt::Display for MemoryPlan {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (Limit::Weights(limit) | Limit::Everything(limit)) = self.limit;
-        write!(
-            f,
-            "weights of {} bytes on {} device(s), at most {} with working memory; limit: \
-             {limit} bytes",
-            self.total(),
-            self.per_device.len(),
-            self.ram_at_most(),
-        )
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -382,7 +331,7 @@ mod tests {
     fn each_limit_is_named_and_a_refusal_changes_nothing() {
         let options = PlanOptions::default();
         let layer = weights(14336, 4096, 1);
-        let mut memory = MemoryPlan::new(1, u64::MAX, &options);
+        let mut memory = MemoryPlan::for_weights(1, u64::MAX, &options);
         let error = loop {
             let before = memory.clone();
             if let Err(error) = memory.add(&layer) {
@@ -404,7 +353,7 @@ mod tests {
         assert!(matches!(refused, DoesNotFit::Memory { .. }));
         assert_eq!(memory.total(), layer.device_bytes());
 
-        let mut memory = MemoryPlan::new(2, u64::MAX, &options);
+        let mut memory = MemoryPlan::for_weights(2, u64::MAX, &options);
         let refused = memory.add(&layer).unwrap_err();
         let (device, devices) = (2, 2);
         assert_eq!(refused, DoesNotFit::Devices { device, devices });
@@ -419,7 +368,7 @@ mod tests {
             devices in 1..6_usize,
         ) {
             let options = PlanOptions::default();
-            let mut memory = MemoryPlan::new(devices, u64::MAX, &options);
+            let mut memory = MemoryPlan::for_weights(devices, u64::MAX, &options);
             let mut bytes = 0;
             let mut blocks = 0;
             let mut added = Vec::new();
@@ -435,7 +384,7 @@ mod tests {
             for weights in &added {
                 memory.remove(weights);
             }
-            prop_assert_eq!(memory, MemoryPlan::new(devices, u64::MAX, &options));
+            prop_assert_eq!(memory, MemoryPlan::for_weights(devices, u64::MAX, &options));
         }
     }
 }

@@ -5,4 +5,3 @@ mod budget;
 mod weights;
 
 pub use budget::{DoesNotFit, MemoryPlan};
-pub use weights::{DeviceMemory, WeightMemory};

@@ -19,9 +19,9 @@ const JOBS_KEPT: u64 = 64;
 
 /// Memory of weights on one device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct DeviceMemory {
+pub(super) struct DeviceMemory {
     /// Bytes in whole pages, exact.
-    pub bytes: u64,
+    pub(super) bytes: u64,
     /// Bytes of blocks that share buffer objects.
     pub(super) shared_bytes: u64,
     /// Blocks with a separate buffer object.
@@ -39,22 +39,17 @@ impl DeviceMemory {
     }
 }
 
-/// Memory of weights on each device and in the host.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct WeightMemory {
-    /// Memory on each device.
-    pub devices: Vec<DeviceMemory>,
-    /// Bytes of scales in host memory; exact, without the allocator's overhead.
-    pub host: u64,
+/// Memory of weights on each device.
+pub(super) struct WeightMemory {
+    pub(super) devices: Vec<DeviceMemory>,
     /// Upper bound for the programs of one job, in bytes.
-    pub job_programs: u64,
+    pub(super) job_programs: u64,
 }
 
 impl WeightMemory {
     /// Memory of weights with this plan, for matmuls of as many rows as [`PlanOptions::conditions`]
     /// says.
-    #[must_use]
-    pub fn new(weights: &WeightPlan, options: &PlanOptions) -> Self {
+    pub(super) fn new(weights: &WeightPlan, options: &PlanOptions) -> Self {
         let used = weights.blocks.iter().map(|b| b.device + 1).max();
         let mut devices = vec![DeviceMemory::default(); weights.devices.max(used.unwrap_or(0))];
         for block in &weights.blocks {
@@ -69,22 +64,14 @@ impl WeightMemory {
         }
         Self {
             devices,
-            host: 0,
             job_programs: job_programs(weights, options),
         }
     }
 
     /// Upper bound for the programs of the latest jobs, which are kept, in bytes on all devices
     /// together.
-    #[must_use]
-    pub fn programs(&self) -> u64 {
+    pub(super) fn programs(&self) -> u64 {
         self.job_programs.saturating_mul(JOBS_KEPT)
-    }
-
-    /// Adds the scales of `n` output channels in `groups` groups of K.
-    pub(crate) fn with_scales(mut self, n: usize, groups: usize) -> Self {
-        self.host += (n * groups * size_of::<f32>()) as u64;
-        self
     }
 }
 

@@ -3,15 +3,14 @@
 
 use std::sync::{Arc, Mutex};
 
-use npu_matmul::memory::{MemoryPlan, WeightMemory};
+use npu_matmul::memory::{DoesNotFit, MemoryPlan};
 use npu_matmul::plan::JobLimits;
 use npu_matmul::quantise::Quantisation;
-use npu_matmul::{
-    Engine, Error, Observer, PackedWeights, PlanOptions, SubmittedJob, WeightFormat, Weights,
-};
+use npu_matmul::{Engine, Error, Observer, PlanOptions, SubmittedJob, WeightFormat};
 use npu_model::{Level, Model, ModelOptions};
 
-use crate::common::{DEVICES, engine_on, multiply, multiply_all, random_f16, random_i4, random_i8};
+use crate::common::matmul::Matmul;
+use crate::common::{DEVICES, Shape, engine_on};
 
 /// Rows of the matmuls.
 const M: usize = 48;
@@ -70,76 +69,33 @@ fn watched(memory: Option<u64>) -> (Engine, Arc<Model>, Arc<Peak>) {
     (engine.observed_by(Arc::clone(&peak) as _), model, peak)
 }
 
-/// Floats with some large columns.
-fn floats(seed: u64, rows: usize) -> Vec<f32> {
-    let mut floats: Vec<f32> = random_f16(seed, rows * K)
-        .iter()
-        .map(|x| x.to_f32())
-        .collect();
-    for row in floats.chunks_mut(K) {
-        for column in [3, 77, 500] {
-            row[column] += 100.0;
-        }
-    }
-    floats
+/// Adds the memory of weights to a plan.
+fn add(plan: &mut MemoryPlan, engine: &Engine, format: WeightFormat) -> Result<(), DoesNotFit> {
+    plan.add(&engine.weight_plan(format, N, K).unwrap())
 }
 
-/// All formats with different memory use.
-fn formats() -> Vec<WeightFormat> {
-    let quantised = Quantisation::ALL.map(WeightFormat::Quantised);
-    [WeightFormat::Int8, WeightFormat::Int4, WeightFormat::Fp16]
-        .into_iter()
-        .chain(quantised)
-        .collect()
-}
-
-fn memory(engine: &Engine, format: WeightFormat) -> WeightMemory {
-    engine.weight_memory(format, N, K).unwrap()
-}
-
-fn load(engine: &Engine, format: WeightFormat) -> Result<PackedWeights, Error> {
-    let nibbles = random_i4(1, N * K);
-    match format {
-        WeightFormat::Int8 => engine.load(Weights::i8(N, K, &random_i8(1, N * K))),
-        WeightFormat::Int4 => engine.load(Weights::i4(N, K, &nibbles)),
-        WeightFormat::Fp16 => engine.load(Weights::f16(N, K, &random_f16(1, N * K))),
-        WeightFormat::Quantised(to) => engine.load(Weights::quantised(N, K, to, &floats(1, N))),
-    }
-}
-
-fn run(engine: &Engine, weights: &PackedWeights) {
-    let (mut sums, mut results) = (vec![0; M * N], vec![0.0; M * N]);
-    let (nibbles, halves) = (random_i4(2, M * K), random_f16(2, M * K));
-    match weights.format() {
-        WeightFormat::Int8 | WeightFormat::Int4 => {
-            multiply(engine, weights, M, &nibbles, &mut sums)
-        }
-        WeightFormat::Fp16 => multiply(engine, weights, M, &halves, &mut results),
-        WeightFormat::Quantised(_) => multiply(engine, weights, M, &floats(2, M), &mut results),
-    }
-    .unwrap();
+fn load(engine: &Engine, format: WeightFormat) -> Result<Matmul, Error> {
+    Matmul::new(engine, format, Shape::new(M, N, K), 1)
 }
 
 #[test]
 fn weights_take_what_was_said_and_matmuls_no_more() {
-    for format in formats() {
+    for format in Matmul::formats() {
         let (engine, model, peak) = watched(None);
-        let takes = memory(&engine, format);
-        let mut plan = engine.ram_plan(u64::MAX);
-        plan.add_memory(&takes).unwrap();
-        let weights = load(&engine, format).unwrap();
+        let mut plan = engine.memory_plan(u64::MAX);
+        add(&mut plan, &engine, format).unwrap();
+        let matmul = load(&engine, format).unwrap();
+        let weights = &matmul.weights;
         let per_device: Vec<u64> = plan.per_device().collect();
         for (device, bytes) in model.allocated_bytes().into_iter().enumerate() {
             assert!(bytes >= per_device[device] + GUARD);
             assert!(bytes <= plan.device_at_most(device) - IDLE);
         }
         assert_eq!(weights.device_bytes(), per_device.iter().sum::<u64>());
-        assert_eq!(weights.host_bytes(), takes.host);
-        let exact = weights.device_bytes() + weights.host_bytes();
-        assert_eq!(plan.total(), exact);
+        assert_eq!(plan.total(), weights.device_bytes());
         let loaded: u64 = model.allocated_bytes().iter().sum();
 
-        run(&engine, &weights);
+        matmul.run(&engine);
         let most = peak.bytes.lock().unwrap().clone();
         assert_eq!(most.len(), DEVICES);
         for (device, &bytes) in most.iter().enumerate() {
@@ -147,10 +103,10 @@ fn weights_take_what_was_said_and_matmuls_no_more() {
             assert!(bytes > per_device[device]);
             assert!(bytes <= plan.device_at_most(device) - IDLE);
         }
-        let ram = most.iter().sum::<u64>() + weights.host_bytes();
+        let ram = most.iter().sum::<u64>();
         assert!(ram <= plan.ram_at_most() - IDLE * DEVICES as u64);
         // Only programs and idle buffers are left.
-        drop(weights);
+        drop(matmul);
         let left: u64 = model.allocated_bytes().iter().sum();
         // A job's page, and the operands of a device's first witness, are allocated after the peak
         // was measured.
@@ -163,20 +119,16 @@ fn weights_take_what_was_said_and_matmuls_no_more() {
 fn matmuls_of_different_weights_at_once_take_no_more() {
     let (engine, _, peak) = watched(None);
     let formats = [Quantisation::W8A8, Quantisation::W4A8Hadamard].map(WeightFormat::Quantised);
-    let mut plan = engine.ram_plan(u64::MAX);
-    let mut weights = Vec::new();
+    let mut plan = engine.memory_plan(u64::MAX);
+    let mut matmuls = Vec::new();
     for _ in 0..8 {
         for format in formats {
-            plan.add_memory(&memory(&engine, format)).unwrap();
-            weights.push(load(&engine, format).unwrap());
+            add(&mut plan, &engine, format).unwrap();
+            matmuls.push(load(&engine, format).unwrap());
         }
     }
     let per_device: Vec<u64> = plan.per_device().collect();
-    let a = floats(2, M);
-    let mut results = vec![vec![0.0; M * N]; weights.len()];
-    let matmuls = weights.iter().zip(&mut results);
-    let matmuls = matmuls.map(|(weights, c)| (weights, M, (&a).into(), c.into()));
-    multiply_all(&engine, matmuls.collect()).unwrap();
+    Matmul::run_all(&engine, &matmuls);
     for (device, &bytes) in peak.bytes.lock().unwrap().iter().enumerate() {
         assert!(bytes > per_device[device]);
         assert!(bytes <= plan.device_at_most(device) - IDLE);
@@ -185,9 +137,8 @@ fn matmuls_of_different_weights_at_once_take_no_more() {
 
 #[test]
 fn what_fits_loads_and_a_page_less_does_not() {
-    for format in formats() {
+    for format in Matmul::formats() {
         let (engine, model) = self::engine(None);
-        let takes = memory(&engine, format);
         let loaded = load(&engine, format).unwrap();
         let all: u64 = model.allocated_bytes().iter().sum();
         let weights = all - GUARD * DEVICES as u64;
@@ -195,22 +146,21 @@ fn what_fits_loads_and_a_page_less_does_not() {
         let (engine, _) = self::engine(Some(weights));
         drop(load(&engine, format).unwrap());
         let (engine, _) = self::engine(Some(weights - 4096));
-        let error = load(&engine, format).unwrap_err();
+        let error = load(&engine, format).err().unwrap();
         assert!(matches!(error, Error::Device { .. }), "{error}");
 
-        // The RAM limit is exact, too: with a byte less the plan does not fit.
-        let mut plan = engine.ram_plan(u64::MAX);
-        plan.add_memory(&takes).unwrap();
-        let ram = plan.ram_at_most();
-        assert!(engine.ram_plan(ram).add_memory(&takes).is_ok());
-        let mut small: MemoryPlan = engine.ram_plan(ram - 1);
+        // The plan's limit is exact, too: with a byte less the weights do not fit.
+        let mut plan = engine.memory_plan(u64::MAX);
+        add(&mut plan, &engine, format).unwrap();
+        let (total, ram) = (plan.total(), plan.ram_at_most());
+        add(&mut engine.memory_plan(total), &engine, format).unwrap();
+        let mut small = engine.memory_plan(total - 1);
         let before = small.clone();
-        assert!(small.add_memory(&takes).is_err());
+        assert!(add(&mut small, &engine, format).is_err());
         assert_eq!(small, before);
 
         // On a board with this much memory matmuls run as well.
         let (engine, _) = self::engine(Some(ram));
-        let weights = load(&engine, format).unwrap();
-        run(&engine, &weights);
+        load(&engine, format).unwrap().run(&engine);
     }
 }
