@@ -10,7 +10,7 @@ use anyhow::Result;
 use half::f16;
 use npu_matmul::plan::WeightPlan;
 use npu_matmul::quantise::Quantisation;
-use npu_matmul::quantise::loss::nmse;
+use npu_matmul::quantise::nmse;
 use npu_matmul::{Activations, Dtype, Engine, Output, Plan, PlanOptions, WeightFormat, Weights};
 use npu_model::{Level, Model, ModelOptions};
 use rknpu_regcmd::timing::Machine;

@@ -6,7 +6,7 @@
 //! ```
 
 use half::f16;
-use npu_matmul::quantise::loss::nmse;
+use npu_matmul::quantise::nmse;
 use npu_matmul::{Engine, Output, Weights};
 
 const M: usize = 64;

@@ -12,14 +12,41 @@
 //!    NaN; other results are unaffected.
 //!
 //! [`Quantisation`] lists the schemes of an engine. [`search`] finds scales that clip, [`rotate`]
-//! makes rows that need no clipping, and [`loss`] measures both.
+//! makes rows that need no clipping, and [`nmse`] measures both.
 
-pub mod loss;
 pub mod rotate;
 mod rows;
 mod scheme;
 pub mod search;
 
 pub use npu_kernels::dequantise::dequantise;
-pub use rows::{INT8_MAX, quantise_row, quantise_rows, row_scale};
+pub use rows::quantise_rows;
 pub use scheme::{INT8_K_MAX, Quantisation};
+
+/// Normalised mean square error of `approximation`: sum (x - y)^2 / sum x^2, added up in f64. It is
+/// 0 if both are zeros or empty, infinite if only `exact` is zeros, and NaN if any value is.
+/// Elements beyond the shorter slice are ignored.
+#[must_use]
+pub fn nmse(exact: &[f64], approximation: &[f64]) -> f64 {
+    let mut error = 0.0;
+    let mut power = 0.0;
+    for (x, y) in exact.iter().zip(approximation) {
+        error += (x - y) * (x - y);
+        power += x * x;
+    }
+    if error == 0.0 { 0.0 } else { error / power }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_known_numbers() {
+        assert_eq!(nmse(&[3.0, 4.0], &[3.0, 3.0]), 1.0 / 25.0);
+        assert_eq!(nmse(&[0.0], &[0.0]), 0.0);
+        assert_eq!(nmse(&[], &[]), 0.0);
+        assert_eq!(nmse(&[0.0], &[1.0]), f64::INFINITY);
+        assert!(nmse(&[f64::NAN], &[1.0]).is_nan());
+    }
+}

@@ -44,18 +44,6 @@ impl Rotation {
         Some(Self { signs, transform })
     }
 
-    /// K: elements of a row.
-    #[must_use]
-    pub const fn row_len(&self) -> usize {
-        self.signs.len()
-    }
-
-    /// Elements of a block.
-    #[must_use]
-    pub const fn block(&self) -> usize {
-        self.transform.block()
-    }
-
     /// Rotates each row of a row-major matrix with K columns. Elements behind the last whole row
     /// are unchanged.
     pub fn apply(&self, rows: &mut [f32]) {
@@ -80,8 +68,7 @@ const fn next(state: &mut u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::quantise::loss::nmse;
-    use crate::quantise::{dequantise, quantise_row};
+    use crate::quantise::{dequantise, nmse, quantise_rows};
     use proptest::prelude::*;
 
     fn dot(a: &[f32], b: &[f32]) -> f64 {
@@ -114,7 +101,7 @@ mod tests {
             let (mut ra, mut rb) = (a.clone(), b.clone());
             rotation.apply(&mut ra);
             rotation.apply(&mut rb);
-            let e = (f64::from(rotation.block().ilog2()) + 2.0) * 2_f64.powi(-24);
+            let e = (f64::from(rotation.transform.block().ilog2()) + 2.0) * 2_f64.powi(-24);
             let bound = (2.0 * e + e * e) * norm(&a) * norm(&b);
             // The f64 sums round too, far below this.
             let bound = bound * 1.001;
@@ -124,22 +111,13 @@ mod tests {
 
     /// Error of a dot product for each row of quantised operands.
     fn loss(a: &[f32], b: &[f32], k: usize, exact: &[f64]) -> f64 {
-        let quantised = |row: &[f32]| {
-            let mut q = vec![0; k];
-            let scale = quantise_row(row, &mut q);
-            (q, scale)
-        };
-        let products: Vec<f64> = a
-            .chunks(k)
-            .flat_map(|a| b.chunks(k).map(move |b| (a, b)))
-            .map(|(a, b)| {
-                let ((a, scale_a), (b, scale_b)) = (quantised(a), quantised(b));
-                let sum = a
-                    .iter()
-                    .zip(&b)
-                    .map(|(a, b)| i32::from(*a) * i32::from(*b))
-                    .sum();
-                f64::from(dequantise(sum, scale_a, scale_b))
+        let ((qa, sa), (qb, sb)) = (quantise_rows(a, k), quantise_rows(b, k));
+        let rows = || qb.chunks(k).zip(&sb);
+        let products: Vec<f64> = (qa.chunks(k).zip(&sa))
+            .flat_map(|of_a| rows().map(move |of_b| (of_a, of_b)))
+            .map(|((a, scale_a), (b, scale_b))| {
+                let products = a.iter().zip(b).map(|(a, b)| i32::from(*a) * i32::from(*b));
+                f64::from(dequantise(products.sum(), *scale_a, *scale_b))
             })
             .collect();
         nmse(exact, &products)
@@ -187,7 +165,7 @@ mod tests {
         let rotation = Rotation::new(3, 1).unwrap();
         let mut rows = [1.0, 2.0, 3.0, 4.0];
         rotation.apply(&mut rows);
-        assert_eq!(rotation.block(), 1);
+        assert_eq!(rotation.transform.block(), 1);
         assert_eq!(rows.map(f32::abs), [1.0, 2.0, 3.0, 4.0]);
         assert_eq!(rows[3], 4.0);
     }

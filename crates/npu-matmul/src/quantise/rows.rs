@@ -1,36 +1,25 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Quantises rows to 8 bits.
 
-use npu_kernels::quantise::quantise_scaled;
+use npu_kernels::quantise::{quantise_scaled, row_scale};
 
 /// Largest magnitude of a quantised element. -128 is not used, so that negation stays in range.
-pub const INT8_MAX: f32 = 127.0;
-
-/// Quantises one row into `out` and returns its scale. Elements beyond the shorter slice are
-/// unchanged.
-#[must_use]
-pub fn quantise_row(row: &[f32], out: &mut [i8]) -> f32 {
-    let scale = row_scale(row);
-    // Every element is within the limit: |x / scale| is at most 127 * (1 + 2^-22).
-    quantise_scaled(row, scale, INT8_MAX, out);
-    scale
-}
-
-/// Scale of a row: max|x| / 127, or 0 or NaN for special rows; see the module.
-#[must_use]
-pub fn row_scale(row: &[f32]) -> f32 {
-    npu_kernels::quantise::row_scale(row, INT8_MAX)
-}
+pub(super) const INT8_MAX: f32 = 127.0;
 
 /// Quantises the rows of a row-major matrix with `columns` columns. Returns the integers, and one
-/// scale for each row.
+/// scale for each row: max|x| / 127, or 0 or NaN for special rows; see the module.
 #[must_use]
 pub fn quantise_rows(matrix: &[f32], columns: usize) -> (Vec<i8>, Vec<f32>) {
     let mut integers = vec![0; matrix.len()];
     let scales = matrix
         .chunks(columns.max(1))
         .zip(integers.chunks_mut(columns.max(1)))
-        .map(|(row, out)| quantise_row(row, out))
+        .map(|(row, out)| {
+            let scale = row_scale(row, INT8_MAX);
+            // Every element is within the limit: |x / scale| is at most 127 * (1 + 2^-22).
+            quantise_scaled(row, scale, INT8_MAX, out);
+            scale
+        })
         .collect();
     (integers, scales)
 }
@@ -39,6 +28,11 @@ pub fn quantise_rows(matrix: &[f32], columns: usize) -> (Vec<i8>, Vec<f32>) {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    fn quantise_row(row: &[f32]) -> (Vec<i8>, f32) {
+        let (integers, scales) = quantise_rows(row, row.len());
+        (integers, scales[0])
+    }
 
     /// The definition as scalar code.
     fn quantise_row_reference(row: &[f32]) -> (Vec<i8>, f32) {
@@ -57,9 +51,8 @@ mod tests {
 
     proptest! {
         #[test]
-        fn fast_equals_reference(row in prop::collection::vec(any::<f32>(), 0..70)) {
-            let mut fast = vec![1; row.len()];
-            let scale = quantise_row(&row, &mut fast);
+        fn fast_equals_reference(row in prop::collection::vec(any::<f32>(), 1..70)) {
+            let (fast, scale) = quantise_row(&row);
             let (expected, expected_scale) = quantise_row_reference(&row);
             prop_assert_eq!(fast, expected);
             prop_assert_eq!(scale.to_bits(), expected_scale.to_bits());
@@ -67,8 +60,7 @@ mod tests {
 
         #[test]
         fn error_is_half_a_step(row in prop::collection::vec(-1e3_f32..1e3, 1..70)) {
-            let mut q = vec![0; row.len()];
-            let scale = quantise_row(&row, &mut q);
+            let (q, scale) = quantise_row(&row);
             for (&x, &q) in row.iter().zip(&q) {
                 prop_assert!(q != i8::MIN);
                 let back = f64::from(q) * f64::from(scale);
@@ -80,28 +72,23 @@ mod tests {
 
     #[test]
     fn halves_go_to_even() {
-        let mut q = [0; 5];
-        assert_eq!(quantise_row(&[127.0, 0.5, 1.5, -0.5, -2.5], &mut q), 1.0);
-        assert_eq!(q, [127, 0, 2, 0, -2]);
+        let (q, scale) = quantise_row(&[127.0, 0.5, 1.5, -0.5, -2.5]);
+        assert_eq!((&q[..], scale), (&[127, 0, 2, 0, -2][..], 1.0));
     }
 
     #[test]
     fn rows_that_cannot_be_scaled() {
-        let mut q = [1; 3];
-        assert_eq!(quantise_row(&[0.0, -0.0, 0.0], &mut q), 0.0);
-        assert_eq!(q, [0; 3]);
-        q = [1; 3];
-        assert_eq!(quantise_row(&[1e-40, 0.0, -1e-38], &mut q), 0.0);
-        assert_eq!(q, [0; 3]);
+        for zeros in [[0.0, -0.0, 0.0], [1e-40, 0.0, -1e-38]] {
+            assert_eq!(quantise_row(&zeros), (vec![0; 3], 0.0));
+        }
         for poison in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
-            q = [1; 3];
-            assert!(quantise_row(&[1.0, poison, 2.0], &mut q).is_nan());
+            let (q, scale) = quantise_row(&[1.0, poison, 2.0]);
+            assert!(scale.is_nan());
             assert_eq!(q, [0; 3]);
         }
-        let mut extremes = [0; 2];
-        let scale = quantise_row(&[f32::MAX, -f32::MAX], &mut extremes);
+        let (q, scale) = quantise_row(&[f32::MAX, -f32::MAX]);
         assert!(scale.is_finite());
-        assert_eq!(extremes, [127, -127]);
+        assert_eq!(q, [127, -127]);
     }
 
     #[test]

@@ -15,26 +15,22 @@ const STEPS: u32 = 80;
 const SMALLEST: f32 = 0.2;
 
 /// Scale with the least square error for `values`, quantised to `-limit..=limit`. `limit` is an
-/// integer from 1 to 127. Returns 0 or NaN for the same values as [`super::quantise_row`].
+/// integer from 1 to 127. Returns 0 or NaN for the same values as [`super::quantise_rows`].
 #[must_use]
 pub fn least_square_scale(values: &[f32], limit: f32) -> f32 {
     let largest = row_scale(values, limit);
     if largest.is_nan() || largest == 0.0 {
         return largest;
     }
-    least(largest, |scale| square_error(values, scale, limit))
-}
-
-/// Scale with the least measure; the largest of equals.
-fn least(largest: f32, measure: impl Fn(f32) -> f64) -> f32 {
-    let mut best = (measure(largest), largest);
+    // The largest of equals.
+    let mut best = (square_error(values, largest, limit), largest);
     for step in 1..=STEPS {
         let part = 1.0 - (1.0 - SMALLEST) * step as f32 / STEPS as f32;
         let scale = largest * part;
-        let here = measure(scale);
+        let error = square_error(values, scale, limit);
         // A subnormal scale has no finite inverse.
-        if here < best.0 && scale >= f32::MIN_POSITIVE {
-            best = (here, scale);
+        if error < best.0 && scale >= f32::MIN_POSITIVE {
+            best = (error, scale);
         }
     }
     best.1
