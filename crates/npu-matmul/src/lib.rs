@@ -70,11 +70,10 @@ mod scratch;
 mod software_npu;
 mod threads;
 mod times;
-pub mod unpack;
 mod weight_format;
 mod weights;
 
-pub use npu_kernels::matrix;
+pub use npu_kernels::{matrix, unpack};
 
 pub use counters::Counters;
 pub use dtype::{Dtype, Output, Results};
