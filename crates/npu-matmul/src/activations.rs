@@ -9,7 +9,7 @@ use rayon::prelude::*;
 use crate::engine::Engine;
 use crate::error::Error;
 use crate::observe::Activity;
-use crate::packed::{PackedWeights, WeightScales};
+use crate::packed::WeightScales;
 use crate::quantise::Quantisation;
 use crate::scratch::QuantisedScratch;
 use crate::times::Section;
@@ -35,26 +35,21 @@ struct QuantisedKind {
     quantisation: Quantisation,
 }
 
-impl QuantisedKind {
-    fn new(weights: &PackedWeights, quantisation: Quantisation, a: &[f32]) -> Self {
-        Self {
-            floats: (a.as_ptr().addr(), a.len()),
-            k: weights.k(),
-            quantisation,
-        }
-    }
-}
-
 impl QuantisedRows {
     /// Returns the index in `done` of `a` quantised for these weights; quantises it if it is
     /// missing.
     pub(crate) fn find_or_make(
         done: &mut Vec<Self>,
         engine: &Engine,
-        (weights, scales, quantisation): (&PackedWeights, &WeightScales, Quantisation),
+        k: usize,
+        scales: &WeightScales,
         a: &[f32],
     ) -> Result<usize, Error> {
-        let kind = QuantisedKind::new(weights, quantisation, a);
+        let kind = QuantisedKind {
+            floats: (a.as_ptr().addr(), a.len()),
+            k,
+            quantisation: scales.quantisation,
+        };
         if let Some(found) = done.iter().position(|rows| rows.kind == kind) {
             return Ok(found);
         }

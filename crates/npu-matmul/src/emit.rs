@@ -22,11 +22,15 @@ pub const OUTPUT: BufferId = BufferId(2);
 /// # Errors
 /// The hardware rule that a task breaks; checked plans break none.
 pub fn programs(job: &JobPlan) -> Result<Vec<Program>, MatmulError> {
-    let before = std::iter::once(None).chain(job.tasks.iter().map(Some));
-    let tasks = job.tasks.iter().zip(before);
-    tasks
+    with_previous(job)
         .map(|(task, before)| program(job.ty, task, before, &job.program))
         .collect()
+}
+
+/// The tasks of a job in order, each with the one before it.
+pub fn with_previous(job: &JobPlan) -> impl Iterator<Item = (&TaskPlan, Option<&TaskPlan>)> {
+    let before = std::iter::once(None).chain(job.tasks.iter().map(Some));
+    job.tasks.iter().zip(before)
 }
 
 /// Emits the program of one task. `before` is the previous task in the job, whose data may still be

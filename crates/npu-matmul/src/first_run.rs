@@ -180,11 +180,9 @@ impl FirstRuns {
 
     /// One task of each kind in the job that was not checked before.
     pub(crate) fn unchecked<'j>(&self, job: &'j JobPlan) -> Vec<(TaskKind, &'j TaskPlan)> {
-        let before = std::iter::once(None).chain(job.tasks.iter().map(Some));
-        let kinds = job.tasks.iter().zip(before);
         let mut seen = HashSet::new();
         let state = self.read();
-        kinds
+        emit::with_previous(job)
             .map(|(task, before)| (TaskKind::of(job, task, before), task))
             .filter(|(kind, _)| !state.right.contains(kind) && seen.insert(*kind))
             .collect()

@@ -284,10 +284,9 @@ impl<'a> GemmCall<'a> {
         let Gemm {
             engine, weights, ..
         } = self.gemm;
-        match (self.a, weights.format(), &weights.scales) {
-            (Activations::F32(a), WeightFormat::Quantised(quantisation), Some(scales)) => {
-                let weights = (*weights, scales, quantisation);
-                QuantisedRows::find_or_make(done, engine, weights, a).map(Some)
+        match (self.a, &weights.scales) {
+            (Activations::F32(a), Some(scales)) => {
+                QuantisedRows::find_or_make(done, engine, weights.k(), scales, a).map(Some)
             }
             _ => Ok(None),
         }

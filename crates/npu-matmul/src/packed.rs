@@ -14,6 +14,7 @@ use crate::layout;
 use crate::matrix::MatrixView;
 use crate::pack::{Format, pack_weight};
 use crate::plan::{WeightBlock, WeightPlan};
+use crate::quantise::Quantisation;
 use crate::quantise::rotate::Rotation;
 use crate::times::Section;
 use crate::weight_format::WeightFormat;
@@ -42,6 +43,7 @@ pub struct PackedWeights {
 /// Scales and rotation of quantised weights.
 #[derive(Debug)]
 pub(crate) struct WeightScales {
+    pub(crate) quantisation: Quantisation,
     /// Scales of all output channels for the first group of K, then for the next.
     pub(crate) columns: Vec<f32>,
     /// Rotation that the activations need.

@@ -217,6 +217,7 @@ impl Engine {
             scales.collect()
         });
         let scales = WeightScales {
+            quantisation: to,
             columns: group_major(&channels, k.div_ceil(group)),
             rotation,
         };

@@ -195,9 +195,7 @@ impl TaskWorks {
     /// Work of the tasks of a job, in order; the last is its witness.
     pub(crate) fn of(&mut self, job: &JobPlan) -> Vec<TaskWork> {
         let size = |task: &TaskPlan| [task.m_padded, task.k_padded, task.n_padded];
-        let before = std::iter::once(None).chain(job.tasks.iter().map(Some));
-        let tasks = job.tasks.iter().zip(before);
-        let works = tasks.map(|(task, before)| {
+        let works = emit::with_previous(job).map(|(task, before)| {
             let same = |before: &TaskPlan| [task.a == before.a, task.b == before.b];
             let key = (
                 job.ty,

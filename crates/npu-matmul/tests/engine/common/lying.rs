@@ -135,9 +135,7 @@ impl fmt::Debug for Liar {
 impl Observer for Liar {
     fn submitting(&self, submission: &SubmittedJob<'_>) {
         let job = submission.job;
-        let before = std::iter::once(None).chain(job.tasks.iter().map(Some));
-        let tasks = job.tasks.iter().zip(before);
-        let wrong = tasks.filter_map(|(task, before)| {
+        let wrong = emit::with_previous(job).filter_map(|(task, before)| {
             let reuse = |before| emit::reuse(job.ty, task, before, &job.program);
             let reuse = before.map(reuse).unwrap_or_default();
             let [row, column] = (self.lie)(submission, task, reuse)?;
