@@ -5,9 +5,11 @@
 
 use std::fmt;
 use std::ops::Range;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 
 use rocket_uapi::{Bo, Deadline, Error, FrozenBo};
+
+use crate::sync::lock;
 
 /// Bytes of a shared buffer object. FINI_BO cleans all of it for each added block.
 pub(crate) const CHUNK_BYTES: usize = 4 << 20;
@@ -37,11 +39,6 @@ pub(crate) struct ResidentBlock {
     chunk: Arc<Chunk>,
     /// Its bytes in the buffer object.
     pub(crate) range: Range<usize>,
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // No critical section can panic with a list half changed.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Bytes that a block occupies.

@@ -7,7 +7,7 @@
 //! whole buffer, even if little of it is used.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use rknpu_regcmd::LinkedProgram;
 use rocket_uapi::{Bo, ByteLen, Device, Error, PAGE_BYTES, ProgramBo};
@@ -15,6 +15,7 @@ use rocket_uapi::{Bo, ByteLen, Device, Error, PAGE_BYTES, ProgramBo};
 use crate::arena::WeightArena;
 use crate::prepared::{IDLE_PROGRAMS, IdleLimits, JobPrograms, ProgramCache, ProgramsKey};
 use crate::profile::Choices;
+use crate::sync::lock;
 
 /// Bytes that a device keeps for reuse. Beyond this, the least recently used buffers are freed.
 pub(crate) const IDLE_BYTES_MAX: usize = 256 << 20;
@@ -138,20 +139,20 @@ impl IdleBuffers {
     /// of matmuls gets the same buffers in the same roles each time, and finds its programs in the
     /// cache.
     fn take(&self, bytes: usize) -> Option<Bo> {
-        let mut idle = self.lock();
+        let mut idle = lock(&self.0);
         let fitting = idle.iter().enumerate().filter(|(_, bo)| bo.len() == bytes);
         let lowest = fitting.min_by_key(|(_, bo)| bo.iova().0).map(|(at, _)| at);
         idle.remove(lowest?)
     }
 
     fn take_all(&self) -> VecDeque<Bo> {
-        std::mem::take(&mut *self.lock())
+        std::mem::take(&mut *lock(&self.0))
     }
 
     fn put(&self, bo: Bo, most: &IdleLimits) {
         let mut evicted = Vec::new();
         {
-            let mut idle = self.lock();
+            let mut idle = lock(&self.0);
             idle.push_back(bo);
             let mut bytes: usize = idle.iter().map(Bo::len).sum();
             while bytes > most.bytes || idle.len() > most.buffers {
@@ -164,10 +165,5 @@ impl IdleBuffers {
         }
         // Freed without holding the lock.
         drop(evicted);
-    }
-
-    fn lock(&self) -> MutexGuard<'_, VecDeque<Bo>> {
-        // No critical section can panic with the queue half changed.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

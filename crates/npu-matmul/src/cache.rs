@@ -4,9 +4,11 @@
 use std::fmt;
 use std::hash::Hash;
 use std::num::NonZeroUsize;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::Mutex;
 
 use lru::LruCache;
+
+use crate::sync::lock;
 
 /// A map that drops the least recently used values.
 pub(crate) struct LruMap<K, V>(Mutex<LruCache<K, V>>);
@@ -23,27 +25,22 @@ impl<K: Hash + Eq, V: Clone> LruMap<K, V> {
         key: K,
         make: impl FnOnce() -> Result<V, E>,
     ) -> Result<V, E> {
-        if let Some(found) = self.lock().get(&key) {
+        if let Some(found) = lock(&self.0).get(&key) {
             return Ok(found.clone());
         }
         // Made without holding the lock. If two threads make the same value, the later one is kept.
         let made = make()?;
-        let evicted = self.lock().push(key, made.clone());
+        let evicted = lock(&self.0).push(key, made.clone());
         // Freed without holding the lock.
         drop(evicted);
         Ok(made)
-    }
-
-    fn lock(&self) -> MutexGuard<'_, LruCache<K, V>> {
-        // No critical section can panic with the cache half changed.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl<K: Hash + Eq, V: Clone> fmt::Debug for LruMap<K, V> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("LruMap")
-            .field("kept", &self.lock().len())
+            .field("kept", &lock(&self.0).len())
             .finish_non_exhaustive()
     }
 }

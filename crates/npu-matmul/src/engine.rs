@@ -4,7 +4,7 @@
 use std::borrow::Cow;
 use std::fmt;
 use std::num::NonZeroUsize;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Instant;
 
 use npu_kernels::nibble::first_outside;
@@ -24,6 +24,7 @@ use crate::observe::{Activity, Done, NoObserver, Observer};
 use crate::plan::{PlanError, PlanOptions, WeightPlan};
 use crate::prepared::{MatmulKey, Prepared, next_id};
 use crate::scratch::QuantisedScratch;
+use crate::sync::lock;
 use crate::threads::{Threads, Workers};
 use crate::times::{Section, SectionTimes, Stopwatch, Times};
 
@@ -250,8 +251,7 @@ impl Engine {
 
     /// The totals, without those that the devices count.
     fn totals(&self) -> MutexGuard<'_, Counters> {
-        // Each number is right, whatever a panic prevented.
-        self.counters.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.counters)
     }
 
     /// Reports work that began at `started` and has just ended to the observer. `token` is the

@@ -68,6 +68,7 @@ pub mod reference;
 mod scratch;
 #[cfg_attr(not(feature = "software-npu"), path = "no_software_npu.rs")]
 mod software_npu;
+mod sync;
 mod threads;
 mod times;
 mod weight_format;

@@ -6,7 +6,7 @@
 //! the programs of the last one: nothing is planned, emitted, linked or copied to the device.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use lru::LruCache;
 use rknpu_regcmd::{Iova, LinkedProgram, ProgramOptions};
@@ -14,6 +14,7 @@ use rocket_uapi::{Bo, ProgramBo};
 
 use crate::dtype::Results;
 use crate::plan::{JobPlan, Plan, Step, WeightPlan};
+use crate::sync::lock;
 
 /// Bytes of programs to keep, on all devices together: those of a prompt in several batches, and of
 /// the last shorter batch, for all matrices of a model.
@@ -149,20 +150,15 @@ impl ProgramCache {
         make: impl FnOnce() -> Result<JobPrograms, E>,
         recycle: impl Fn(Bo),
     ) -> Result<Arc<JobPrograms>, E> {
-        if let Some(found) = self.lock().programs.get(&key) {
+        if let Some(found) = lock(&self.kept).programs.get(&key) {
             return Ok(Arc::clone(found));
         }
         // No other thread can make the same programs meanwhile: this thread owns the buffers.
         let made = Arc::new(make()?);
-        let evicted = self.lock().insert(key, Arc::clone(&made), self.most);
+        let evicted = lock(&self.kept).insert(key, Arc::clone(&made), self.most);
         let unused = evicted.into_iter().filter_map(Arc::into_inner);
         (unused.filter_map(|programs| programs.bo.into_bo())).for_each(recycle);
         Ok(made)
-    }
-
-    fn lock(&self) -> MutexGuard<'_, KeptPrograms> {
-        // After a panic the count may be off by one job.
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -5,7 +5,9 @@
 //! each new page costs a fault.
 
 use std::collections::TryReserveError;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::Mutex;
+
+use crate::sync::lock;
 
 /// Largest number of vectors kept.
 const KEPT: usize = 64;
@@ -27,7 +29,7 @@ impl<T: Clone + Default> Scratch<T> {
     /// Out of memory.
     pub fn take(&self, len: usize) -> Result<Vec<T>, TryReserveError> {
         let mut vector = {
-            let mut free = self.free();
+            let mut free = lock(&self.free);
             let fitting = free.iter().enumerate().filter(|(_, v)| v.capacity() >= len);
             let smallest = fitting.min_by_key(|(_, vector)| vector.capacity());
             let found = smallest.map(|(index, _)| index);
@@ -41,17 +43,12 @@ impl<T: Clone + Default> Scratch<T> {
 
     /// Keeps `vector` for reuse, unless the pool is full.
     pub fn put(&self, vector: Vec<T>) {
-        let mut free = self.free();
+        let mut free = lock(&self.free);
         let bytes = |vector: &Vec<T>| vector.capacity().saturating_mul(size_of::<T>());
         let kept: usize = free.iter().map(bytes).sum();
         if free.len() < KEPT && kept.saturating_add(bytes(&vector)) <= BYTES_KEPT {
             free.push(vector);
         }
-    }
-
-    fn free(&self) -> MutexGuard<'_, Vec<Vec<T>>> {
-        // Vectors are added and removed whole.
-        self.free.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -85,10 +82,10 @@ mod tests {
         let scratch = Scratch::<u8>::default();
         let taken: Vec<_> = (0..KEPT + 1).map(|_| scratch.take(1).unwrap()).collect();
         taken.into_iter().for_each(|vector| scratch.put(vector));
-        assert_eq!(scratch.free().len(), KEPT);
+        assert_eq!(lock(&scratch.free).len(), KEPT);
         let scratch = Scratch::<u8>::default();
         scratch.put(Vec::with_capacity(BYTES_KEPT + 1));
-        assert!(scratch.free().is_empty());
+        assert!(lock(&scratch.free).is_empty());
         assert!(scratch.take(usize::MAX).is_err());
     }
 }

@@ -4,9 +4,11 @@
 //! Each thread measures its own CPU work with a wall clock, in whole parts, not element by element.
 //! The result is CPU time as long as no other program uses the CPU.
 
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
+
+use crate::sync::lock;
 
 /// Measured times over the life of an engine, over all devices and threads.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -107,7 +109,7 @@ impl SectionTimes {
 
     /// Counts jobs as submitted.
     pub(crate) fn submitted(&self, jobs: usize) {
-        let mut in_flight = self.jobs.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut in_flight = lock(&self.jobs);
         in_flight.count += jobs;
         if in_flight.count > 0 {
             in_flight.since.get_or_insert_with(Instant::now);
@@ -116,7 +118,7 @@ impl SectionTimes {
 
     /// Counts a job as ended: its end was seen, or is no longer waited for.
     pub(crate) fn ended(&self) {
-        let mut in_flight = self.jobs.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut in_flight = lock(&self.jobs);
         in_flight.count = in_flight.count.saturating_sub(1);
         if in_flight.count == 0
             && let Some(since) = in_flight.since.take()
@@ -127,10 +129,7 @@ impl SectionTimes {
 
     pub(crate) fn snapshot(&self) -> Times {
         let get = |total: &AtomicU64| Duration::from_nanos(total.load(Ordering::Relaxed));
-        let running = {
-            let in_flight = self.jobs.lock().unwrap_or_else(PoisonError::into_inner);
-            in_flight.since.map(|since| since.elapsed())
-        };
+        let running = lock(&self.jobs).since.map(|since| since.elapsed());
         Times {
             pack_weights: get(&self.pack_weights),
             pack: get(&self.pack),

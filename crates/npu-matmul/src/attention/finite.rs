@@ -10,6 +10,7 @@ use npu_kernels::half::all_finite;
 
 use super::call::HeadRows;
 use crate::matrix::MatrixView;
+use crate::sync::lock;
 
 /// A key with a NaN or infinity in its vector or in that of its value.
 #[derive(Clone, Copy, Debug)]
@@ -46,8 +47,7 @@ impl LostKeys {
             }
             copy.resize(copy.len() + vector.len(), f16::ZERO);
             let key = first + row;
-            let mut keys = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-            keys.push(LostKey { call, kv_head, key });
+            lock(&self.0).push(LostKey { call, kv_head, key });
         }
         // Never `None`: the copy has as many elements as the block.
         MatrixView::new(copy, block.rows(), block.columns()).unwrap_or_default()
