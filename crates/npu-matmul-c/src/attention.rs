@@ -231,7 +231,6 @@ mod tests {
         let opened = unsafe { rocket_npu_open(c"model".as_ptr(), &raw mut engine) };
         assert_eq!(opened, RocketNpuStatus::Ok);
         let refused_for = |change: fn(&mut RocketNpuAttention)| refused(engine, change);
-
         assert_eq!(refused_for(|_| ()), "");
         assert_eq!(refused_for(|a| a.mask = ptr::null()), "");
         assert_eq!(refused(ptr::null(), |_| ()), "engine is null");
@@ -239,45 +238,48 @@ mod tests {
         let status = unsafe { rocket_npu_attend(engine, ptr::null()) };
         assert_eq!(status, RocketNpuStatus::Invalid);
 
-        assert_eq!(refused_for(|a| a.q = ptr::null()), "q is null");
-        assert_eq!(refused_for(|a| a.k = ptr::null()), "k is null");
-        assert_eq!(refused_for(|a| a.v = ptr::null()), "v is null");
-        assert_eq!(refused_for(|a| a.out = ptr::null_mut()), "out is null");
-
-        let misaligned = |name| format!("{name} is not aligned to its elements");
-        let q = refused_for(|a| a.q = a.q.wrapping_byte_add(2));
-        assert_eq!(q, misaligned("q"));
-        let v = refused_for(|a| a.v = a.v.wrapping_byte_add(1));
-        assert_eq!(v, misaligned("v"));
-        let mask = refused_for(|a| a.mask = a.mask.wrapping_byte_add(1));
-        assert_eq!(mask, misaligned("mask"));
-        let sinks = refused_for(|a| a.sinks = a.q.wrapping_byte_add(1));
-        assert_eq!(sinks, misaligned("sinks"));
-        let out = refused_for(|a| a.out = a.out.wrapping_byte_add(1));
-        assert_eq!(out, misaligned("out"));
-
-        let too_large = |name| format!("{name} is larger than the address space");
-        assert_eq!(refused_for(|a| a.q_head_stride = MANY), too_large("q"));
-        assert_eq!(refused_for(|a| a.k_row_stride = MANY / 4), too_large("k"));
-        assert_eq!(refused_for(|a| a.v_row_stride = MANY / 8), too_large("v"));
-        assert_eq!(refused_for(|a| a.mask_row_stride = MANY), too_large("mask"));
-        let rows = |a: &mut RocketNpuAttention| {
-            (a.rows, a.q_row_stride, a.mask_row_stride) = (MANY, 0, 0);
-        };
-        assert_eq!(refused_for(rows), too_large("out"));
-
-        let told = refused_for(|a| (a.kv_heads, a.k_head_stride, a.v_head_stride) = (3, 0, 0));
-        assert!(told.contains("Q's number of heads is 2"), "{told}");
-        let told = refused_for(|a| a.mask_heads = 0);
-        assert!(told.contains("the mask's number of heads is 0"), "{told}");
-        let told = refused_for(|a| (a.mask_heads, a.mask_head_stride) = (MANY, 0));
-        assert!(told.contains("the mask's number of heads"), "{told}");
-        // More keys than one job can hold, though the memory exists.
-        let told = refused_for(|a| {
-            (a.keys, a.k_row_stride, a.v_row_stride) = (1 << 30, 0, 0);
-            a.mask = ptr::null();
-        });
-        assert!(told.contains("1073741824 keys"), "{told}");
+        let cases: [(_, fn(&mut RocketNpuAttention)); 18] = [
+            ("q is null", |a| a.q = ptr::null()),
+            ("k is null", |a| a.k = ptr::null()),
+            ("v is null", |a| a.v = ptr::null()),
+            ("out is null", |a| a.out = ptr::null_mut()),
+            ("q is not aligned to its elements", |a| {
+                a.q = a.q.wrapping_byte_add(2)
+            }),
+            ("v is not aligned", |a| a.v = a.v.wrapping_byte_add(1)),
+            ("mask is not aligned", |a| {
+                a.mask = a.mask.wrapping_byte_add(1)
+            }),
+            ("sinks is not aligned", |a| {
+                a.sinks = a.q.wrapping_byte_add(1)
+            }),
+            ("out is not aligned", |a| a.out = a.out.wrapping_byte_add(1)),
+            ("q is larger than the address space", |a| {
+                a.q_head_stride = MANY
+            }),
+            ("k is larger", |a| a.k_row_stride = MANY / 4),
+            ("v is larger", |a| a.v_row_stride = MANY / 8),
+            ("mask is larger", |a| a.mask_row_stride = MANY),
+            ("out is larger", |a| {
+                (a.rows, a.q_row_stride, a.mask_row_stride) = (MANY, 0, 0);
+            }),
+            ("Q's number of heads is 2", |a| {
+                (a.kv_heads, a.k_head_stride, a.v_head_stride) = (3, 0, 0);
+            }),
+            ("the mask's number of heads is 0", |a| a.mask_heads = 0),
+            ("the mask's number of heads", |a| {
+                (a.mask_heads, a.mask_head_stride) = (MANY, 0);
+            }),
+            // More keys than one job can hold, though the memory exists.
+            ("1073741824 keys", |a| {
+                (a.keys, a.k_row_stride, a.v_row_stride) = (1 << 30, 0, 0);
+                a.mask = ptr::null();
+            }),
+        ];
+        for (told, change) in cases {
+            let refused = refused_for(change);
+            assert!(refused.contains(told), "{refused}");
+        }
         // SAFETY: opened above and not used afterwards.
         unsafe { rocket_npu_close(engine) };
     }

@@ -15,7 +15,7 @@ use npu_matmul::{Activations, Engine, Output, OutputRows, PackedWeights, WeightF
 use rocket_uapi::{DevicePool, Selector};
 
 pub use attention::{RocketNpuAttention, rocket_npu_attend};
-use memory::{matrix, matrix_mut, object, place};
+use memory::{array, array_mut, object, place};
 use status::{CallError, I8_DEPTH_MAX, call, free};
 pub use status::{RocketNpuStatus, rocket_npu_error};
 
@@ -132,7 +132,7 @@ pub unsafe extern "C" fn rocket_npu_load_i8(
 ) -> RocketNpuStatus {
     call(|| {
         // SAFETY: the caller's promise.
-        let b = unsafe { matrix(b, n, k, "b") };
+        let b = unsafe { array(b, n.checked_mul(k), "b") };
         let source = b.and_then(|b| match k {
             0..=I8_DEPTH_MAX => Ok(Weights::i8(n, k, b)),
             _ => Err(CallError::TooDeep { k }),
@@ -156,7 +156,7 @@ pub unsafe extern "C" fn rocket_npu_load_f16(
 ) -> RocketNpuStatus {
     call(|| {
         // SAFETY: the caller's promise; a `f16` is a `u16` of any bits.
-        let b = unsafe { matrix(b.cast::<f16>(), n, k, "b") };
+        let b = unsafe { array(b.cast::<f16>(), n.checked_mul(k), "b") };
         // SAFETY: the caller's promise.
         unsafe { load(engine, b.map(|b| Weights::f16(n, k, b)), weights) }
     })
@@ -183,7 +183,7 @@ pub unsafe extern "C" fn rocket_npu_load_w8a8(
 ) -> RocketNpuStatus {
     call(|| {
         // SAFETY: the caller's promise.
-        let b = unsafe { matrix(b, n, k, "b") };
+        let b = unsafe { array(b, n.checked_mul(k), "b") };
         let source = b.map(|b| match rotated {
             true => Weights::w8a8(n, k, b).rotated(),
             false => Weights::w8a8(n, k, b),
@@ -253,9 +253,9 @@ where
         let matmul = unsafe { object(matmul, "matmul") }?;
         let (weights, m) = (&matmul.weights, matmul.m);
         // SAFETY: the caller's promise.
-        let a = unsafe { matrix(a, m, weights.k(), "a") }?;
+        let a = unsafe { array(a, m.checked_mul(weights.k()), "a") }?;
         // SAFETY: the caller's promise.
-        let c = unsafe { matrix_mut(c, m, weights.n(), "c") }?;
+        let c = unsafe { array_mut(c, m.checked_mul(weights.n()), "c") }?;
         // Usually in the cache of plans.
         let gemm = matmul.engine.prepare(weights, m, matmul.output)?;
         Ok(gemm.run(a, c)?)

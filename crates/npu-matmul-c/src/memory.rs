@@ -83,33 +83,3 @@ fn checked_len<T>(len: Option<usize>, name: &'static str) -> Result<usize, CallE
     len.filter(|&len| len <= most)
         .ok_or(CallError::TooLarge(name))
 }
-
-/// The elements of a matrix to read.
-///
-/// # Safety
-/// `matrix` is null, or has `rows * columns` elements that nobody changes as long as the
-/// result is used.
-pub(crate) unsafe fn matrix<'a, T>(
-    matrix: *const T,
-    rows: usize,
-    columns: usize,
-    name: &'static str,
-) -> Result<&'a [T], CallError> {
-    // SAFETY: the caller's promise.
-    unsafe { array(matrix, rows.checked_mul(columns), name) }
-}
-
-/// The elements of a matrix to write.
-///
-/// # Safety
-/// `matrix` is null, or has `rows * columns` initialised elements that nobody else accesses as long
-/// as the result is used.
-pub(crate) unsafe fn matrix_mut<'a, T>(
-    matrix: *mut T,
-    rows: usize,
-    columns: usize,
-    name: &'static str,
-) -> Result<&'a mut [T], CallError> {
-    // SAFETY: the caller's promise.
-    unsafe { array_mut(matrix, rows.checked_mul(columns), name) }
-}
