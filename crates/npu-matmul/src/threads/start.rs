@@ -25,7 +25,6 @@ type Waiting = Vec<Sender<ThreadBuilder>>;
 /// The system's error if not one could be started.
 fn start(
     count: usize,
-    name: impl Fn(usize) -> String,
     mut spawn: impl FnMut(thread::Builder, Box<dyn FnOnce() + Send>) -> io::Result<()>,
 ) -> io::Result<Waiting> {
     let mut waiting = Vec::new();
@@ -37,7 +36,8 @@ fn start(
                 thread.run();
             }
         };
-        let builder = thread::Builder::new().name(name(index));
+        // `top -H` shows these names.
+        let builder = thread::Builder::new().name(format!("npu-cpu-{index}"));
         match spawn(builder, Box::new(work)) {
             Ok(()) => waiting.push(sender),
             Err(error) if waiting.is_empty() => return Err(error),
@@ -72,8 +72,8 @@ fn hand_over(waiting: &Waiting) -> impl FnMut(ThreadBuilder) -> io::Result<()> {
 ///
 /// # Errors
 /// The system's error if not one could be started.
-pub(super) fn own_pool(count: usize, name: impl Fn(usize) -> String) -> io::Result<ThreadPool> {
-    let waiting = start(count, name, spawn)?;
+pub(super) fn own_pool(count: usize) -> io::Result<ThreadPool> {
+    let waiting = start(count, spawn)?;
     let builder = ThreadPoolBuilder::new().num_threads(waiting.len());
     let pool = builder.spawn_handler(hand_over(&waiting)).build();
     pool.map_err(io::Error::other)
@@ -85,7 +85,7 @@ fn start_global() -> bool {
     let set = std::env::var(RAYON_VARIABLE).ok();
     let set = set.and_then(|text| text.parse().ok());
     let count = set.filter(|&count| count > 0).unwrap_or_else(available);
-    let Ok(waiting) = start(count, |index| format!("npu-cpu-{index}"), spawn) else {
+    let Ok(waiting) = start(count, spawn) else {
         tracing::warn!("cannot start a thread: each caller does its parallel work alone");
         return false;
     };
@@ -135,7 +135,7 @@ mod tests {
                 left -= 1;
                 spawn(builder, work)
             };
-            let Ok(waiting) = start(5, |index| format!("few-{index}"), few) else {
+            let Ok(waiting) = start(5, few) else {
                 assert_eq!(given, 0);
                 continue;
             };

@@ -19,9 +19,7 @@ impl Threads {
             Pinning::Free => None,
         };
         let count = self.count.map_or_else(available, NonZeroUsize::get);
-        // `top -H` shows these names.
-        let pool = own_pool(count, |index| format!("npu-cpu-{index}"))
-            .map_err(|error| ThreadsError::Start { error })?;
+        let pool = own_pool(count).map_err(|error| ThreadsError::Start { error })?;
         if let Some(cpus) = pinned_to {
             let pinned =
                 pool.broadcast(|thread| cpus.for_thread(thread.index()).map_or(Ok(()), pin));
