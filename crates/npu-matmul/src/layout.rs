@@ -110,6 +110,24 @@ mod tests {
     // The loops below are an independent check. They enumerate memory from its first bit to its
     // last with literal group sizes, and share nothing with the formulas or the precision table.
 
+    /// Checks surfaces of `lanes` elements for each row, and returns their bytes.
+    fn check_surfaces(
+        [rows, columns]: [usize; 2],
+        [bits, lanes]: [usize; 2],
+        first_bit: impl Fn(usize, usize) -> usize,
+    ) -> usize {
+        let mut next = 0;
+        for surface in 0..columns / lanes {
+            for m in 0..rows {
+                for lane in 0..lanes {
+                    assert_eq!(first_bit(m, surface * lanes + lane), next);
+                    next += bits;
+                }
+            }
+        }
+        next / 8
+    }
+
     #[test]
     fn activation_formula_is_the_memory_order() {
         for (dtype, bits, c2) in [
@@ -118,17 +136,9 @@ mod tests {
             (Dtype::Fp16, 16, 8),
         ] {
             for (rows, k) in [(4, 32), (8, 64), (12, 96), (20, 160)] {
-                let mut next = 0;
-                for surface in 0..k / c2 {
-                    for m in 0..rows {
-                        for lane in 0..c2 {
-                            let k = surface * c2 + lane;
-                            assert_eq!(bit(activation(dtype, rows, m, k)), next);
-                            next += bits;
-                        }
-                    }
-                }
-                assert_eq!(next / 8, activation_bytes(dtype, rows, k));
+                let first_bit = |m, k| bit(activation(dtype, rows, m, k));
+                let bytes = check_surfaces([rows, k], [bits, c2], first_bit);
+                assert_eq!(bytes, activation_bytes(dtype, rows, k));
             }
         }
     }
@@ -161,23 +171,16 @@ mod tests {
 
     #[test]
     fn output_formula_is_the_memory_order() {
-        for (ty, bytes, c2) in [
-            (MatmulType::Int8ToInt32, 4, 4),
-            (MatmulType::Int4ToInt16, 2, 8),
-            (MatmulType::Fp16ToFp32, 4, 4),
-            (MatmulType::Fp16ToFp16, 2, 8),
+        for (ty, bits, c2) in [
+            (MatmulType::Int8ToInt32, 32, 4),
+            (MatmulType::Int4ToInt16, 16, 8),
+            (MatmulType::Fp16ToFp32, 32, 4),
+            (MatmulType::Fp16ToFp16, 16, 8),
         ] {
             for (rows, n) in [(4, 64), (8, 128), (20, 64)] {
-                let mut next = 0;
-                for surface in 0..n / c2 {
-                    for m in 0..rows {
-                        for lane in 0..c2 {
-                            assert_eq!(output(ty, rows, m, surface * c2 + lane), next);
-                            next += bytes;
-                        }
-                    }
-                }
-                assert_eq!(next, output_bytes(ty, rows, n));
+                let first_bit = |m, n| output(ty, rows, m, n) * 8;
+                let bytes = check_surfaces([rows, n], [bits, c2], first_bit);
+                assert_eq!(bytes, output_bytes(ty, rows, n));
             }
         }
     }

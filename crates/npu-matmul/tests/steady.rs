@@ -61,9 +61,9 @@ fn matmuls(engine: &Engine) -> Vec<Matmul> {
 /// Runs each once, then all at once.
 fn run(engine: &Engine, matmuls: &[Matmul]) {
     for matmul in matmuls {
-        matmul.run(engine);
+        matmul.run(engine).unwrap();
     }
-    Matmul::run_all(engine, matmuls);
+    Matmul::run_all(engine, matmuls).unwrap();
 }
 
 #[test]

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use super::weights::{DeviceMemory, PAGE, WeightMemory};
-use crate::arena::{CHUNK_BYTES, SHARED_BYTES_MAX};
+use crate::arena::CHUNK_BYTES;
 use crate::buffers::{IDLE_BUFFERS_MAX, IDLE_BYTES_MAX};
 use crate::plan::{
     BUFFERS_OF_A_JOB, DEVICE_BYTES_MAX, PlanOptions, WAVE_JOBS, WAVES_IN_FLIGHT, WeightPlan,
@@ -236,32 +236,16 @@ impl MemoryPlan {
     /// weights added so far.
     #[must_use]
     pub fn device_limit(&self) -> u64 {
-        let devices = 0..self.per_device.len();
-        let beside = devices.map(|device| self.device_at_most(device) - self.bytes(device));
+        let devices = self.per_device.iter().enumerate();
+        let beside = devices.map(|(device, of)| self.device_at_most(device) - of.bytes);
         DEVICE_BYTES_MAX.saturating_sub(beside.max().unwrap_or(0))
     }
 
-    /// Bytes of weights on a device.
-    fn bytes(&self, device: usize) -> u64 {
-        self.per_device.get(device).map_or(0, |of| of.bytes)
-    }
-
-    /// Upper bound for the shared buffer objects on a device.
-    fn chunks(&self, device: usize) -> u64 {
-        match self.per_device.get(device).map_or(0, |of| of.shared_bytes) {
-            0 => 0,
-            // A full chunk has less free space than the largest block.
-            bytes => bytes / (CHUNK_BYTES - SHARED_BYTES_MAX) as u64 + 1,
-        }
-    }
-
     /// Upper bound for unused space in the buffer objects of weights on a device, in bytes.
-    fn unused(&self, device: usize) -> u64 {
-        let of = self.per_device.get(device).copied().unwrap_or_default();
+    fn unused(&self, of: &DeviceMemory) -> u64 {
         let slack = self.options.profile.choices.slack_bytes.value as u64;
-        let chunks = self.chunks(device);
-        let in_chunks = (chunks * CHUNK_BYTES as u64).saturating_sub(of.shared_bytes);
-        in_chunks + (chunks + of.buffers).saturating_mul(slack)
+        let in_chunks = (of.chunks() * CHUNK_BYTES as u64).saturating_sub(of.shared_bytes);
+        in_chunks + (of.chunks() + of.buffers).saturating_mul(slack)
     }
 
     /// Upper bound for the mappings of all buffer objects.
@@ -270,8 +254,8 @@ impl MemoryPlan {
         let devices = self.per_device.len();
         let in_flight = WAVES_IN_FLIGHT * WAVE_JOBS * (BUFFERS_OF_A_JOB + 1) + IDLE_BUFFERS_MAX;
         let working = (PROGRAMS_KEPT + devices * in_flight) as u64;
-        let buffers = |device: usize| self.chunks(device) + self.per_device[device].buffers;
-        (0..devices).map(buffers).sum::<u64>() + working
+        let buffers = self.per_device.iter().map(|of| of.chunks() + of.buffers);
+        buffers.sum::<u64>() + working
     }
 
     /// Upper bound for the programs that are kept, in bytes.
@@ -289,8 +273,9 @@ impl MemoryPlan {
     /// matmul or batch.
     #[must_use]
     pub fn device_at_most(&self, device: usize) -> u64 {
-        self.bytes(device)
-            .saturating_add(self.unused(device))
+        let of = self.per_device.get(device).copied().unwrap_or_default();
+        of.bytes
+            .saturating_add(self.unused(&of))
             .saturating_add(self.programs())
             .saturating_add(self.working())
     }
@@ -300,7 +285,7 @@ impl MemoryPlan {
     pub fn ram_at_most(&self) -> u64 {
         let devices = self.per_device.len();
         let working = self.working().saturating_mul(devices as u64);
-        let unused: u64 = (0..devices).map(|device| self.unused(device)).sum();
+        let unused: u64 = self.per_device.iter().map(|of| self.unused(of)).sum();
         self.total()
             .saturating_add(unused)
             .saturating_add(self.programs())

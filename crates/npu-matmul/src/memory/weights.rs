@@ -3,7 +3,7 @@
 
 use rocket_uapi::PAGE_BYTES;
 
-use crate::arena::SHARED_BYTES_MAX;
+use crate::arena::{CHUNK_BYTES, SHARED_BYTES_MAX};
 use crate::plan::{Plan, PlanOptions, WeightPlan};
 
 /// Bytes of a page.
@@ -29,6 +29,15 @@ pub(super) struct DeviceMemory {
 }
 
 impl DeviceMemory {
+    /// Upper bound for the shared buffer objects.
+    pub(super) const fn chunks(&self) -> u64 {
+        match self.shared_bytes {
+            0 => 0,
+            // A full chunk has less free space than the largest block.
+            bytes => bytes / (CHUNK_BYTES - SHARED_BYTES_MAX) as u64 + 1,
+        }
+    }
+
     /// Combines two values field by field.
     pub(super) fn combined(self, other: Self, with: fn(u64, u64) -> u64) -> Self {
         Self {

@@ -34,8 +34,8 @@ proptest! {
             Matmul::new(&engine, format, shape, seed).unwrap()
         };
         let matmuls: Vec<_> = (0..count).map(matmul).collect();
-        let expected: Vec<_> = matmuls.iter().map(|matmul| matmul.run(&engine)).collect();
-        prop_assert_eq!(Matmul::run_all(&engine, &matmuls), expected);
+        let expected: Vec<_> = matmuls.iter().map(|matmul| matmul.run(&engine).unwrap()).collect();
+        prop_assert_eq!(Matmul::run_all(&engine, &matmuls).unwrap(), expected);
         prop_assert_eq!(model.events(), []);
     }
 }

@@ -10,6 +10,7 @@ use proptest::prelude::*;
 
 use crate::common::Random;
 use crate::common::faults::{Faults, faulty_engine, is_gone};
+use crate::common::matmul::Results;
 use crate::common::problem::Problem;
 
 /// Loads weights larger than all before.
@@ -125,7 +126,7 @@ fn whatever_fails_results_are_right_and_nothing_leaks() {
     let problem = Problem::new(&engine);
     let mut random = Random::new(99);
     let quantised = problem.run_quantised(&engine).unwrap();
-    let same = |c: Vec<f32>| assert!(c == quantised);
+    let same = |c: Results| assert!(c == quantised);
     let mut failed = 0;
     for _ in 0..60 {
         let counts = [

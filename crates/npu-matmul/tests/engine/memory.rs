@@ -95,7 +95,7 @@ fn weights_take_what_was_said_and_matmuls_no_more() {
         assert_eq!(plan.total(), weights.device_bytes());
         let loaded: u64 = model.allocated_bytes().iter().sum();
 
-        matmul.run(&engine);
+        matmul.run(&engine).unwrap();
         let most = peak.bytes.lock().unwrap().clone();
         assert_eq!(most.len(), DEVICES);
         for (device, &bytes) in most.iter().enumerate() {
@@ -128,7 +128,7 @@ fn matmuls_of_different_weights_at_once_take_no_more() {
         }
     }
     let per_device: Vec<u64> = plan.per_device().collect();
-    Matmul::run_all(&engine, &matmuls);
+    Matmul::run_all(&engine, &matmuls).unwrap();
     for (device, &bytes) in peak.bytes.lock().unwrap().iter().enumerate() {
         assert!(bytes > per_device[device]);
         assert!(bytes <= plan.device_at_most(device) - IDLE);
@@ -161,6 +161,6 @@ fn what_fits_loads_and_a_page_less_does_not() {
 
         // On a board with this much memory matmuls run as well.
         let (engine, _) = self::engine(Some(ram));
-        load(&engine, format).unwrap().run(&engine);
+        load(&engine, format).unwrap().run(&engine).unwrap();
     }
 }

@@ -5,10 +5,11 @@
 use npu_matmul::quantise::Quantisation;
 use npu_matmul::quantise::rotate::{self, Rotation};
 use npu_matmul::quantise::search::least_square_scale;
+use npu_matmul::reference::Expected;
 use npu_matmul::{Engine, Error, PlanOptions, Weights};
 use proptest::prelude::*;
 
-use crate::common::{Random, Shape, engine, multiply, strict_engine, watched};
+use crate::common::{Random, Shape, check_floats, engine, multiply, strict_engine, watched};
 
 /// Floats around 0 with a few large columns.
 fn floats(seed: u64, rows: usize, k: usize, large: &[usize]) -> Vec<f32> {
@@ -43,12 +44,6 @@ fn quantise(row: &[f32], group: usize, limit: f32, scale: impl Fn(&[f32]) -> f32
 struct Quantised {
     integers: Vec<i64>,
     scales: Vec<f32>,
-}
-
-/// One element of the result.
-struct Expected {
-    value: f64,
-    tolerance: f64,
 }
 
 /// Scale by the largest magnitude: for activations, and for INT8 weights.
@@ -127,17 +122,10 @@ fn check(engine: &Engine, shape: Shape, to: Quantisation, a: &[f32], b: &[f32]) 
     let mut c = vec![f32::NAN; m * n];
     multiply(engine, &weights, m, a, &mut c).unwrap();
     let reference = Reference::new(shape, to, a, b);
-    for (at, got) in c.iter().enumerate() {
-        let (i, j) = (at / n, at % n);
-        let want = reference.element(i, j);
-        let error = (f64::from(*got) - want.value).abs();
-        assert!(
-            error <= want.tolerance,
-            "{shape:?} {to:?} [{i}, {j}]: {got} for {} +- {}",
-            want.value,
-            want.tolerance
-        );
-    }
+    let expected: Vec<_> = (0..m * n)
+        .map(|at| reference.element(at / n, at % n))
+        .collect();
+    check_floats(&c, &expected);
 }
 
 fn case() -> impl Strategy<Value = (Shape, Quantisation)> {

@@ -2,7 +2,6 @@
 //! A device that claims to be an NPU, and computes some elements wrong.
 
 use std::collections::{HashMap, VecDeque};
-use std::fmt;
 use std::sync::{Arc, Mutex};
 
 use npu_matmul::plan::TaskPlan;
@@ -19,7 +18,7 @@ use crate::common::engine_on;
 type Lie = fn(&SubmittedJob<'_>, &TaskPlan, Reuse) -> Option<[usize; 2]>;
 
 /// Results to corrupt.
-#[derive(Default)]
+#[derive(Debug, Default)]
 struct Lies {
     /// For built jobs not yet submitted, in order: bytes of C to change.
     built: VecDeque<Vec<usize>>,
@@ -29,15 +28,10 @@ struct Lies {
     memory: HashMap<u32, (usize, usize)>,
 }
 
+#[derive(Debug)]
 struct Lying {
     inner: Arc<dyn FileOperations>,
     lies: Arc<Mutex<Lies>>,
-}
-
-impl fmt::Debug for Lying {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.inner.fmt(f)
-    }
 }
 
 // SAFETY: everything except some bytes of outputs is the inner file's.
@@ -121,15 +115,10 @@ impl Lying {
 }
 
 /// Chooses the wrong elements of each job.
+#[derive(Debug)]
 struct Liar {
     lie: Lie,
     lies: Arc<Mutex<Lies>>,
-}
-
-impl fmt::Debug for Liar {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Liar")
-    }
 }
 
 impl Observer for Liar {

@@ -108,19 +108,21 @@ impl Matmul {
         }
     }
 
-    pub(crate) fn run(&self, engine: &Engine) -> Results {
-        let mut c = self.room();
-        let matmul = (&self.weights, self.m, self.rows(), c.rows());
-        multiply_all(engine, vec![matmul]).unwrap();
-        c
+    pub(crate) fn run(&self, engine: &Engine) -> Result<Results, Error> {
+        let mut results = Self::run_all(engine, [self])?;
+        Ok(results.remove(0))
     }
 
     /// Runs several matmuls at once.
-    pub(crate) fn run_all(engine: &Engine, all: &[Self]) -> Vec<Results> {
-        let mut results: Vec<_> = all.iter().map(Self::room).collect();
+    pub(crate) fn run_all<'m>(
+        engine: &Engine,
+        all: impl IntoIterator<Item = &'m Self>,
+    ) -> Result<Vec<Results>, Error> {
+        let all: Vec<_> = all.into_iter().collect();
+        let mut results: Vec<_> = all.iter().map(|one| one.room()).collect();
         let matmuls = all.iter().zip(&mut results);
         let matmuls = matmuls.map(|(one, c)| (&one.weights, one.m, one.rows(), c.rows()));
-        multiply_all(engine, matmuls.collect()).unwrap();
-        results
+        multiply_all(engine, matmuls.collect())?;
+        Ok(results)
     }
 }

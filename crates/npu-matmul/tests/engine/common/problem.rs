@@ -2,22 +2,18 @@
 //! Matmuls that check their results, for devices that fail.
 
 use npu_matmul::quantise::Quantisation;
-use npu_matmul::{Engine, Error, PackedWeights, Weights, reference};
+use npu_matmul::{Engine, Error, WeightFormat, reference};
 
-use crate::common::{multiply, multiply_all, random_i8};
+use crate::common::matmul::{Matmul, Results};
+use crate::common::{Shape, random_i8};
 
-pub(crate) const M: usize = 70;
-pub(crate) const N: usize = 150;
-pub(crate) const K: usize = 90;
+const SHAPE: Shape = Shape::new(70, 150, 90);
 
-/// Operands, weights on an engine's devices, and expected results.
+/// Matmuls of weights on an engine's devices, and expected results.
 pub(crate) struct Problem {
-    pub(crate) weights: PackedWeights,
-    a: Vec<i8>,
-    expected: Vec<i32>,
-    /// INT4 weights quantised from floats.
-    quantised: PackedWeights,
-    floats: Vec<f32>,
+    integers: Matmul,
+    expected: Results,
+    quantised: Matmul,
 }
 
 impl Problem {
@@ -28,49 +24,29 @@ impl Problem {
 
     /// Weights on any device.
     pub(crate) fn load(engine: &Engine) -> Result<Self, Error> {
-        let (a, b) = (random_i8(1, M * K), random_i8(2, N * K));
-        let mut floats: Vec<f32> = a.iter().map(|&x| x.into()).collect();
-        for row in floats.chunks_mut(K) {
-            row[7] *= 40.0;
-        }
-        let fill = |n: usize, row: &mut [f32]| {
-            for (to, &from) in row.iter_mut().zip(&b[n * K..]) {
-                *to = from.into();
-            }
-        };
+        let Shape { m, n, k } = SHAPE;
+        let (a, b) = (random_i8(1, m * k), random_i8(2, n * k));
+        let to = WeightFormat::Quantised(Quantisation::W4A8Hadamard);
         Ok(Self {
-            weights: engine.load(Weights::i8(N, K, &b))?,
-            expected: reference::multiply_i32(M, N, K, &a, &b),
-            quantised: engine.load(Weights::quantised_rows(
-                N,
-                K,
-                Quantisation::W4A8Hadamard,
-                fill,
-            ))?,
-            a,
-            floats,
+            integers: Matmul::new(engine, WeightFormat::Int8, SHAPE, 1)?,
+            expected: Results::Integers(reference::multiply_i32(m, n, k, &a, &b)),
+            quantised: Matmul::new(engine, to, SHAPE, 1)?,
         })
     }
 
-    pub(crate) fn run_quantised(&self, engine: &Engine) -> Result<Vec<f32>, Error> {
-        let mut c = vec![f32::NAN; M * N];
-        multiply(engine, &self.quantised, M, &self.floats, &mut c)?;
-        Ok(c)
+    pub(crate) fn run_quantised(&self, engine: &Engine) -> Result<Results, Error> {
+        self.quantised.run(engine)
     }
 
     pub(crate) fn run(&self, engine: &Engine) -> Result<(), Error> {
-        let mut c = vec![0; M * N];
-        multiply(engine, &self.weights, M, &self.a, &mut c)?;
+        let c = self.integers.run(engine)?;
         assert!(c == self.expected, "a product that succeeded is wrong");
         Ok(())
     }
 
     /// Runs the same matmul three times at once, from the same activations.
     pub(crate) fn run_at_once(&self, engine: &Engine) -> Result<(), Error> {
-        let mut results = vec![vec![0; M * N]; 3];
-        let matmuls = results.iter_mut();
-        let matmuls = matmuls.map(|c| (&self.weights, M, (&self.a).into(), c.into()));
-        multiply_all(engine, matmuls.collect())?;
+        let results = Matmul::run_all(engine, [&self.integers; 3])?;
         assert!(results.iter().all(|c| *c == self.expected));
         Ok(())
     }
