@@ -11,7 +11,6 @@ use crate::error::Error;
 use crate::observe::Activity;
 use crate::packed::WeightScales;
 use crate::quantise::Quantisation;
-use crate::scratch::QuantisedScratch;
 use crate::times::Section;
 
 /// Quantised rows of A, shared by all weights that need the same ones: query, key and value
@@ -63,9 +62,8 @@ impl QuantisedRows {
 
     /// Keeps the memory for later rows.
     pub(crate) fn recycle(self, engine: &Engine) {
-        let QuantisedScratch { integers, scales } = &engine.quantised;
-        integers.put(self.integers);
-        scales.put(self.scales);
+        engine.integers.put(self.integers);
+        engine.scales.put(self.scales);
     }
 
     fn new(
@@ -81,9 +79,8 @@ impl QuantisedRows {
         let groups = k.div_ceil(group);
         let limit = quantisation.activation_max();
         // Every element of both is written below.
-        let scratch = &engine.quantised;
-        let mut integers = scratch.integers.take(a.len())?;
-        let mut scales = scratch.scales.take(a.len() / k * groups)?;
+        let mut integers = engine.integers.take(a.len())?;
+        let mut scales = engine.scales.take(a.len() / k * groups)?;
         let start = || (engine.stopwatch(Section::Pack), Vec::new());
         engine.workers.run(|| {
             integers

@@ -23,7 +23,7 @@ use crate::memory::MemoryPlan;
 use crate::observe::{Activity, Done, NoObserver, Observer};
 use crate::plan::{PlanError, PlanOptions, WeightPlan};
 use crate::prepared::{MatmulKey, Prepared, next_id};
-use crate::scratch::QuantisedScratch;
+use crate::scratch::Scratch;
 use crate::sync::lock;
 use crate::threads::{Threads, Workers};
 use crate::times::{Section, SectionTimes, Stopwatch, Times};
@@ -77,7 +77,9 @@ pub struct Engine {
     cache_traffic_before: [u64; 2],
     pub(crate) clock: SectionTimes,
     pub(crate) workers: Workers,
-    pub(crate) quantised: QuantisedScratch,
+    /// Memory for quantised rows, and for their scales.
+    pub(crate) integers: Scratch<i8>,
+    pub(crate) scales: Scratch<f32>,
     pub(crate) attention: AttentionState,
 }
 
@@ -132,7 +134,8 @@ impl Engine {
             counters: Mutex::default(),
             clock: SectionTimes::default(),
             workers: Workers::default(),
-            quantised: QuantisedScratch::default(),
+            integers: Scratch::default(),
+            scales: Scratch::default(),
             attention: AttentionState::default(),
         })
     }

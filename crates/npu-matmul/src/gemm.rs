@@ -126,9 +126,7 @@ impl Engine {
         }
         Ok(())
     }
-}
 
-impl Engine {
     /// Plans a matmul of `m` rows, or returns the plan kept for it.
     fn prepared(
         &self,

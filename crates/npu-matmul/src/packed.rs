@@ -8,7 +8,7 @@ use rayon::prelude::*;
 
 use crate::arena::ResidentBlock;
 use crate::dtype::Dtype;
-use crate::engine::Engine;
+use crate::engine::{Engine, matrix};
 use crate::error::Error;
 use crate::layout;
 use crate::matrix::MatrixView;
@@ -50,32 +50,37 @@ pub(crate) struct WeightScales {
     pub(crate) rotation: Option<Rotation>,
 }
 
-impl PackedWeights {
-    /// Packs `b` into new buffers.
-    pub(crate) fn new<F: Format>(
-        engine: &Engine,
+impl Engine {
+    /// Packs `b` into new buffers of the devices.
+    pub(crate) fn pack<F: Format>(
+        &self,
         plan: Arc<WeightPlan>,
         format: WeightFormat,
-        b: MatrixView<'_, F::Host>,
+        b: &[F::Host],
         scales: Option<WeightScales>,
-    ) -> Result<Self, Error> {
+    ) -> Result<PackedWeights, Error> {
+        let b = matrix("B", b, plan.n, plan.k)?;
         let load = |block: &WeightBlock| {
-            let buffers = &engine.devices[block.device];
-            let fill = |memory: &mut [u8]| pack_block::<F>(engine, &plan, block, b, memory);
+            let buffers = &self.devices[block.device];
+            let fill = |memory: &mut [u8]| pack_block::<F>(self, &plan, block, b, memory);
             let alloc = |bytes| buffers.alloc_operands(bytes);
             let loaded = buffers.weights.load(alloc, plan.block_bytes(block), fill);
             loaded.map_err(Error::on_device(block.device))
         };
-        let blocks = plan.blocks.iter().map(load).collect::<Result<_, _>>()?;
-        Ok(Self {
+        let load_all = || plan.blocks.iter().map(load).collect::<Result<_, _>>();
+        let weights = PackedWeights {
             format,
+            blocks: self.workers.run(load_all)?,
             plan,
-            blocks,
             scales,
-            engine: engine.id,
-        })
+            engine: self.id,
+        };
+        self.count(|counters| counters.bytes_to_device += weights.device_bytes());
+        Ok(weights)
     }
+}
 
+impl PackedWeights {
     /// N: number of output channels.
     #[must_use]
     pub fn n(&self) -> usize {

@@ -52,13 +52,6 @@ impl<T: Clone + Default> Scratch<T> {
     }
 }
 
-/// Memory for quantised rows, reused by later calls.
-#[derive(Debug, Default)]
-pub(crate) struct QuantisedScratch {
-    pub(crate) integers: Scratch<i8>,
-    pub(crate) scales: Scratch<f32>,
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -11,7 +11,7 @@ use rayon::prelude::*;
 use crate::dtype::Dtype;
 use crate::engine::{Engine, check_int4, matrix};
 use crate::error::Error;
-use crate::pack::{Format, Fp16, Int4, Int8};
+use crate::pack::{Fp16, Int4, Int8};
 use crate::packed::{PackedWeights, WeightScales};
 use crate::plan::{PlanOptions, WeightPlan, int4_depth};
 use crate::quantise::rotate::{self, Rotation};
@@ -172,21 +172,6 @@ impl Engine {
             ..self.options.clone()
         };
         self.plan_weights(Dtype::Int4, n, k, &known)
-    }
-
-    /// Packs weights into the devices' memory.
-    fn pack<F: Format>(
-        &self,
-        plan: Arc<WeightPlan>,
-        format: WeightFormat,
-        b: &[F::Host],
-        scales: Option<WeightScales>,
-    ) -> Result<PackedWeights, Error> {
-        let b = matrix("B", b, plan.n, plan.k)?;
-        let pack = || PackedWeights::new::<F>(self, plan, format, b, scales);
-        let weights = self.workers.run(pack)?;
-        self.count(|counters| counters.bytes_to_device += weights.device_bytes());
-        Ok(weights)
     }
 
     fn load_quantised(

@@ -3,7 +3,8 @@
 //! times infinity is NaN on the NPU. So the NPU gets zeros instead of these vectors, and the CPU
 //! then sets the rows that see one to NaN.
 
-use std::sync::{Mutex, PoisonError};
+use std::collections::BTreeSet;
+use std::sync::Mutex;
 
 use half::f16;
 use npu_kernels::half::all_finite;
@@ -12,18 +13,10 @@ use super::call::HeadRows;
 use crate::matrix::MatrixView;
 use crate::sync::lock;
 
-/// A key with a NaN or infinity in its vector or in that of its value.
-#[derive(Clone, Copy, Debug)]
-struct LostKey {
-    call: usize,
-    kv_head: usize,
-    key: usize,
-}
-
-/// Such keys of all calls, collected while packing. A key appears several times if several devices
-/// pack it.
+/// Keys with a NaN or infinity in their vector or in that of their value, of all calls, collected
+/// while packing: call, KV head, key.
 #[derive(Debug, Default)]
-pub(super) struct LostKeys(Mutex<Vec<LostKey>>);
+pub(super) struct LostKeys(Mutex<BTreeSet<[usize; 3]>>);
 
 impl LostKeys {
     /// Returns `block`, or a copy in `copy` with such vectors replaced by zeros. Records them as
@@ -47,22 +40,17 @@ impl LostKeys {
             }
             copy.resize(copy.len() + vector.len(), f16::ZERO);
             let key = first + row;
-            lock(&self.0).push(LostKey { call, kv_head, key });
+            lock(&self.0).insert([call, kv_head, key]);
         }
         // Never `None`: the copy has as many elements as the block.
         MatrixView::new(copy, block.rows(), block.columns()).unwrap_or_default()
     }
 
-    /// The keys of this head, without duplicates.
-    pub(super) fn of_head(&mut self, [call, kv_head]: [usize; 2]) -> Vec<usize> {
-        let keys = self.0.get_mut().unwrap_or_else(PoisonError::into_inner);
-        let of_head = keys
-            .iter()
-            .filter(|lost| (lost.call, lost.kv_head) == (call, kv_head));
-        let mut keys: Vec<_> = of_head.map(|lost| lost.key).collect();
-        keys.sort_unstable();
-        keys.dedup();
-        keys
+    /// The keys of this head, in order.
+    pub(super) fn of_head(&self, [call, kv_head]: [usize; 2]) -> Vec<usize> {
+        let keys = lock(&self.0);
+        let of_head = keys.range([call, kv_head, 0]..[call, kv_head + 1, 0]);
+        of_head.map(|[.., key]| *key).collect()
     }
 }
 

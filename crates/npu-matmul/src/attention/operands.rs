@@ -57,7 +57,7 @@ pub(super) fn pack_keys_and_values(
                 Some(part) => k.block(keys.k, part.clone()),
                 None => v.block(keys.k, 0..tiling.value_dim),
             };
-            let vectors = lost.replace([tile.call, tile.kv_head], first, vectors, copy);
+            let vectors = lost.replace(tile.head(), first, vectors, copy);
             match part {
                 Some(_) => pack_weight::<Fp16>(vectors, piece.len() / keys.padded / 2, piece),
                 None => {

@@ -256,9 +256,8 @@ impl Tiling {
         let mut tasks = TaskList::new(HALF, MatmulType::Fp16ToFp32, Arc::clone(&band));
         let columns = self.columns();
         for (activation, block) in band.k_tiles.iter().enumerate() {
-            for start in (0..columns).step_by(self.n_tiles[1].max(1)) {
-                let n = start..(start + self.n_tiles[1]).min(columns);
-                let in_block = weight_bytes(HALF, start, block.padded);
+            for n in pieces(columns, self.n_tiles[1]) {
+                let in_block = weight_bytes(HALF, n.start, block.padded);
                 tasks.push(activation, n, self.value_offset(block.index) + in_block);
             }
         }
@@ -298,6 +297,11 @@ pub(super) struct Tile {
 }
 
 impl Tile {
+    /// Its call and KV head.
+    pub(super) const fn head(&self) -> [usize; 2] {
+        [self.call, self.kv_head]
+    }
+
     /// Number of rows of the tile. It has all heads of the first row, then those of the next.
     pub(super) fn m(&self) -> usize {
         self.heads.len() * self.rows.len()

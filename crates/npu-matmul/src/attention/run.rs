@@ -34,13 +34,6 @@ use crate::observe::Activity;
 use crate::plan::JobPlan;
 use crate::prepared::JobIndex;
 
-/// K and V of one head on a device.
-struct PackedHead {
-    call: usize,
-    kv_head: usize,
-    bo: FrozenBo,
-}
-
 /// A submitted job of a tile.
 struct Running {
     /// Index among the device's tiles.
@@ -67,7 +60,8 @@ struct Ended {
 struct DeviceRun {
     device: usize,
     tiles: Vec<(Tile, Arc<AttentionJobs>)>,
-    head: Option<PackedHead>,
+    /// The head whose K and V are packed (call, KV head), and their buffer.
+    head: Option<([usize; 2], FrozenBo)>,
     scores: VecDeque<Running>,
     values: VecDeque<Running>,
     ended: Option<Ended>,
@@ -178,15 +172,11 @@ impl Run<'_, '_> {
     }
 
     const fn on(&self, device: usize) -> OnDevice<'_> {
-        OnDevice {
-            engine: self.engine,
-            device,
-            token: self.token,
-        }
+        OnDevice::new(self.engine, device, self.token)
     }
 }
 
-/// Multiply-accumulates of a call.
+/// Multiply-accumulates of a call, as if no mask hid any key.
 fn macs(sizes: &AttentionBatch) -> u64 {
     let dims = sizes.head_dim + sizes.value_dim;
     [sizes.rows, sizes.keys, dims]
@@ -320,8 +310,8 @@ impl DeviceRun {
         let failed = |error| GemmCallError::of(tile.call)(Error::on_device(self.device)(error));
         let memory = ended.c.read(Deadline::FOREVER).map_err(failed)?;
         let from = Instant::now();
-        let (call, lost) = (&mut run.calls[tile.call], &mut run.lost);
-        let lost = lost.of_head([tile.call, tile.kv_head]);
+        let lost = run.lost.of_head(tile.head());
+        let call = &mut run.calls[tile.call];
         scores::collect(
             call,
             tile,
@@ -339,11 +329,7 @@ impl DeviceRun {
 
     /// Waits for jobs in flight whose results are not needed, and recycles all buffers.
     fn end(mut self, engine: &Engine, token: u64) {
-        let on = OnDevice {
-            engine,
-            device: self.device,
-            token,
-        };
+        let on = OnDevice::new(engine, self.device, token);
         for running in self.scores.drain(..).chain(self.values.drain(..)) {
             let (done, ended) = on.end_of(running.pending);
             if let Err(error) = ended {
@@ -353,8 +339,8 @@ impl DeviceRun {
             release(on, running.a);
             release(on, running.kv);
         }
-        if let Some(head) = self.head {
-            release(on, head.bo);
+        if let Some((_, bo)) = self.head {
+            release(on, bo);
         }
     }
 }
@@ -373,19 +359,18 @@ fn due(running: &mut VecDeque<Running>, round: usize, before: usize) -> Option<R
 
 /// K and V of the tile's head: those of the previous tile, or packed now.
 fn packed_head(
-    head: &mut Option<PackedHead>,
+    head: &mut Option<([usize; 2], FrozenBo)>,
     on: OnDevice<'_>,
     run: &Run<'_, '_>,
     tile: &Tile,
 ) -> Result<FrozenBo, Error> {
-    let of_tile = (tile.call, tile.kv_head);
-    if let Some(head) = head
-        && (head.call, head.kv_head) == of_tile
-    {
-        return Ok(head.bo.clone());
-    }
-    if let Some(head) = head.take() {
-        release(on, head.bo);
+    match head.take() {
+        Some((packed, bo)) if packed == tile.head() => {
+            *head = Some((packed, bo.clone()));
+            return Ok(bo);
+        }
+        Some((_, bo)) => release(on, bo),
+        None => {}
     }
     let (call, used) = (&run.calls[tile.call], &run.used[tile.call][..]);
     let bo = on.filled(tile.tiling.kv_bytes(), |memory| {
@@ -393,11 +378,7 @@ fn packed_head(
         pack_keys_and_values(call, tile, used, &run.lost, clock, memory);
         Ok(())
     })?;
-    *head = Some(PackedHead {
-        call: tile.call,
-        kv_head: tile.kv_head,
-        bo: bo.clone(),
-    });
+    *head = Some((tile.head(), bo.clone()));
     Ok(bo)
 }
 

@@ -148,7 +148,15 @@ pub(crate) struct OnDevice<'e> {
     pub(crate) token: u64,
 }
 
-impl OnDevice<'_> {
+impl<'e> OnDevice<'e> {
+    pub(crate) const fn new(engine: &'e Engine, device: usize, token: u64) -> Self {
+        Self {
+            engine,
+            device,
+            token,
+        }
+    }
+
     /// Reports work that began at `started` and has just ended.
     pub(crate) fn done(self, activity: Activity, started: Instant) {
         let device = Some(self.device);
@@ -249,19 +257,11 @@ impl OnDevice<'_> {
 
     /// Submits jobs together. Recycles the buffers of jobs that the driver rejects.
     pub(crate) fn submit(self, jobs: Vec<Job>) -> Result<Vec<PendingJob>, Error> {
-        self.hand_over(jobs).map_err(|(error, jobs)| {
-            self.discard(jobs);
-            error
-        })
-    }
-
-    /// Submits jobs together. Returns the jobs that the driver rejects.
-    pub(crate) fn hand_over(self, jobs: Vec<Job>) -> Result<Vec<PendingJob>, (Error, Vec<Job>)> {
-        let device = &self.buffers().device;
         let (from, count) = (Instant::now(), jobs.len());
-        let submitted = device
-            .submit(jobs)
-            .map_err(|error| (self.failed()(error.source), error.jobs))?;
+        let submitted = self.buffers().device.submit(jobs).map_err(|error| {
+            self.discard(error.jobs);
+            self.failed()(error.source)
+        })?;
         self.done(Activity::Submit { jobs: count }, from);
         self.engine.clock.submitted(count);
         self.engine.count(|counters| counters.submits += 1);

@@ -18,7 +18,7 @@ pub(crate) struct MatmulRun<'a> {
     matmuls: Vec<Matmul<'a>>,
     /// Waves not submitted yet, with their sizes.
     waiting: VecDeque<(Vec<PlannedJob>, WaveSize)>,
-    running: VecDeque<Wave>,
+    running: VecDeque<Wave<'a>>,
     /// Packed activations.
     inputs: Inputs,
     /// The observer's token.
@@ -79,7 +79,7 @@ impl<'a> MatmulRun<'a> {
                 break;
             };
             let needed = oldest.inputs();
-            oldest.finish(self.engine, &mut self.matmuls, &self.inputs)?;
+            oldest.finish(&mut self.matmuls, &self.inputs)?;
             self.inputs.release(self.engine, &needed);
         }
         for matmul in &self.matmuls {
@@ -117,7 +117,7 @@ impl<'a> MatmulRun<'a> {
 impl Drop for MatmulRun<'_> {
     fn drop(&mut self) {
         for wave in self.running.drain(..) {
-            wave.drain(self.engine);
+            wave.drain();
         }
         self.inputs.release_all(self.engine);
     }

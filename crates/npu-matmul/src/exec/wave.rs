@@ -15,7 +15,8 @@ use crate::observe::Activity;
 use crate::plan::WaveSize;
 
 /// A submitted job.
-struct RunningJob {
+struct RunningJob<'e> {
+    on: OnDevice<'e>,
     /// The joined jobs that it consists of, in order; never empty.
     planned: Vec<PlannedJob>,
     pending: PendingJob,
@@ -23,27 +24,25 @@ struct RunningJob {
     at: Instant,
 }
 
-impl RunningJob {
+impl RunningJob<'_> {
     fn first(&self) -> PlannedJob {
         self.planned[0]
     }
 }
 
 /// Jobs that were submitted together.
-pub(super) struct Wave {
+pub(super) struct Wave<'e> {
     /// Memory that the wave needs.
     pub(super) size: WaveSize,
     /// Sorted by steps. Joined steps are neighbours.
-    jobs: Vec<RunningJob>,
-    /// The observer's token.
-    token: u64,
+    jobs: Vec<RunningJob<'e>>,
 }
 
-impl Wave {
+impl<'e> Wave<'e> {
     /// Submits jobs on all devices in parallel. If one device fails, the jobs of the others have
     /// ended on return.
     pub(super) fn start(
-        engine: &Engine,
+        engine: &'e Engine,
         token: u64,
         matmuls: &[Matmul<'_>],
         jobs: &[PlannedJob],
@@ -60,18 +59,13 @@ impl Wave {
             .enumerate()
             .filter(|(_, (jobs, _))| !jobs.is_empty())
             .map(|(device, (jobs, inputs))| {
-                let on = OnDevice {
-                    engine,
-                    device,
-                    token,
-                };
+                let on = OnDevice::new(engine, device, token);
                 start_on(on, matmuls, &jobs, inputs)
             })
             .collect();
         let mut wave = Self {
             size,
             jobs: Vec::with_capacity(jobs.len()),
-            token,
         };
         let mut failure = None;
         for jobs in started {
@@ -84,7 +78,7 @@ impl Wave {
         match failure {
             None => Ok(wave),
             Some(error) => {
-                wave.drain(engine);
+                wave.drain();
                 Err(error)
             }
         }
@@ -100,18 +94,17 @@ impl Wave {
     /// an error it still waits for all jobs.
     pub(super) fn finish(
         mut self,
-        engine: &Engine,
         matmuls: &mut [Matmul<'_>],
         inputs: &Inputs,
     ) -> Result<(), GemmCallError> {
         while let Some(joined) = self.jobs.first().map(|job| job.first().joined) {
-            let is_same = |job: &&RunningJob| job.first().joined == joined;
+            let is_same = |job: &&RunningJob<'_>| job.first().joined == joined;
             let same = self.jobs.iter().take_while(is_same).count();
             let later = self.jobs.split_off(same);
             let jobs = std::mem::replace(&mut self.jobs, later);
-            let finished = finish_steps(engine, self.token, matmuls, jobs, inputs);
+            let finished = finish_steps(matmuls, jobs, inputs);
             if let Err(error) = finished {
-                self.drain(engine);
+                self.drain();
                 return Err(error);
             }
         }
@@ -120,15 +113,10 @@ impl Wave {
 
     /// Waits for jobs whose results are not needed any more and recycles their buffers. Their
     /// errors are only logged: an earlier error is the cause.
-    pub(super) fn drain(self, engine: &Engine) {
+    pub(super) fn drain(self) {
         for job in self.jobs {
-            let on = OnDevice {
-                engine,
-                device: job.first().input.device,
-                token: self.token,
-            };
-            match on.wait(job.pending) {
-                Ok(done) => on.keep(done.reads, done.writes),
+            match job.on.wait(job.pending) {
+                Ok(done) => job.on.keep(done.reads, done.writes),
                 Err(error) => tracing::debug!(%error, "one more job failed"),
             }
         }
@@ -138,22 +126,18 @@ impl Wave {
 /// Waits for all jobs of a step, or of joined steps, in parallel, because a wait also maintains the
 /// caches of the results. Then collects the results.
 fn finish_steps(
-    engine: &Engine,
-    token: u64,
     matmuls: &mut [Matmul<'_>],
-    jobs: Vec<RunningJob>,
+    jobs: Vec<RunningJob<'_>>,
     inputs: &Inputs,
 ) -> Result<(), GemmCallError> {
     let ended: Vec<_> = {
-        let _waiting = engine.clock.waiting();
-        let end_of = |job: RunningJob| {
-            let on = OnDevice {
-                engine,
-                device: job.first().input.device,
-                token,
-            };
-            (on, job.planned, job.at, on.wait(job.pending))
-        };
+        let _waiting = jobs.first().map(|job| job.on.engine.clock.waiting());
+        let end_of = |RunningJob {
+                          on,
+                          planned,
+                          pending,
+                          at,
+                      }| (on, planned, at, on.wait(pending));
         jobs.into_par_iter().map(end_of).collect()
     };
     let mut result = Ok(());
@@ -198,12 +182,12 @@ fn collect(
 }
 
 /// Packs, builds and submits the jobs of one device.
-fn start_on(
-    on: OnDevice<'_>,
+fn start_on<'e>(
+    on: OnDevice<'e>,
     matmuls: &[Matmul<'_>],
     planned: &[PlannedJob],
     inputs: &mut [Input],
-) -> Result<Vec<RunningJob>, GemmCallError> {
+) -> Result<Vec<RunningJob<'e>>, GemmCallError> {
     let joined = || planned.chunk_by(|one, next| one.joined == next.joined);
     let mut jobs: Vec<Job> = Vec::with_capacity(joined().count());
     for planned in joined() {
@@ -221,6 +205,7 @@ fn start_on(
     let submitted = submitted.into_iter().zip(joined());
     Ok(submitted
         .map(|(pending, planned)| RunningJob {
+            on,
             planned: planned.to_vec(),
             pending,
             at,
