@@ -24,7 +24,6 @@
 mod cost;
 mod depth;
 mod envelope;
-mod few_rows;
 mod matmul;
 mod options;
 mod rule;

@@ -16,15 +16,14 @@
 //! left the caches. Each part costs a job.
 //!
 //! The rule counts the bytes, multiplications, kicks and jobs of each candidate without a plan. It
-//! divides them by the rates of the board's profile and takes the fastest candidate. Few rows have
-//! a separate rule for the parts (`few_rows`).
+//! divides them by the rates of the board's profile and takes the fastest candidate.
 
 use rknpu_regcmd::ProgramOptions;
 
-use super::few_rows::{FEW_ROWS, FewRows, PARTS_MAX};
 use super::options::PlanOptions;
 use super::step::TaskPlan;
 use super::tiles::{even_k_tile, even_tile, k_tile_max, to_u32};
+use super::waves::PACKED_BYTES_MIN;
 use crate::dtype::{Dtype, ROW_MULTIPLE};
 use crate::emit;
 use crate::layout;
@@ -39,7 +38,11 @@ const ALL_UP_TO: usize = 8;
 const BATCHES: [(usize, f64); 3] = [(1, 2.0), (4, 1.0), (16, 1.0)];
 
 /// Numbers of parts to try for each of M, N and K.
-const PARTS: [usize; 5] = [1, 2, 3, 4, PARTS_MAX];
+const PARTS: [usize; 5] = [1, 2, 3, 4, 6];
+
+/// More parts must take less than this share of the time. The other matmuls of a list also overlap
+/// with the CPU's work, so that parts gain less there, and each job costs the NPU time.
+const PARTS_GAIN: f64 = 0.97;
 
 const PS_PER_SECOND: f64 = 1e12;
 
@@ -107,7 +110,7 @@ impl Cut<'_> {
         let jobs = (m_tiles * n_parts * k_parts) as f64;
         // The witness of a job is a task too.
         let kicks = (tasks + jobs) * machine.driver.kick_ps as f64;
-        let driver = jobs * machine.driver.attach_ps as f64 + kicks;
+        let driver = jobs * (machine.driver.submit_ps + machine.driver.attach_ps) as f64 + kicks;
         let npu = edges / rate + flow + driver / PS_PER_SECOND;
 
         let of_all = sharing as f64;
@@ -138,36 +141,16 @@ impl Cut<'_> {
 
         let moved = (a + b + c) * of_all + pack_bytes + unpack_bytes;
         let dram = moved / profile.memory_bytes_per_second().max(1) as f64;
-        let alone = pack / (m_tiles * k_parts) as f64 + unpack / jobs;
+        // Parts that pack little are submitted together.
+        let packs = (packed * bytes_in / PACKED_BYTES_MIN as f64).floor();
+        let packs = packs.clamp(1.0, (m_tiles * k_parts) as f64);
+        let alone = pack / packs + unpack / jobs;
         (npu + alone).max(pack + unpack).max(dram)
     }
 
-    /// Parts of N and of K of a matmul of few rows.
-    fn of_few_rows(self, most: [usize; 2]) -> [usize; 2] {
-        let Self {
-            options,
-            dtype,
-            size,
-            devices,
-            tile: [m_tile, n_tile, k_tile],
-            ..
-        } = self;
-        let [m, n, k] = size;
-        let group = dtype.kernel_group();
-        let channels = n.div_ceil(group).div_ceil(devices) * group;
-        let few = FewRows {
-            profile: &options.profile,
-            dtype,
-            size,
-            sharing: devices.min(n.div_ceil(group)),
-            tiles: [channels.div_ceil(n_tile), k.div_ceil(k_tile)],
-        };
-        let all = options.parts.unwrap_or(usize::MAX) / m.div_ceil(m_tile);
-        few.parts(most.map(|parts| parts.min(all)))
-    }
-
-    /// The fastest division into at most `most` parts of M, N and K, and its seconds.
-    fn in_parts(self, most: [usize; 3]) -> (f64, Self) {
+    /// The fastest division into at most `most` parts of M, N and K, and its seconds. A division
+    /// into more parts must take less than the share `gain` of the time.
+    fn in_parts(self, most: [usize; 3], gain: f64) -> (f64, Self) {
         let all = self.options.parts.unwrap_or(usize::MAX);
         let mut best = (self.seconds(), self);
         for m_parts in PARTS.into_iter().filter(|&m| m <= most[0]) {
@@ -189,7 +172,7 @@ impl Cut<'_> {
                     ..self
                 };
                 let seconds = cut.seconds();
-                if seconds < best.0 {
+                if seconds < best.0 * gain {
                     best = (seconds, cut);
                 }
             }
@@ -246,7 +229,7 @@ pub(super) fn k_tile(
                 };
                 let most = [rows.div_ceil(ROW_MULTIPLE), n, k.div_ceil(k_tile)];
                 // With logarithms 10 % more counts the same for a short time as for a long one.
-                counts * cut.in_parts(most).0.ln()
+                counts * cut.in_parts(most, 1.0).0.ln()
             });
             let slowness = slowness.iter().sum();
             if best.is_none_or(|(least, _)| slowness < least) {
@@ -288,9 +271,6 @@ pub(super) fn parts(
         Some(_) => 1,
     };
     let most = [rows, n.div_ceil(dtype.kernel_group()), k.div_ceil(tile[2])];
-    if m <= FEW_ROWS {
-        return (tile[0], cut.of_few_rows([most[1], most[2]]));
-    }
-    let (_, cut) = cut.in_parts(most);
+    let (_, cut) = cut.in_parts(most, PARTS_GAIN);
     (cut.tile[0], cut.parts)
 }
