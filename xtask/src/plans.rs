@@ -3,7 +3,7 @@
 //! docs/matmul-figures.md.
 
 use anyhow::{Result, ensure};
-use npu_matmul::plan::{Conditions, WeightPlan};
+use npu_matmul::plan::WeightPlan;
 use npu_matmul::{Dtype, Plan, PlanOptions};
 use rknpu_regcmd::timing::seconds;
 
@@ -106,10 +106,7 @@ pub(crate) fn board_heads() -> String {
 /// The modelled time of a whole call.
 fn call_ms(dtype: Dtype, k: usize, n: usize, board: PlanOptions) -> Result<f64> {
     let options = PlanOptions {
-        conditions: Conditions {
-            rows: ROWS,
-            ..Conditions::default()
-        },
+        batch_rows: ROWS,
         ..board
     };
     let weights = WeightPlan::new(dtype, n, k, FDS, &options)?;

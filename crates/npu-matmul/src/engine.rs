@@ -239,7 +239,7 @@ impl Engine {
         let key = WeightPlanKey {
             dtype,
             size: [n, k],
-            rows: options.conditions.rows,
+            rows: options.batch_rows,
             k_tile: options.k_tile,
             int4_depth: options.int4_depth,
         };

@@ -44,7 +44,7 @@ impl TaskKind {
         let reuse = |before| emit::reuse(job.ty, task, before, &job.program);
         Self {
             ty: job.ty,
-            rows: job.band.activations[task.activation].rows.len(),
+            rows: job.band.rows.len(),
             m: task.m_padded,
             k: task.k_padded,
             n: task.n_padded,

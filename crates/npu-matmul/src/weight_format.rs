@@ -50,7 +50,7 @@ impl WeightFormat {
     #[must_use]
     pub fn plan_options(&self, options: &PlanOptions) -> PlanOptions {
         let mut plan = options.clone();
-        plan.conditions.rows = plan.conditions.rows.saturating_mul(self.passes());
+        plan.batch_rows = plan.batch_rows.saturating_mul(self.passes());
         if let Self::Quantised(quantisation) = self {
             plan.k_tile = quantisation.k_tile().or(plan.k_tile);
         }

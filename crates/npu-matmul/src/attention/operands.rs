@@ -104,9 +104,9 @@ pub(super) fn pack_queries(
     }
     if let Some(matrix) = MatrixView::new(&rows, m, depth) {
         for a in &job.band.activations {
-            let bytes = layout::activation_bytes(HALF, a.padded, a.k_tile.padded);
+            let bytes = layout::activation_bytes(HALF, job.band.padded, a.k_tile.padded);
             let part = matrix.block(0..m, a.k_tile.k.clone());
-            pack_activation::<Fp16>(part, a.padded, &mut memory[a.offset..][..bytes]);
+            pack_activation::<Fp16>(part, job.band.padded, &mut memory[a.offset..][..bytes]);
         }
     }
     scratch.put(rows);

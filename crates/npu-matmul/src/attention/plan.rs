@@ -26,7 +26,7 @@ use super::mask::VisibleBlock;
 use crate::dtype::{Dtype, ROW_MULTIPLE};
 use crate::layout::weight_bytes;
 use crate::plan::{
-    Band, JobLimits, JobPlan, KTile, PlanError, PlanOptions, TaskList, TaskPlan, even_tile,
+    ActivationTile, Band, JobLimits, JobPlan, KTile, PlanError, PlanOptions, TaskPlan, even_tile,
     task_time_bound_ns,
 };
 use crate::prepared::next_id;
@@ -225,16 +225,22 @@ impl Tiling {
             k: part.clone(),
             padded: padded_part(part),
         });
-        let band = Arc::new(Band::new(HALF, 0..m, parts.collect()));
-        let mut tasks = TaskList::new(HALF, MatmulType::Fp16ToFp16, Arc::clone(&band));
-        for part in &band.k_tiles {
+        let band = Band::new(HALF, 0..m, parts);
+        let mut job = JobPlan::new(
+            MatmulType::Fp16ToFp16,
+            self.program,
+            [device, 0],
+            Arc::clone(&band),
+            0..self.keys,
+        );
+        for ActivationTile { k_tile: part, .. } in &band.activations {
             for keys in runs(blocks).flat_map(|run| self.key_tiles(run)) {
                 let from_block = self.key_offset(part.index, keys.start / self.block);
                 let in_block = weight_bytes(HALF, keys.start % self.block, part.padded);
-                tasks.push(part.index, keys, from_block + in_block);
+                job.push(HALF, part.index, keys, from_block + in_block);
             }
         }
-        tasks.job(device, 0, self.program, 0..self.keys)
+        job
     }
 
     /// Keys of each task in a run of blocks.
@@ -251,17 +257,26 @@ impl Tiling {
 
     /// The job that multiplies `m` rows of probabilities by these blocks of V.
     pub(super) fn value_job(&self, device: usize, m: usize, blocks: &[usize]) -> JobPlan {
-        let k_tiles = blocks.iter().map(|&block| self.key_block(block)).collect();
-        let band = Arc::new(Band::new(HALF, 0..m, k_tiles));
-        let mut tasks = TaskList::new(HALF, MatmulType::Fp16ToFp32, Arc::clone(&band));
+        let k_tiles = blocks.iter().map(|&block| self.key_block(block));
+        let band = Band::new(HALF, 0..m, k_tiles);
         let columns = self.columns();
-        for (activation, block) in band.k_tiles.iter().enumerate() {
+        let mut job = JobPlan::new(
+            MatmulType::Fp16ToFp32,
+            self.program,
+            [device, 0],
+            Arc::clone(&band),
+            0..columns,
+        );
+        for (activation, ActivationTile { k_tile: block, .. }) in
+            band.activations.iter().enumerate()
+        {
             for n in pieces(columns, self.n_tiles[1]) {
                 let in_block = weight_bytes(HALF, n.start, block.padded);
-                tasks.push(activation, n, self.value_offset(block.index) + in_block);
+                let b = self.value_offset(block.index) + in_block;
+                job.push(HALF, activation, n, b);
             }
         }
-        tasks.job(device, 0, self.program, 0..columns)
+        job
     }
 }
 
@@ -425,7 +440,7 @@ mod tests {
                 is_first && task.n.start <= keys.k.start && keys.k.start < task.n.end
             };
             let task = scores.tasks.iter().find(same).unwrap();
-            let surface = tile.padded * 2;
+            let surface = values.band.padded * 2;
             let into = (keys.k.start - task.n.start) * surface;
             assert_eq!(task.c as usize + into, at);
             at += keys.padded * surface;

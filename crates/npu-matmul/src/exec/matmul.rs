@@ -157,7 +157,7 @@ impl Matmul<'_> {
             job,
             memory,
             n,
-            completes: job.band.k_tiles.last().map(|k| k.index + 1) == Some(k_tiles),
+            completes: job.band.activations.last().map(|a| a.k_tile.index + 1) == Some(k_tiles),
         };
         match &mut self.epilogue {
             Epilogue::I32(c) => match self.a {
@@ -218,7 +218,7 @@ fn pack_band<F: Format>(
     let mut rest = memory;
     let mut tiles = Vec::with_capacity(band.activations.len());
     for tile in &band.activations {
-        let bytes = layout::activation_bytes(F::DTYPE, tile.padded, tile.k_tile.padded);
+        let bytes = layout::activation_bytes(F::DTYPE, band.padded, tile.k_tile.padded);
         let (memory, behind) = rest.split_at_mut(bytes);
         tiles.push((tile, memory));
         rest = behind;
@@ -227,8 +227,8 @@ fn pack_band<F: Format>(
     tiles
         .into_par_iter()
         .for_each_init(watch, |_, (tile, memory)| {
-            let block = a.block(tile.rows.clone(), tile.k_tile.k.clone());
-            pack_activation::<F>(block, tile.padded, memory);
+            let block = a.block(band.rows.clone(), tile.k_tile.k.clone());
+            pack_activation::<F>(block, band.padded, memory);
         });
 }
 
@@ -262,7 +262,7 @@ impl JobTiles<'_> {
                         rows: TileRows {
                             // The tile begins here; its length follows from the columns.
                             bytes: &self.memory[task.c as usize..],
-                            rows: a.padded / T::TILE_ROWS,
+                            rows: band.padded / T::TILE_ROWS,
                             first: first_row,
                         },
                         row: rows.start + first_row,

@@ -45,7 +45,7 @@ fn buffer_bytes(options: &PlanOptions) -> u64 {
 ///
 /// Memory of loaded weights is exact, in whole pages, without the scales of quantised weights in
 /// the host. The rest are upper bounds for one [`Engine::run`] at a time whose matmuls have
-/// different weights: programs (for as many rows as [`PlanOptions::conditions`] says), activations
+/// different weights: programs (for as many rows as [`PlanOptions::batch_rows`] says), activations
 /// and results of all steps in flight, buffers kept for later, and unused space of buffer objects.
 /// Not counted are the caller's matrices, their converted copies in the host, and temporary memory
 /// of loading.

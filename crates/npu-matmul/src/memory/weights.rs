@@ -56,7 +56,7 @@ pub(super) struct WeightMemory {
 }
 
 impl WeightMemory {
-    /// Memory of weights with this plan, for matmuls of as many rows as [`PlanOptions::conditions`]
+    /// Memory of weights with this plan, for matmuls of as many rows as [`PlanOptions::batch_rows`]
     /// says.
     pub(super) fn new(weights: &WeightPlan, options: &PlanOptions) -> Self {
         let used = weights.blocks.iter().map(|b| b.device + 1).max();
@@ -91,7 +91,7 @@ fn job_programs(weights: &WeightPlan, options: &PlanOptions) -> u64 {
         parts: Some(1),
         ..options.clone()
     };
-    let tasks = Plan::new(weights, options.conditions.rows, &whole)
+    let tasks = Plan::new(weights, options.batch_rows, &whole)
         .map_or(options.limits.tasks, |plan| plan.job_tasks_at_most());
     // Fewer rows may get other tiles. INT4 weights are planned again when their values are known,
     // with deeper tiles of fewer rows. Both fill CBUF like these, except for rounding.

@@ -68,16 +68,11 @@ impl Plan {
             return Err(PlanError::TooManyRows { m, max: ROWS_MAX });
         }
         let (dtype, k_tile) = (weights.dtype, weights.k_tile);
-        let row_tile = match options.row_tile {
-            Some(0) => return Err(PlanError::EmptyTile),
-            Some(forced) => forced,
-            None => even_tile(m, weights.row_tile_max.max(ROW_MULTIPLE), ROW_MULTIPLE),
-        };
-        let n_tile = match options.n_tile {
-            Some(0) => return Err(PlanError::EmptyTile),
-            Some(forced) => forced,
-            None => options.n_max(dtype, k_tile, row_tile.min(m)),
-        };
+        let rows_max = weights.row_tile_max.max(ROW_MULTIPLE);
+        let even_rows = even_tile(m, rows_max, ROW_MULTIPLE);
+        let row_tile = options.row_tile.unwrap_or(even_rows);
+        let n_max = options.n_max(dtype, k_tile, row_tile.min(m));
+        let n_tile = options.n_tile.unwrap_or(n_max);
         check_depth(weights.k_tile, weights.k_tile_max)?;
         check_tile(dtype, row_tile, k_tile, n_tile)?;
         let n = weights.n.next_multiple_of(dtype.kernel_group());

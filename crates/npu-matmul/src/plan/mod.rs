@@ -27,9 +27,7 @@ mod envelope;
 mod matmul;
 mod options;
 mod rule;
-mod step;
 mod steps;
-mod tasks;
 #[cfg(test)]
 mod tests;
 mod tiles;
@@ -39,9 +37,8 @@ mod weights;
 pub(crate) use cost::task_time_bound_ns;
 pub use depth::{int4_depth, int4_depth_within};
 pub use matmul::Plan;
-pub use options::{Conditions, JobLimits, PlanError, PlanOptions};
-pub use step::{ActivationTile, Band, JobPlan, KTile, Step, TaskPlan};
-pub(crate) use tasks::TaskList;
+pub use options::{JobLimits, PlanError, PlanOptions};
+pub use steps::{ActivationTile, Band, JobPlan, Step, TaskPlan};
 pub use tiles::INT4_K_TILE_MAX;
 pub(crate) use tiles::even_tile;
 pub(crate) use waves::{
@@ -49,4 +46,4 @@ pub(crate) use waves::{
     WaveSize, waves,
 };
 pub(crate) use weights::DEVICE_BYTES_MAX;
-pub use weights::{WeightBlock, WeightPlan};
+pub use weights::{KTile, WeightBlock, WeightPlan};

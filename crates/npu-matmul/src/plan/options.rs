@@ -7,7 +7,7 @@ use std::time::Duration;
 use rknpu_regcmd::{MatmulError, ReuseRule};
 use rocket_uapi::DeviceInfo;
 
-use crate::dtype::{Dtype, Results};
+use crate::dtype::Dtype;
 use crate::profile::{Profile, ProfileError};
 
 /// Limits of one job. A matmul that exceeds them becomes several jobs.
@@ -34,24 +34,8 @@ impl Default for JobLimits {
     }
 }
 
-/// The matmuls that plans are optimised for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Conditions {
-    /// Usual rows of a matmul: the batch of a prompt.
-    pub rows: usize,
-    /// Usual kind of results.
-    pub results: Results,
-}
-
-impl Default for Conditions {
-    /// llama.cpp's default batch of 512 rows.
-    fn default() -> Self {
-        Self {
-            rows: 512,
-            results: Results::Sums,
-        }
-    }
-}
+/// llama.cpp's default batch of a prompt.
+const BATCH_ROWS: usize = 512;
 
 /// What the caller fixes. The plan chooses each value that is `None`. Results of integer matmuls do
 /// not depend on these options.
@@ -71,8 +55,8 @@ pub struct PlanOptions {
     pub parts: Option<usize>,
     /// Limits of one job.
     pub limits: JobLimits,
-    /// The matmuls to optimise for.
-    pub conditions: Conditions,
+    /// Rows to optimise for: the batch of a prompt.
+    pub batch_rows: usize,
     /// The board's profile: speeds and tiles that have run. [`PlanOptions::for_device`] finds it.
     /// The default is [`Profile::built_in`].
     pub profile: Arc<Profile>,
@@ -95,7 +79,7 @@ impl Default for PlanOptions {
             n_tile: None,
             parts: None,
             limits: JobLimits::default(),
-            conditions: Conditions::default(),
+            batch_rows: BATCH_ROWS,
             profile: Profile::built_in(),
             unmeasured_tiles: None,
             check_first: None,
@@ -194,9 +178,6 @@ pub enum PlanError {
         /// Output channels.
         n: usize,
     },
-    /// A forced tile size is zero.
-    #[error("a forced tile size is 0")]
-    EmptyTile,
     /// M is more than the rows of one call.
     #[error("M = {m} is more than the {max} rows that one call takes")]
     TooManyRows {

@@ -21,7 +21,7 @@
 use rknpu_regcmd::ProgramOptions;
 
 use super::options::PlanOptions;
-use super::step::TaskPlan;
+use super::steps::TaskPlan;
 use super::tiles::{even_k_tile, even_tile, k_tile_max, to_u32};
 use super::waves::PACKED_BYTES_MIN;
 use crate::dtype::{Dtype, ROW_MULTIPLE};
@@ -33,7 +33,7 @@ use crate::profile::{KernelCost, UnpackTo};
 /// one tile more changes little.
 const ALL_UP_TO: usize = 8;
 
-/// Batch sizes that the depth is chosen for: a divisor of the conditions' rows, and the weight of
+/// Batch sizes that the depth is chosen for: a divisor of [`PlanOptions::batch_rows`], and the weight of
 /// that size. The last batch of a prompt is smaller.
 const BATCHES: [(usize, f64); 3] = [(1, 2.0), (4, 1.0), (16, 1.0)];
 
@@ -206,7 +206,7 @@ pub(super) fn k_tile(
     devices: usize,
     options: &PlanOptions,
 ) -> usize {
-    let rows = options.conditions.rows.max(1);
+    let rows = options.batch_rows.max(1);
     let (mut tiles, mut best) = (1, None::<(f64, usize)>);
     loop {
         let k_tile = even_k_tile(dtype, k, tiles);

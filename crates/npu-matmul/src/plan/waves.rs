@@ -16,7 +16,7 @@ use std::ops::Range;
 use rknpu_regcmd::MatmulType;
 
 use super::options::JobLimits;
-use super::step::{JobPlan, Step};
+use super::steps::{JobPlan, Step};
 
 /// Most jobs of a wave.
 pub(crate) const WAVE_JOBS: usize = 64;
@@ -46,31 +46,27 @@ pub(crate) struct WaveSize {
 }
 
 impl WaveSize {
+    /// The largest of these sizes of a device.
+    fn most(&self, of: impl Fn(&[usize; 2]) -> usize) -> usize {
+        self.devices.iter().map(of).max().unwrap_or(0)
+    }
+
     /// Bytes on the device that needs most.
     fn bytes(&self) -> usize {
-        let bytes = self
-            .devices
-            .iter()
-            .map(|[results, packed]| results + packed);
-        bytes.max().unwrap_or(0)
+        self.most(|[results, packed]| results + packed)
     }
 
     /// Bytes of results on the device that has most.
     pub(crate) fn result_bytes(&self) -> usize {
-        let results = self.devices.iter().map(|[results, _]| *results);
-        results.max().unwrap_or(0)
-    }
-
-    /// Bytes that it packs on the device that packs most.
-    fn packed_bytes(&self) -> usize {
-        let packed = self.devices.iter().map(|[_, packed]| *packed);
-        packed.max().unwrap_or(0)
+        self.most(|[results, _]| *results)
     }
 
     /// SUBMIT calls: one for each device.
     pub(crate) fn submits(&self) -> usize {
-        let used = self.devices.iter().filter(|[results, _]| *results > 0);
-        used.count()
+        self.devices
+            .iter()
+            .filter(|[results, _]| *results > 0)
+            .count()
     }
 
     /// The size with one more step. `packs` says which of its jobs pack.
@@ -171,10 +167,11 @@ impl WaveBuilder {
         let together = self.wave.with(step, packs);
         let most = limits.buffer_bytes.saturating_mul(BUFFERS_OF_A_JOB);
         let fits = together.jobs <= WAVE_JOBS && together.bytes() <= most;
-        let waits = self.wave.packed_bytes() >= PACKED_BYTES_MIN && packs.contains(&true);
+        let waits =
+            self.wave.most(|[_, packed]| *packed) >= PACKED_BYTES_MIN && packs.contains(&true);
         if self.wave.jobs > 0 && (!fits || waits) {
-            let wave = WaveSize::default().with(step, packs);
             self.joined = Some(alone);
+            let wave = WaveSize::default().with(step, packs);
             return StepPlacement {
                 ended: Some(std::mem::replace(&mut self.wave, wave)),
                 is_joined: false,
@@ -205,10 +202,10 @@ impl Packed {
     /// Whether `job` is the first that needs its activations. Records them.
     pub(crate) fn is_first(&mut self, job: &JobPlan) -> bool {
         let band = &job.band;
-        let tiles = &band.k_tiles;
-        let depth = tiles
-            .first()
-            .map_or([0; 3], |tile| [tile.k.start, tile.padded, tiles.len()]);
+        let tiles = &band.activations;
+        let depth = tiles.first().map_or([0; 3], |tile| {
+            [tile.k_tile.k.start, tile.k_tile.padded, tiles.len()]
+        });
         let key = (job.device, job.ty, band.rows.clone(), depth);
         self.0.insert(key)
     }

@@ -8,7 +8,6 @@ use serde::Serialize;
 
 use super::options::{PlanError, PlanOptions};
 use super::rule;
-use super::step::KTile;
 use super::tiles::{check_depth, check_tile, even_k_tile, k_tile_max};
 use crate::dtype::{Dtype, ROW_MULTIPLE};
 use crate::layout;
@@ -20,6 +19,17 @@ pub(crate) const DEVICE_BYTES_MAX: u64 = Iova::END;
 /// Most bytes of one weight buffer. A buffer object is below 2 GiB. With half of that, buffers fill
 /// the 4 GiB address space of a file descriptor without large gaps.
 const BLOCK_BYTES_MAX: usize = 1 << 30;
+
+/// A part of K: the channels `k`, padded to `padded` channels in memory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KTile {
+    /// Index among the K tiles.
+    pub index: usize,
+    /// The channels of the caller's matrices.
+    pub k: Range<usize>,
+    /// Depth in memory: a multiple of [`WeightPlan::k_multiple`].
+    pub padded: usize,
+}
 
 /// The weights in one buffer of one device: some output channels over all of K.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize)]
@@ -56,7 +66,7 @@ pub struct WeightPlan {
 
 impl WeightPlan {
     /// Divides B, `n x k`, among `devices` devices, for matmuls of the rows in
-    /// [`PlanOptions::conditions`]. `rule` chooses the K tiles. N is divided evenly among the
+    /// [`PlanOptions::batch_rows`]. `rule` chooses the K tiles. N is divided evenly among the
     /// devices. Each channel is on one device, since a buffer object has an address only in its own
     /// file descriptor.
     ///
@@ -190,9 +200,6 @@ fn forced_k_tile(
     forced: usize,
     options: &PlanOptions,
 ) -> Result<usize, PlanError> {
-    if forced == 0 {
-        return Err(PlanError::EmptyTile);
-    }
     check_depth(forced, k_tile_max(dtype, options))?;
     check_tile(dtype, ROW_MULTIPLE, forced, dtype.kernel_group())?;
     options.check_depth_measured(dtype, forced)?;

@@ -100,8 +100,8 @@ pub fn call_together(plans: &[&Plan], options: &PlanOptions) -> CallTime {
             let kernel = KernelCost::pack(plans[*matmul].weights.dtype);
             for (job, _) in packed {
                 let tiles = job.band.activations.iter();
-                let elements = tiles.map(|tile| (tile.rows.len() * tile.k_tile.padded) as u64);
-                let elements = elements.sum();
+                let depth: usize = tiles.map(|tile| tile.k_tile.padded).sum();
+                let elements = (job.band.rows.len() * depth) as u64;
                 ps = ps.saturating_add(host.kernel_ps(elements, kernel));
                 moved = moved.saturating_add(kernel.bytes(elements));
                 bytes += job.band.activation_bytes as u64;
@@ -223,7 +223,7 @@ fn read(step: &Step, options: &PlanOptions) -> (u64, u64) {
     let at_once = (step.jobs.len() as u64).clamp(1, u64::from(host.cores.max(1)));
     let (mut ps, mut moved) = (host.sync_ps(bytes as u64) / at_once, 0_u64);
     for job in &step.jobs {
-        let first = job.band.k_tiles.first().map_or(0, |k_tile| k_tile.index);
+        let first = job.band.activations.first().map_or(0, |a| a.k_tile.index);
         for task in &job.tasks {
             let a = &job.band.activations[task.activation];
             let to = match a.k_tile.index {
@@ -231,7 +231,7 @@ fn read(step: &Step, options: &PlanOptions) -> (u64, u64) {
                 index if index > first => UnpackTo::CachedSum,
                 _ => UnpackTo::Sum,
             };
-            let elements = (a.rows.len() * task.n.len()) as u64;
+            let elements = (job.band.rows.len() * task.n.len()) as u64;
             let kernel = KernelCost::unpack(job.ty, to);
             ps = ps.saturating_add(host.kernel_ps(elements, kernel));
             moved = moved.saturating_add(kernel.bytes(elements));
@@ -267,16 +267,13 @@ mod tests {
     use rknpu_regcmd::timing::seconds;
 
     use super::*;
-    use crate::plan::{Conditions, WeightPlan};
+    use crate::plan::WeightPlan;
     use crate::{Dtype, Profile};
 
     fn options(rows: usize, parts: Option<usize>) -> PlanOptions {
         PlanOptions {
             parts,
-            conditions: Conditions {
-                rows,
-                ..Conditions::default()
-            },
+            batch_rows: rows,
             ..PlanOptions::default()
         }
     }

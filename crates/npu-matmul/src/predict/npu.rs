@@ -89,7 +89,7 @@ impl Plan {
                 for task in &job.tasks {
                     let a = &job.band.activations[task.activation];
                     if a.k_tile.index > 0 {
-                        prediction.partial_sums += (a.rows.len() * task.n.len()) as u64;
+                        prediction.partial_sums += (job.band.rows.len() * task.n.len()) as u64;
                     }
                 }
                 let tasks = works.of(job);
@@ -133,15 +133,14 @@ impl Plan {
         let [mut needed, mut passed] = [0; 2];
         for job in self.steps().flat_map(|step| step.jobs) {
             if packed.is_first(&job) {
-                let depth: usize = job.band.k_tiles.iter().map(|tile| tile.k.len()).sum();
+                let depth: usize = job.band.activations.iter().map(|a| a.k_tile.k.len()).sum();
                 let elements = job.band.rows.len() as u64 * depth as u64;
                 needed += (elements * input_bits).div_ceil(8);
                 // Later jobs that read these activations need no cache maintenance.
                 passed += pages(job.band.activation_bytes + slack);
             }
             for task in &job.tasks {
-                let rows = job.band.activations[task.activation].rows.len();
-                let elements = rows as u64 * task.n.len() as u64;
+                let elements = job.band.rows.len() as u64 * task.n.len() as u64;
                 needed += elements * u64::from(job.ty.out_bytes());
             }
             // The page of a job's witness is cleared, checked and read.

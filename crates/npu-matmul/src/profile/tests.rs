@@ -13,9 +13,10 @@ use crate::dtype::Dtype;
 use crate::plan::{Plan, PlanOptions, WeightPlan};
 
 fn options(m: usize) -> PlanOptions {
-    let mut options = PlanOptions::default();
-    options.conditions.rows = m;
-    options
+    PlanOptions {
+        batch_rows: m,
+        ..PlanOptions::default()
+    }
 }
 
 fn with(profile: &Profile, options: &PlanOptions) -> PlanOptions {

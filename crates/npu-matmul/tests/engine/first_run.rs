@@ -75,7 +75,7 @@ fn a_wrong_row_at_either_end_is_found_in_each_type_which_is_then_refused() {
             let engine = match last {
                 false => lying_engine(PlanOptions::default(), |_, _, _| Some([0, 5])),
                 true => lying_engine(PlanOptions::default(), |job, task, _| {
-                    let rows = job.job.band.activations[task.activation].rows.len();
+                    let rows = job.job.band.rows.len();
                     Some([rows - 1, task.n.len() - 1])
                 }),
             };

@@ -230,9 +230,9 @@ fn pictures_of_several_tiles_are_the_plan() {
         panic!("one job");
     };
     let a = job.band.activations.iter().map(|tile| {
-        let bytes = activation_bytes(dtype, tile.padded, tile.k_tile.padded);
+        let bytes = activation_bytes(dtype, job.band.padded, tile.k_tile.padded);
         let bytes = tile.offset..tile.offset + bytes;
-        [tile.rows.clone(), tile.k_tile.k.clone(), bytes]
+        [job.band.rows.clone(), tile.k_tile.k.clone(), bytes]
     });
     let shown = tiles(&pictures, "A in tiles, int8: 4 rows, K = 128 by 64");
     assert_eq!(shown, a.collect::<Vec<_>>());
@@ -255,7 +255,7 @@ fn pictures_of_several_tiles_are_the_plan() {
         let mut c: Vec<_> = tasks
             .filter(|task| job.band.activations[task.activation].k_tile.index == k_tile)
             .map(|task| {
-                let rows = job.band.activations[task.activation].rows.clone();
+                let rows = job.band.rows.clone();
                 let start = task.c as usize;
                 let bytes = output_bytes(job.ty, 4, task.n_padded as usize);
                 [rows, task.n.clone(), start..start + bytes]

@@ -95,7 +95,7 @@ pub(crate) fn run(args: &BenchFlags) -> Result<Verdict, Failure> {
                 is_model,
             };
             let options = PlanOptions {
-                conditions: planning.conditions(dtype, shape.m),
+                batch_rows: shape.m,
                 ..options.clone()
             };
             let engine = measuring::engine(&opened.device, fds, options, threads)?;

@@ -96,11 +96,11 @@ fn report(args: &PlanFlags, info: &DeviceInfo) -> Result<Report, PlanError> {
     let options = PlanOptions {
         k_tile: args.k_tile.map(NonZeroUsize::get),
         int4_depth: args.planning.int4_depth(dtype, k),
-        conditions: args.planning.conditions(dtype, m),
+        batch_rows: m,
         ..options
     };
     let weights = WeightPlan::new(dtype, n, k, fds, &options)?;
-    let results = options.conditions.results;
+    let results = args.planning.results(dtype);
     let plan = Plan::with_results(&weights, m, results, &options)?;
     let profile = &options.profile;
     let max = args.memory.map(|mib| mib.saturating_mul(MIB as u64));

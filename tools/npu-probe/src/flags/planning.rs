@@ -4,7 +4,7 @@
 use std::num::{NonZeroU32, NonZeroU64, NonZeroUsize};
 
 use clap::Args;
-use npu_matmul::plan::{Conditions, int4_depth_within};
+use npu_matmul::plan::int4_depth_within;
 use npu_matmul::{Dtype, PlanOptions, Profile, Results};
 use rocket_uapi::DeviceInfo;
 
@@ -87,14 +87,6 @@ impl MachineFlags {
 }
 
 impl PlanningFlags {
-    /// Conditions of plans: rows and results of matmuls of this precision.
-    pub(crate) fn conditions(&self, dtype: Dtype, rows: usize) -> Conditions {
-        Conditions {
-            rows,
-            results: self.results(dtype),
-        }
-    }
-
     /// The type of results of matmuls of this precision.
     pub(crate) fn results(&self, dtype: Dtype) -> Results {
         match dtype {

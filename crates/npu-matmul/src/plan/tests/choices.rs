@@ -19,10 +19,7 @@ fn with_reuse() -> Profile {
 /// Number of K tiles that the rule chooses for matmuls of this number of rows.
 fn k_tiles(dtype: Dtype, rows: usize, k: usize, n: usize) -> usize {
     let options = PlanOptions {
-        conditions: Conditions {
-            rows,
-            ..Conditions::default()
-        },
+        batch_rows: rows,
         ..PlanOptions::default()
     };
     WeightPlan::new(dtype, n, k, 3, &options)
@@ -74,10 +71,7 @@ fn the_rule_is_near_the_best_depth() {
     for new in [PlanOptions::uncalibrated, PlanOptions::calibrated] {
         for (megahertz, rows) in [(200, 512), (600, 512), (600, 128), (200, 32), (600, 8)] {
             let rule = PlanOptions {
-                conditions: Conditions {
-                    rows,
-                    ..Conditions::default()
-                },
+                batch_rows: rows,
                 int4_depth: Some(INT4_K_TILE_MAX),
                 ..new(megahertz * 1_000_000)
             };
@@ -115,7 +109,7 @@ proptest! {
         devices in 1..6_usize,
     ) {
         let options = PlanOptions {
-            conditions: Conditions { rows, ..Conditions::default() },
+            batch_rows: rows,
             int4_depth: Some(INT4_K_TILE_MAX),
             ..PlanOptions::default()
         };
