@@ -43,11 +43,6 @@ impl PlanOptions {
         (most.unwrap_or(0) / group * group).clamp(group, N_TILE_MAX)
     }
 
-    /// Checks that a tile may have depth `k`.
-    pub(crate) fn check_depth_measured(&self, dtype: Dtype, k: usize) -> Result<(), PlanError> {
-        self.check_measured(dtype, [ROW_MULTIPLE, k, dtype.kernel_group()])
-    }
-
     /// Checks that a tile may have the size `[rows, k, n]`.
     pub(crate) fn check_measured(
         &self,

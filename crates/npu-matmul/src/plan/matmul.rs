@@ -4,7 +4,7 @@
 use std::fmt;
 
 use rknpu_regcmd::{MatmulType, ProgramOptions};
-use serde::{Serialize, Serializer};
+use serde::Serialize;
 
 use super::cost::task_time_bound_ns;
 use super::options::{JobLimits, PlanError, PlanOptions};
@@ -25,7 +25,6 @@ pub struct Plan {
     /// The division of the weights.
     pub weights: WeightPlan,
     /// Operand and result types of its tasks.
-    #[serde(serialize_with = "type_name")]
     pub ty: MatmulType,
     /// Options of its register programs.
     pub program: ProgramOptions,
@@ -181,13 +180,4 @@ impl fmt::Display for Plan {
             self.k_tiles_per_job,
         )
     }
-}
-
-/// Serialises a type as its name.
-#[expect(
-    clippy::trivially_copy_pass_by_ref,
-    reason = "serde passes a reference"
-)]
-fn type_name<S: Serializer>(ty: &MatmulType, to: S) -> Result<S::Ok, S::Error> {
-    to.collect_str(&format_args!("{ty:?}"))
 }

@@ -18,14 +18,12 @@
 //! The rule counts the bytes, multiplications, kicks and jobs of each candidate without a plan. It
 //! divides them by the rates of the board's profile and takes the fastest candidate.
 
-use rknpu_regcmd::ProgramOptions;
+use rknpu_regcmd::{ChipProfile, MatmulTask, ProgramOptions};
 
 use super::options::PlanOptions;
-use super::steps::TaskPlan;
-use super::tiles::{even_k_tile, even_tile, k_tile_max, to_u32};
+use super::tiles::{even_k_tile, even_tile, k_tile_max, tile_task, to_u32};
 use super::waves::PACKED_BYTES_MIN;
 use crate::dtype::{Dtype, ROW_MULTIPLE};
-use crate::emit;
 use crate::layout;
 use crate::profile::{KernelCost, UnpackTo};
 
@@ -185,18 +183,13 @@ impl Cut<'_> {
 /// rows and other weights of the same size.
 fn rows_stay(dtype: Dtype, tile: [usize; 3], program: &ProgramOptions) -> bool {
     let [rows, n, k] = tile;
-    let task = |b: usize| TaskPlan {
-        activation: 0,
-        n: 0..n,
-        m_padded: to_u32(rows),
-        k_padded: to_u32(k),
-        n_padded: to_u32(n),
-        a: 0,
-        b: to_u32(b),
-        c: 0,
+    let task = tile_task(dtype.matmul_type(), rows, k, n);
+    let next = MatmulTask {
+        b: task.b.buffer.at(to_u32(layout::weight_bytes(dtype, n, k))),
+        ..task
     };
-    let next = task(layout::weight_bytes(dtype, n, k));
-    emit::reuse(dtype.matmul_type(), &next, &task(0), program).features
+    let reuse = next.reuse_after(&task, program, &ChipProfile::RK3588);
+    reuse.is_ok_and(|reuse| reuse.features)
 }
 
 /// The depth of K tiles for B, `n x k`, on this number of devices.

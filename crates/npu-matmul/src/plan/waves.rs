@@ -35,7 +35,7 @@ pub(super) const PACKED_BYTES_MIN: usize = 64 << 10;
 /// Bytes of results of a device from which on the CPU reads them while the NPU runs another job. It
 /// reads three times as many, of three devices, in about the 40 us that a job costs beyond its
 /// tasks (modelled; E-time-submit).
-pub(super) const RESULT_BYTES_MIN: usize = 64 << 10;
+pub(super) const RESULT_BYTES_MIN: u64 = 64 << 10;
 
 /// Jobs and buffer bytes of a wave.
 #[derive(Clone, Debug, Default)]
@@ -103,20 +103,20 @@ struct JoinedSteps {
     matmul: usize,
     ty: Option<MatmulType>,
     /// On each device at most: bytes of results, tasks, and bound of the time.
-    results: usize,
-    tasks: usize,
+    results: u64,
+    tasks: u64,
     time_bound_ns: u64,
 }
 
 impl JoinedSteps {
     fn of(matmul: usize, step: &Step) -> Self {
-        let jobs = || step.jobs.iter();
+        let most = |of: fn(&JobPlan) -> u64| step.jobs.iter().map(of).max().unwrap_or(0);
         Self {
             matmul,
-            ty: jobs().next().map(|job| job.ty),
-            results: jobs().map(|job| job.output_bytes).max().unwrap_or(0),
-            tasks: jobs().map(|job| job.tasks.len()).max().unwrap_or(0),
-            time_bound_ns: jobs().map(|job| job.time_bound_ns).max().unwrap_or(0),
+            ty: step.jobs.first().map(|job| job.ty),
+            results: most(|job| job.output_bytes as u64),
+            tasks: most(|job| job.tasks.len() as u64),
+            time_bound_ns: most(|job| job.time_bound_ns),
         }
     }
 
@@ -128,7 +128,7 @@ impl JoinedSteps {
             time_bound_ns: self.time_bound_ns.saturating_add(next.time_bound_ns),
             ..*next
         };
-        let fits = together.tasks <= limits.tasks
+        let fits = together.tasks <= limits.tasks as u64
             && u128::from(together.time_bound_ns) <= limits.time.as_nanos();
         let is_other = self.matmul != next.matmul && self.ty == next.ty;
         (is_other && self.results < RESULT_BYTES_MIN && fits).then_some(together)

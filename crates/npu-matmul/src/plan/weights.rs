@@ -178,19 +178,18 @@ pub(super) fn check_sizes(
     let group = dtype.kernel_group();
     let group_bytes = (k as u128).next_multiple_of(dtype.k_tile_multiple() as u128)
         * (group * dtype.input_bits() / 8) as u128;
-    let limit = BLOCK_BYTES_MAX;
-    let Some(whole) = usize::try_from(group_bytes)
-        .ok()
-        .filter(|&bytes| bytes <= limit)
-    else {
-        let bytes = group_bytes;
-        return Err(PlanError::GroupTooLarge { k, bytes, limit });
-    };
+    if group_bytes > BLOCK_BYTES_MAX as u128 {
+        return Err(PlanError::GroupTooLarge {
+            k,
+            bytes: group_bytes,
+            limit: BLOCK_BYTES_MAX,
+        });
+    }
     let bytes = n.div_ceil(group).div_ceil(devices) as u128 * group_bytes;
     if bytes > DEVICE_BYTES_MAX.into() {
         return Err(PlanError::WeightsTooLarge { bytes, devices });
     }
-    Ok(whole)
+    Ok(group_bytes as usize)
 }
 
 /// Checks a K tile that the caller fixed, and reduces it to what K needs.
@@ -202,7 +201,7 @@ fn forced_k_tile(
 ) -> Result<usize, PlanError> {
     check_depth(forced, k_tile_max(dtype, options))?;
     check_tile(dtype, ROW_MULTIPLE, forced, dtype.kernel_group())?;
-    options.check_depth_measured(dtype, forced)?;
+    options.check_measured(dtype, [ROW_MULTIPLE, forced, dtype.kernel_group()])?;
     Ok(forced.min(even_k_tile(dtype, k, 1)))
 }
 

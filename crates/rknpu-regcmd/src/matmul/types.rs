@@ -5,6 +5,7 @@ use crate::precision::Precision;
 
 /// The operand and result types of a matmul.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub enum MatmulType {
     /// int8 operands, exact int32 sums.
     Int8ToInt32,
