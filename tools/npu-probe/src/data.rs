@@ -155,15 +155,19 @@ impl MatmulOperands {
 mod tests {
     use std::collections::BTreeSet;
 
-    use npu_matmul::plan::{int4_depth, int4_depth_within};
+    use npu_matmul::plan::int4_depth;
 
     use super::*;
 
     #[test]
     fn weights_allow_the_depth_that_is_asked_for() {
-        for k in [1, 64, 481, 500, 511, 512, 600, 1152, 4096, 14336] {
-            for channels in [1, 480, 512, 576, 600, 832, 2016, 4096, 9000] {
-                let depth = int4_depth_within(k, channels);
+        for k in [1_usize, 64, 481, 500, 511, 512, 600, 1152, 4096, 14336] {
+            for channels in [384, 512, 640, 2048, 4096, 9000] {
+                // The depth of as many even tiles as tiles of `channels`.
+                let tiles = k.div_ceil(channels);
+                // 511 weights of any magnitude cannot saturate.
+                let tiles = if k <= 511 { 1 } else { tiles };
+                let depth = usize::max(k.div_ceil(128).div_ceil(tiles) * 128, 384);
                 let any = MatmulOperands::random(OperandDtypes::Int4, 1, 3 * k, 1);
                 let MatmulOperands::Integers { b, .. } = any.allowing(k, depth) else {
                     panic!("int4 is an integer");

@@ -20,22 +20,10 @@ const MAGNITUDES_MAX: u32 = i16::MAX as u32 / INT4_MAGNITUDE_MAX as u32;
 /// multiple of 32 channels it begins.
 #[must_use]
 pub fn int4_depth(k: usize, b: &[i8]) -> usize {
-    if k == 0 {
-        return INT4_K_TILE_MAX;
-    }
-    let groups = b.par_chunks(k).map(groups_that_fit).min();
-    let deepest = groups.map_or(k, |groups| groups.saturating_mul(CHANNEL_GROUP));
-    int4_depth_within(k, deepest)
-}
-
-/// Like [`int4_depth`], for rows of `k` in which no `channels` consecutive weights can saturate,
-/// but some longer sequence can.
-#[must_use]
-pub fn int4_depth_within(k: usize, channels: usize) -> usize {
-    // Such short rows cannot saturate, whatever their weights.
-    let short = k <= MAGNITUDES_MAX as usize / INT4_MAGNITUDE_MAX;
+    let groups = b.par_chunks(k.max(1)).map(groups_that_fit).min();
+    let channels = groups.map_or(k, |groups| groups.saturating_mul(CHANNEL_GROUP));
     let unit = Dtype::Int4.k_tile_multiple();
-    let deepest = if short || channels >= k {
+    let deepest = if channels >= k {
         k
     } else {
         channels / unit * unit
@@ -85,21 +73,6 @@ mod tests {
         assert_eq!(int4_depth(600, &[7; 600]), INT4_K_TILE_MAX);
         assert_eq!((int4_depth(0, &[]), int4_depth(64, &[])), (384, 384));
         assert_eq!(int4_depth(500, &[-8; 500]), 512);
-    }
-
-    #[test]
-    fn depth_follows_from_channels() {
-        for (k, channels, depth) in [
-            (4096, 480, 384),
-            (4096, 1, 384),
-            (4096, 2016, 1408),
-            (4096, 10_000, 4096),
-            (500, 480, 512),
-            (64, 480, 384),
-            (0, 0, 384),
-        ] {
-            assert_eq!(int4_depth_within(k, channels), depth, "{k}, {channels}");
-        }
     }
 
     proptest! {

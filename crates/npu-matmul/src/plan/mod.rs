@@ -35,7 +35,7 @@ mod waves;
 mod weights;
 
 pub(crate) use cost::task_time_bound_ns;
-pub use depth::{int4_depth, int4_depth_within};
+pub use depth::int4_depth;
 pub use matmul::Plan;
 pub use options::{JobLimits, PlanError, PlanOptions};
 pub use steps::{ActivationTile, Band, JobPlan, Step, TaskPlan};

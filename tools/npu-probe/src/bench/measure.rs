@@ -98,8 +98,6 @@ fn share(bound_ms: f64, ms: f64) -> f64 {
 pub(crate) struct MeasuredMatmul {
     pub(crate) kind: OperandDtypes,
     pub(crate) results: Results,
-    /// K-tile depth that INT4 weights must allow, if the user set one.
-    pub(crate) int4_depth: Option<usize>,
     pub(crate) shape: MatmulShape,
     pub(crate) repeat: usize,
     pub(crate) is_model: bool,
@@ -186,11 +184,7 @@ impl MeasuredMatmul {
     /// Random operands, the same in every run.
     fn operands(&self) -> Result<MatmulOperands, Failure> {
         let [a, b, _] = self.shape.lengths()?;
-        let random = MatmulOperands::random(self.kind, a, b, SEED);
-        Ok(match self.int4_depth {
-            Some(depth) => random.allowing(self.shape.k, depth),
-            None => random,
-        })
+        Ok(MatmulOperands::random(self.kind, a, b, SEED))
     }
 }
 

@@ -89,7 +89,6 @@ pub(crate) fn run(args: &BenchFlags) -> Result<Verdict, Failure> {
             let case = MeasuredMatmul {
                 kind,
                 results: planning.results(dtype),
-                int4_depth: planning.int4_depth(dtype, shape.k),
                 shape,
                 repeat: args.repeat.get(),
                 is_model,

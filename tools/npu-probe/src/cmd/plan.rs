@@ -73,9 +73,8 @@ struct Report {
     results: Results,
     /// Cortex-A76 cores that pack and unpack.
     cpu_cores: u32,
-    /// For INT4: the assumed depth of K tiles that the weights allow.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    int4_depth: Option<usize>,
+    #[serde(skip)]
+    is_int4: bool,
     memory: MemoryReport,
     chosen: PlanReport,
 }
@@ -95,7 +94,6 @@ fn report(args: &PlanFlags, info: &DeviceInfo) -> Result<Report, PlanError> {
     let (options, profile_refused) = args.planning.machine.options(info);
     let options = PlanOptions {
         k_tile: args.k_tile.map(NonZeroUsize::get),
-        int4_depth: args.planning.int4_depth(dtype, k),
         batch_rows: m,
         ..options
     };
@@ -113,7 +111,7 @@ fn report(args: &PlanFlags, info: &DeviceInfo) -> Result<Report, PlanError> {
         fds,
         results,
         cpu_cores: profile.host.cores,
-        int4_depth: (dtype == Dtype::Int4).then_some(weights.k_tile_max),
+        is_int4: dtype == Dtype::Int4,
         memory: MemoryReport::new(&weights, fds, max, &options),
         chosen: PlanReport::new(&plan, m, &options),
     })
@@ -134,15 +132,11 @@ impl Report {
             to(self.results),
             self.cpu_cores
         );
-        if let Some(depth) = self.int4_depth {
+        if self.is_int4 {
             let _ = writeln!(
                 text,
-                "K tiles of {depth} at most{}",
-                if depth == INT4_K_TILE_MAX {
-                    ", safe for any int4 weights; --int4-depth assumes others"
-                } else {
-                    ""
-                }
+                "K tiles of {INT4_K_TILE_MAX} at most, safe for any int4 weights; loaded weights may \
+                 allow deeper ones"
             );
         }
         let _ = writeln!(text, "profile: {}", self.profile);

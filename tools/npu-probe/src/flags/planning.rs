@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Options of plans, apart from sizes and precision.
 
-use std::num::{NonZeroU32, NonZeroU64, NonZeroUsize};
+use std::num::{NonZeroU32, NonZeroU64};
 
 use clap::Args;
-use npu_matmul::plan::int4_depth_within;
 use npu_matmul::{Dtype, PlanOptions, Profile, Results};
 use rocket_uapi::DeviceInfo;
 
@@ -13,15 +12,6 @@ pub(crate) const HERTZ_PER_MHZ: u64 = 1_000_000;
 /// Options of commands that plan matmuls.
 #[derive(Clone, Copy, Debug, Args)]
 pub(crate) struct PlanningFlags {
-    /// Longest run of int4 weights that cannot saturate the NPU's 16-bit sums [default: 384 in
-    /// `plan`, which is safe for any weights; else what the random weights allow]
-    ///
-    /// Their magnitudes add up to 4095 at most: 2016 channels if they are 2 on average. Plans
-    /// cut K into equal tiles of at most this depth. `bench` generates random weights to
-    /// match.
-    #[arg(long, value_name = "CHANNELS")]
-    int4_depth: Option<NonZeroUsize>,
-
     /// Write fp16 results as binary16; the NPU rounds them if K is not cut
     #[arg(long)]
     half_results: bool,
@@ -93,12 +83,5 @@ impl PlanningFlags {
             Dtype::Fp16 if self.half_results => Results::Halves,
             _ => Results::Sums,
         }
-    }
-
-    /// `int4_depth_within` of the requested channels, for weights with `k` channels per row.
-    pub(crate) fn int4_depth(&self, dtype: Dtype, k: usize) -> Option<usize> {
-        self.int4_depth
-            .filter(|_| dtype == Dtype::Int4)
-            .map(|channels| int4_depth_within(k, channels.get()))
     }
 }

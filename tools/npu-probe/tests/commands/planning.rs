@@ -5,43 +5,12 @@ use crate::common::{fails, has, json, text};
 use serde_json::Value;
 
 #[test]
-fn plans_are_for_weights_of_a_depth() {
+fn plans_are_for_any_int4_weights() {
     let plan = "plan 512x4096x4096 --dtype int4";
-    let any = json(plan);
-    assert_eq!(any["int4_depth"], 384);
-    assert_eq!(any["chosen"]["k_tiles"], 11);
+    assert_eq!(json(plan)["chosen"]["k_tiles"], 11);
     let safe = "K tiles of 384 at most, safe for any int4 weights";
     has(&text(plan), &[safe]);
-    // Three equal tiles of at most 2016 channels.
-    let of_depth = format!("{plan} --int4-depth 2016");
-    let deep = json(&of_depth);
-    assert_eq!(deep["int4_depth"], 1408);
-    assert_eq!(deep["chosen"]["k_tiles"], 3);
-    has(&text(&of_depth), &["K tiles of 1408 at most\n"]);
-    // The requested depth, which other weights refuse.
-    for (depth, code) in [("480", 2), ("1408", 0)] {
-        fails(&format!("{plan} --k-tile 1408 --int4-depth {depth}"), code);
-    }
-    assert!(json("plan 8x64x64")["int4_depth"].is_null());
-    fails(&format!("{plan} --int4-depth 0"), 2);
-}
-
-#[test]
-fn a_plan_for_a_depth_is_what_runs() {
-    // Without the option: the depth that the random weights allow.
-    for (depth, of_plan) in [
-        ("", "768"),
-        ("--int4-depth 1100", "1100"),
-        ("--int4-depth 512", "512"),
-    ] {
-        let of = "8x2048x96 --dtype int4 --clock 600";
-        let bench = json(&format!("bench {of} --repeat 1 {depth}"));
-        let plan = json(&format!("plan {of} --int4-depth {of_plan}"));
-        assert_eq!(
-            bench["measurements"][0]["plan"], plan["chosen"]["plan"],
-            "{depth}"
-        );
-    }
+    fails(&format!("{plan} --k-tile 1408"), 2);
 }
 
 #[test]
