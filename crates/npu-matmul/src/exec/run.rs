@@ -54,7 +54,7 @@ impl<'a> MatmulRun<'a> {
             }
         }
         if !wave.is_empty() {
-            waiting.push_back((wave, builder.finish()));
+            waiting.push_back((wave, builder.wave));
         }
         Self {
             engine,

@@ -9,7 +9,7 @@ use serde::Serialize;
 use super::cost::task_time_bound_ns;
 use super::options::{JobLimits, PlanError, PlanOptions};
 use super::rule;
-use super::tiles::{check_depth, check_tile, even_tile, largest};
+use super::tiles::{check_tile, even_tile, largest};
 use super::weights::WeightPlan;
 use crate::dtype::{ROW_MULTIPLE, Results};
 use crate::layout;
@@ -72,7 +72,6 @@ impl Plan {
         let row_tile = options.row_tile.unwrap_or(even_rows);
         let n_max = options.n_max(dtype, k_tile, row_tile.min(m));
         let n_tile = options.n_tile.unwrap_or(n_max);
-        check_depth(weights.k_tile, weights.k_tile_max)?;
         check_tile(dtype, row_tile, k_tile, n_tile)?;
         let n = weights.n.next_multiple_of(dtype.kernel_group());
         options.check_measured(dtype, [row_tile.min(m), k_tile, n_tile.min(n)])?;

@@ -34,9 +34,6 @@ impl Default for JobLimits {
     }
 }
 
-/// llama.cpp's default batch of a prompt.
-const BATCH_ROWS: usize = 512;
-
 /// What the caller fixes. The plan chooses each value that is `None`. Results of integer matmuls do
 /// not depend on these options.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -79,7 +76,8 @@ impl Default for PlanOptions {
             n_tile: None,
             parts: None,
             limits: JobLimits::default(),
-            batch_rows: BATCH_ROWS,
+            // llama.cpp's default batch of a prompt.
+            batch_rows: 512,
             profile: Profile::built_in(),
             unmeasured_tiles: None,
             check_first: None,

@@ -31,16 +31,17 @@ use crate::profile::{KernelCost, UnpackTo};
 /// one tile more changes little.
 const ALL_UP_TO: usize = 8;
 
-/// Batch sizes that the depth is chosen for: a divisor of [`PlanOptions::batch_rows`], and the weight of
-/// that size. The last batch of a prompt is smaller.
+/// Batch sizes that the depth is chosen for: a divisor of [`PlanOptions::batch_rows`], and the
+/// weight of that size. The last batch of a prompt is smaller.
 const BATCHES: [(usize, f64); 3] = [(1, 2.0), (4, 1.0), (16, 1.0)];
 
 /// Numbers of parts to try for each of M, N and K.
 const PARTS: [usize; 5] = [1, 2, 3, 4, 6];
 
-/// More parts must take less than this share of the time. The other matmuls of a list also overlap
-/// with the CPU's work, so that parts gain less there, and each job costs the NPU time.
-const PARTS_GAIN: f64 = 0.97;
+/// A division replaces the best one so far if it takes less than this share of its time. Divisions
+/// are tried from few parts to many. The other matmuls of a list also overlap with the CPU's work,
+/// so that parts gain less there, and each job costs the NPU time.
+const TIME_SHARE: f64 = 0.97;
 
 const PS_PER_SECOND: f64 = 1e12;
 
@@ -146,9 +147,9 @@ impl Cut<'_> {
         (npu + alone).max(pack + unpack).max(dram)
     }
 
-    /// The fastest division into at most `most` parts of M, N and K, and its seconds. A division
-    /// into more parts must take less than the share `gain` of the time.
-    fn in_parts(self, most: [usize; 3], gain: f64) -> (f64, Self) {
+    /// A fast division into at most `most` parts of M, N and K, and its seconds. Each division must
+    /// take less than the share `time_share` of the best one's time.
+    fn in_parts(self, most: [usize; 3], time_share: f64) -> (f64, Self) {
         let all = self.options.parts.unwrap_or(usize::MAX);
         let mut best = (self.seconds(), self);
         for m_parts in PARTS.into_iter().filter(|&m| m <= most[0]) {
@@ -170,7 +171,7 @@ impl Cut<'_> {
                     ..self
                 };
                 let seconds = cut.seconds();
-                if seconds < best.0 * gain {
+                if seconds < best.0 * time_share {
                     best = (seconds, cut);
                 }
             }
@@ -221,7 +222,8 @@ pub(super) fn k_tile(
                     parts: [1, 1],
                 };
                 let most = [rows.div_ceil(ROW_MULTIPLE), n, k.div_ceil(k_tile)];
-                // With logarithms 10 % more counts the same for a short time as for a long one.
+                // With logarithms 10 % more counts the same for a short time as for a long one. The
+                // least time, so that the order of divisions does not decide the depth.
                 counts * cut.in_parts(most, 1.0).0.ln()
             });
             let slowness = slowness.iter().sum();
@@ -264,6 +266,6 @@ pub(super) fn parts(
         Some(_) => 1,
     };
     let most = [rows, n.div_ceil(dtype.kernel_group()), k.div_ceil(tile[2])];
-    let (_, cut) = cut.in_parts(most, PARTS_GAIN);
+    let (_, cut) = cut.in_parts(most, TIME_SHARE);
     (cut.tile[0], cut.parts)
 }

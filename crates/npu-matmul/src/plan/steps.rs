@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Steps, jobs and tasks of a plan, with the offsets of their operands.
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -185,13 +186,13 @@ impl Plan {
     /// For each device, the blocks and channels of the jobs that it runs in turn.
     fn channels_of_jobs(&self) -> Vec<Vec<(usize, Range<usize>)>> {
         let width = self.groups_per_job * self.weights.dtype.kernel_group();
-        let mut devices = vec![Vec::new(); self.weights.devices];
+        let mut devices: BTreeMap<usize, Vec<_>> = BTreeMap::new();
         for (block, b) in self.weights.blocks.iter().enumerate() {
             let starts = b.n.clone().step_by(width);
             let jobs = starts.map(|start| (block, start..(start + width).min(b.n.end)));
-            devices[b.device].extend(jobs);
+            devices.entry(b.device).or_default().extend(jobs);
         }
-        devices
+        devices.into_values().collect()
     }
 
     /// Band `band` of the rows, with the K tiles of range `depth`.

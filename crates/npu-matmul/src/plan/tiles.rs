@@ -39,14 +39,6 @@ pub(super) fn k_tile_max(dtype: Dtype, options: &PlanOptions) -> usize {
     }
 }
 
-/// Checks that the results of a tile are exact.
-pub(super) fn check_depth(k: usize, max: usize) -> Result<(), PlanError> {
-    if k > max {
-        return Err(PlanError::Int4Saturation { k, max });
-    }
-    Ok(())
-}
-
 /// Checks one tile against the rules of the hardware.
 pub(super) fn check_tile(dtype: Dtype, m: usize, k: usize, n: usize) -> Result<(), PlanError> {
     let checked = tile_task(dtype.matmul_type(), m, k, n).check(&ChipProfile::RK3588);

@@ -35,7 +35,7 @@ pub(super) const PACKED_BYTES_MIN: usize = 64 << 10;
 /// Bytes of results of a device from which on the CPU reads them while the NPU runs another job. It
 /// reads three times as many, of three devices, in about the 40 us that a job costs beyond its
 /// tasks (modelled; E-time-submit).
-pub(super) const RESULT_BYTES_MIN: u64 = 64 << 10;
+const RESULT_BYTES_MIN: u64 = 64 << 10;
 
 /// Jobs and buffer bytes of a wave.
 #[derive(Clone, Debug, Default)]
@@ -46,7 +46,7 @@ pub(crate) struct WaveSize {
 }
 
 impl WaveSize {
-    /// The largest of these sizes of a device.
+    /// The largest value of `of` over all devices.
     fn most(&self, of: impl Fn(&[usize; 2]) -> usize) -> usize {
         self.devices.iter().map(of).max().unwrap_or(0)
     }
@@ -147,8 +147,9 @@ pub(crate) struct StepPlacement {
 /// Groups steps into waves, in order.
 #[derive(Debug, Default)]
 pub(crate) struct WaveBuilder {
-    wave: WaveSize,
-    /// The last steps of the wave.
+    /// The size of the last wave.
+    pub(crate) wave: WaveSize,
+    /// Its last steps.
     joined: Option<JoinedSteps>,
 }
 
@@ -186,11 +187,6 @@ impl WaveBuilder {
             ended: None,
             is_joined,
         }
-    }
-
-    /// The size of the last wave.
-    pub(crate) fn finish(self) -> WaveSize {
-        self.wave
     }
 }
 
@@ -249,7 +245,7 @@ pub(crate) fn waves<'s>(matmuls: &'s [Vec<Step>], limits: &JobLimits) -> Vec<Pla
             });
         }
     }
-    let size = builder.finish();
+    let size = builder.wave;
     waves.push(PlannedWave { steps, size });
     waves
 }

@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use super::options::{PlanError, PlanOptions};
 use super::rule;
-use super::tiles::{check_depth, check_tile, even_k_tile, k_tile_max};
+use super::tiles::{check_tile, even_k_tile, k_tile_max};
 use crate::dtype::{Dtype, ROW_MULTIPLE};
 use crate::layout;
 
@@ -54,8 +54,6 @@ pub struct WeightPlan {
     /// Padded depth of every K tile but the last, which may be less: a multiple of
     /// [`Dtype::k_tile_multiple`], unless a caller fixed another.
     pub k_tile: usize,
-    /// The deepest K tile whose results are exact.
-    pub k_tile_max: usize,
     /// Most rows of a tile that is `k_tile` deep.
     pub row_tile_max: usize,
     /// Number of devices (file descriptors). If there are few channels, some have no block.
@@ -90,7 +88,6 @@ impl WeightPlan {
             n,
             k,
             k_tile,
-            k_tile_max: k_tile_max(dtype, options),
             row_tile_max: options.rows_max(dtype, k_tile),
             devices,
             blocks: blocks(n, dtype.kernel_group(), groups_max, devices),
@@ -199,7 +196,10 @@ fn forced_k_tile(
     forced: usize,
     options: &PlanOptions,
 ) -> Result<usize, PlanError> {
-    check_depth(forced, k_tile_max(dtype, options))?;
+    let max = k_tile_max(dtype, options);
+    if forced > max {
+        return Err(PlanError::Int4Saturation { k: forced, max });
+    }
     check_tile(dtype, ROW_MULTIPLE, forced, dtype.kernel_group())?;
     options.check_measured(dtype, [ROW_MULTIPLE, forced, dtype.kernel_group()])?;
     Ok(forced.min(even_k_tile(dtype, k, 1)))

@@ -116,7 +116,7 @@ fn large_matrices_reach_the_bandwidth() {
     });
 }
 
-/// A limit on the parts makes no call more than 5 % faster than the formula's number, and calls no
+/// A limit on the parts makes no call more than 5 % faster than the rule's number, and calls no
 /// faster on average.
 #[test]
 fn fewer_parts_are_not_faster() {
