@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Checks that manifests of publishable crates have the metadata that a registry shows, and that
-//! `crates/` depends on `sim/` through one optional dependency only.
+//! `crates/` depends on `sim/` through one optional dependency and one source file only.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

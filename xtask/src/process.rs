@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Runs commands with a time limit.
+//! Runs commands, most with a time limit.
 
 use std::io::{self, IsTerminal};
 use std::process::{Command, ExitStatus, Stdio};
@@ -54,7 +54,7 @@ pub(crate) fn run(command: &Command, limit: Duration) -> Result<CommandOutput> {
     })
 }
 
-/// The standard output of `command`, without line ends at its end. An error if it fails or takes
+/// The standard output of `command`, without the white space at its end. An error if it fails or takes
 /// longer than `limit`.
 pub(crate) fn stdout(command: &Command, limit: Duration) -> Result<String> {
     let program = command.get_program().to_string_lossy();

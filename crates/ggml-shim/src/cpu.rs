@@ -204,7 +204,7 @@ impl CpuBackend {
         if first.is_null() {
             return Vec::new();
         }
-        // SAFETY: the array ends with a null, behind which nothing is read.
+        // SAFETY: it is lazy, and `take_while` below stops at the null that ends the array.
         let types = (0..MOST_EXTRAS).map(|index| unsafe { first.wrapping_add(index).read() });
         types
             .take_while(|buffer_type| !buffer_type.is_null())

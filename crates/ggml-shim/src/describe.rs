@@ -57,7 +57,7 @@ pub(crate) fn start_line(
     limit: u64,
 ) -> String {
     let name = name_of(info.is_model).to_string_lossy();
-    let node = if info.is_model {
+    let place = if info.is_model {
         "and much slower than the CPU (unset GGML_ROCKET_DEVICE to disable it)"
     } else {
         &info.name
@@ -72,7 +72,7 @@ pub(crate) fn start_line(
         "assumed, until `npu-probe calibrate` measures this board"
     };
     let (precision, clock) = (rules.choice.word(), rules.target.megahertz());
-    format!("{name}: {description}, {node}; precision {precision}; {limit}; {clock} MHz {source}")
+    format!("{name}: {description}, {place}; precision {precision}; {limit}; {clock} MHz {source}")
 }
 
 /// The chip of the board, such as RK3588.

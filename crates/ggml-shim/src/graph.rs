@@ -143,10 +143,10 @@ unsafe fn compute_nodes(
             Work::OnCpu => None,
             Work::Matmul(offload, kept) => {
                 let aside = aside(runtime, &name, is_aside, offload.outputs())?;
-                // SAFETY: `offload` follows from what `classify` returned. The node is allocated, and
-                // nobody else accesses its data except to read operands, by the caller's promise;
-                // before the results are there, no node of the list reads or writes what calls of
-                // the list write at once.
+                // SAFETY: `offload` follows from what `classify` returned. The node is allocated,
+                // and nobody else accesses its data except to read operands, by the caller's
+                // promise; before the results are there, no node of the list reads or writes what
+                // calls of the list write at once.
                 let matmul = unsafe { tensor::matmul_data(node, offload, &footprint, aside) };
                 let mut matmul = matmul.ok_or_else(|| cannot(&name, OVERLAP))?;
                 matmul.kept = kept;
@@ -156,7 +156,7 @@ unsafe fn compute_nodes(
             Work::Attention(shape, params) => {
                 let aside = aside(runtime, &name, is_aside, shape.outputs())?;
                 let numbers = (shape, params);
-                // SAFETY: as above.
+                // SAFETY: `shape` follows from what `classify` returned; the rest as above.
                 let attention = unsafe { attention_data(node, numbers, &footprint, aside) };
                 let mut attention = attention.ok_or_else(|| cannot(&name, OVERLAP))?;
                 attention.errors = runtime.verify.next_matmul();
@@ -196,11 +196,14 @@ fn work_of(
                 Work::Matmul(offload, kept_weights(runtime, node, &query))
             }
         }
-        GraphNode::Attention(_) if is_left(ComputeType::Fp16) => Work::OnCpu,
         GraphNode::Attention(query) => {
-            let shape = supports::attention_shape(&query);
-            let shape = shape.map_err(|reason| cannot(&name, reason))?;
-            Work::Attention(shape, query.params)
+            if is_left(ComputeType::Fp16) {
+                Work::OnCpu
+            } else {
+                let shape = supports::attention_shape(&query);
+                let shape = shape.map_err(|reason| cannot(&name, reason))?;
+                Work::Attention(shape, query.params)
+            }
         }
         GraphNode::RowOp { .. } => Work::OnCpu,
         GraphNode::Other => {

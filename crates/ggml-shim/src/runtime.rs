@@ -86,6 +86,7 @@ impl Runtime {
         self.host.logger.write(level, message);
     }
 
+    /// The statistics of this process.
     pub(crate) fn stats(&self) -> MutexGuard<'_, Stats> {
         shared::lock(&self.stats)
     }

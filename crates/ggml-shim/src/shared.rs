@@ -4,8 +4,7 @@
 use std::ptr::NonNull;
 use std::sync::{Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-/// Locks a mutex, also after a panic: most contents are replaced as a whole, so that a panic cannot
-/// tear them.
+/// Locks a mutex, also after a panic: at worst a count is then off.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

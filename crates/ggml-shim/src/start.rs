@@ -198,8 +198,11 @@ extern "C" fn at_exit() {
             };
             let description = runtime.description.to_string_lossy();
             let weights = runtime.budget.most();
-            let table = runtime.stats().table(&description, &device, weights);
-            let _ = std::io::stderr().write_all(table.as_bytes());
+            // In a forked child nobody may be left who would release the lock.
+            if let Ok(stats) = runtime.stats.try_lock() {
+                let table = stats.table(&description, &device, weights);
+                let _ = std::io::stderr().write_all(table.as_bytes());
+            }
         }
         if let Some(trace) = runtime.trace() {
             trace.finish(|| {

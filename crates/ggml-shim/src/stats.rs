@@ -59,7 +59,12 @@ pub(crate) struct Stats {
 
 impl Stats {
     /// Returns the table, one `name  count` per line.
-    pub(crate) fn table(&self, name: &str, device: &DeviceStats, weights: WeightTotals) -> String {
+    pub(crate) fn table(
+        &self,
+        description: &str,
+        device: &DeviceStats,
+        weights: WeightTotals,
+    ) -> String {
         let (counters, times) = (&device.counters, &device.times);
         let mut rows = Rows::default();
         for precision in ComputeType::ALL {
@@ -117,7 +122,7 @@ impl Stats {
             rows.count(&format!("declined: {reason}"), *count);
         }
         let width = rows.0.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
-        let mut table = format!("ROCKET statistics: {name}\n");
+        let mut table = format!("ROCKET statistics: {description}\n");
         for (name, count) in rows.0 {
             // Writing into a String cannot fail.
             let _ = writeln!(table, "  {name:width$}  {count:>12}");

@@ -16,6 +16,7 @@ macro_rules! fastest {
         #[allow(unsafe_code)]
         $vis fn $name $(<$generic: $bound>)? ($($argument: $kind),*) $(-> $result)? {
             #[inline(always)]
+            #[deny(unsafe_code)]
             fn body $(<$generic: $bound>)? ($($argument: $kind),*) $(-> $result)? $body
             #[cfg(target_arch = "x86_64")]
             {

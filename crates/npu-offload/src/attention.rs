@@ -13,7 +13,7 @@ const MOST_KEYS: usize = 4096;
 /// Longest head. Sizes up to it are used as they are; larger sizes are numbers of keys.
 const LONGEST_HEAD: usize = 1024;
 
-/// Rounds a size of keys or values, like [`shared`].
+/// Rounds a size of keys or values, like [`decision_key`].
 pub(crate) fn rounded(size: usize) -> usize {
     match size {
         0..=LONGEST_HEAD => size,
@@ -39,9 +39,9 @@ pub enum AttentionChoice {
 /// from a row, the NPU only those that it hides from all rows of a tile.
 const SEQUENCES: usize = 32;
 
-/// Returns attention of the last tokens of a sequence whose decision `batch` shares, whatever its
-/// rows and its window: a KV cache grows, and each decision takes planning.
-pub(crate) fn shared(batch: AttentionBatch) -> AttentionBatch {
+/// Returns `batch` without what does not change its decision: rows, window and the exact number of
+/// keys. A KV cache grows, and each decision takes planning.
+pub(crate) fn decision_key(batch: AttentionBatch) -> AttentionBatch {
     AttentionBatch {
         rows: 0,
         keys: batch.keys.min(MOST_KEYS).next_power_of_two(),
@@ -50,22 +50,22 @@ pub(crate) fn shared(batch: AttentionBatch) -> AttentionBatch {
     }
 }
 
-/// Returns the fewest rows of [`shared`] attention from which the NPU takes no longer than the CPU.
+/// Returns the fewest rows of attention with this [`decision_key`] from which the NPU takes no longer than the CPU.
 /// They are always more than the [`SEQUENCES`] of a server.
 pub(crate) fn fewest_rows(
-    shared: AttentionBatch,
+    key: AttentionBatch,
     target: &PlanTarget,
     cpu: &CpuSpeed,
 ) -> Option<usize> {
-    let AttentionBatch { heads, keys, .. } = shared;
-    let elements = (shared.head_dim + shared.value_dim) as u64;
+    let AttentionBatch { heads, keys, .. } = key;
+    let elements = (key.head_dim + key.value_dim) as u64;
     let cpu_ps = |rows: usize| {
         let seen = rows * keys - (rows * rows.saturating_sub(1) / 2).min(rows * keys);
         let macs = (seen as u64).saturating_mul(heads as u64);
         ps(macs.saturating_mul(elements), cpu.attention)
     };
     let npu_ps = |rows| {
-        let batch = AttentionBatch { rows, ..shared };
+        let batch = AttentionBatch { rows, ..key };
         Some(target.attention(&batch)?.call_ps)
     };
     let fewest = rows::fewest(npu_ps, cpu_ps)?;

@@ -173,7 +173,8 @@ impl ModelShape {
         ]
     }
 
-    /// Returns the number of layers in each group, and how many tokens the group sees.
+    /// Returns the number of layers in each group, and how many tokens the group sees: `usize::MAX`
+    /// if it sees all.
     pub(crate) fn layers_by_window(&self) -> Vec<(usize, usize)> {
         match self.window {
             None => vec![(self.layers, usize::MAX)],

@@ -212,17 +212,17 @@ impl OffloadRules {
     }
 
     /// Returns the number of rows from which attention like `batch` is offloaded, whatever its own
-    /// rows and its window; `None` if it never is. One row, the token of a single sequence, is offloaded only at the user's request:
-    /// llama.cpp asks with one row whether the CPU computes attention, and if not switches flash
-    /// attention off.
+    /// rows and its window; `None` if it never is. One row, the token of a single sequence, is
+    /// offloaded only at the user's request: llama.cpp asks with one row whether the CPU computes
+    /// attention, and if not switches flash attention off.
     #[must_use]
     pub fn fewest_attention_rows(&self, batch: AttentionBatch) -> Option<usize> {
         if let Some(fewest) = self.wanted_attention_rows() {
             return fewest;
         }
-        let shared = attention::shared(batch);
-        remembered(&self.known_attention, shared, || {
-            attention::fewest_rows(shared, &self.target, &self.cpu)
+        let key = attention::decision_key(batch);
+        remembered(&self.known_attention, key, || {
+            attention::fewest_rows(key, &self.target, &self.cpu)
         })
     }
 }

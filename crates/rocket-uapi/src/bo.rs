@@ -196,7 +196,7 @@ impl Bo {
 }
 
 /// A buffer object that the CPU no longer writes. Clones share it. Jobs only read it, and
-/// guards may read it at the same time.
+/// guards may read it at the same time. It has the methods of [`Bo`] that do not write.
 #[derive(Clone, Debug)]
 pub struct FrozenBo(Arc<Bo>);
 

@@ -335,7 +335,7 @@ fn pages(numbers: &[u32], data: &[u8]) -> (SectionKind, Vec<u8>) {
     (SectionKind::PAGES, [&fields(numbers), data].concat())
 }
 
-/// Whether a file of a device and these sections is refused as malformed.
+/// Checks that a file of a device and these sections is refused as malformed.
 fn assert_malformed(sections: &[(SectionKind, Vec<u8>)]) {
     let read = forged(&[&[device()], sections].concat());
     let is_malformed = matches!(read, Err(CaptureError::Malformed { .. }));

@@ -25,7 +25,9 @@ impl Damage {
     /// Applies the damage to `core`, which has number `index`.
     pub(crate) fn core(&self, index: u32, core: Core) -> Box<dyn NpuCore> {
         let memory = self.memory.clone();
-        let is_remembered = memory.as_ref().is_some_and(|memory| has(memory, index));
+        let is_remembered = memory
+            .as_ref()
+            .is_some_and(|memory| is_remembered(memory, index));
         if self.power_fails || self.wedged.contains(&index) || is_remembered {
             return Box::new(core.broken());
         }
@@ -56,7 +58,7 @@ impl NpuCore for RememberedCore {
     fn complete(&mut self, finished: FinishedKick) -> Option<KickOutcome> {
         let outcome = self.core.complete(finished)?;
         if self.core.needs_power_cycle() {
-            add(&self.memory, self.index);
+            remember(&self.memory, self.index);
         }
         Some(outcome)
     }
@@ -71,14 +73,14 @@ impl NpuCore for RememberedCore {
 }
 
 /// Whether a file of core numbers, one per line, has this one.
-fn has(memory: &Path, index: u32) -> bool {
+fn is_remembered(memory: &Path, index: u32) -> bool {
     let text = fs::read_to_string(memory).unwrap_or_default();
     text.lines().any(|line| line.trim().parse() == Ok(index))
 }
 
 /// Adds a number to such a file.
-fn add(memory: &Path, index: u32) {
-    if has(memory, index) {
+fn remember(memory: &Path, index: u32) {
+    if is_remembered(memory, index) {
         return;
     }
     let file = OpenOptions::new().create(true).append(true).open(memory);

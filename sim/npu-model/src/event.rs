@@ -207,10 +207,10 @@ pub struct Tally<T> {
 }
 
 /// Counts an event of kind `kind`.
-fn count<K: Ord, T: Clone>(tallies: &mut BTreeMap<K, Tally<T>>, kind: K, event: &T) {
+fn count<K: Ord, T: Clone>(tallies: &mut BTreeMap<K, Tally<T>>, kind: K, what: &T) {
     let new = || Tally {
         times: 0,
-        first: event.clone(),
+        first: what.clone(),
     };
     tallies.entry(kind).or_insert_with(new).times += 1;
 }

@@ -55,7 +55,7 @@ impl Counts {
         result: Result<i32, Errno>,
     ) {
         let is = |known| sys::is_call(number, known);
-        // The driver does this whatever the result of the wait.
+        // PREP_BO maintains the caches even if its wait ends with one of these.
         let waited = [Errno::BUSY, Errno::TIMEDOUT, Errno::INTR].map(Err);
         if let Some(bytes) = synced
             && is(sys::PREP_BO)

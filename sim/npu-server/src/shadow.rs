@@ -128,18 +128,30 @@ const FILES: &[(&str, &[u8])] = &[
 const CORES: [&str; 3] = ["fdab0000", "fdac0000", "fdad0000"];
 
 /// Links, each with its target.
-const LINKS: &str = "\
-sys/class/accel/accel0 ../../devices/platform/rknn/accel/accel0
-sys/dev/char/261:0 ../../devices/platform/rknn/accel/accel0
-sys/devices/platform/rknn/accel/accel0/device ../../../rknn
-sys/devices/platform/rknn/accel/accel0/subsystem ../../../../../class/accel
-sys/devices/platform/rknn/subsystem ../../../bus/platform
-dev/char/261:0 ../accel/accel0
-sys/firmware/devicetree/base ../../../proc/device-tree";
-
-fn links() -> impl Iterator<Item = (&'static str, &'static str)> {
-    LINKS.lines().filter_map(|line| line.split_once(' '))
-}
+const LINKS: [(&str, &str); 7] = [
+    (
+        "sys/class/accel/accel0",
+        "../../devices/platform/rknn/accel/accel0",
+    ),
+    (
+        "sys/dev/char/261:0",
+        "../../devices/platform/rknn/accel/accel0",
+    ),
+    (
+        "sys/devices/platform/rknn/accel/accel0/device",
+        "../../../rknn",
+    ),
+    (
+        "sys/devices/platform/rknn/accel/accel0/subsystem",
+        "../../../../../class/accel",
+    ),
+    (
+        "sys/devices/platform/rknn/subsystem",
+        "../../../bus/platform",
+    ),
+    ("dev/char/261:0", "../accel/accel0"),
+    ("sys/firmware/devicetree/base", "../../../proc/device-tree"),
+];
 
 impl Shadow {
     /// Makes a shadow directory in the folder for temporary files.
@@ -209,7 +221,7 @@ impl Shadow {
             )?;
             shadow.file(&format!("{node}/status"), b"okay\0")?;
         }
-        for (path, target) in links() {
+        for (path, target) in LINKS {
             shadow.link(path, target)?;
         }
         Ok(shadow)
@@ -249,7 +261,7 @@ mod tests {
     #[test]
     fn every_link_leads_somewhere() {
         let shadow = Shadow::create().unwrap();
-        for (path, _) in links() {
+        for (path, _) in LINKS {
             let file = shadow.path().join(path);
             assert!(file.exists(), "{path}");
         }

@@ -179,9 +179,9 @@ impl Shared {
     }
 
     /// Handles all events; the thread runs this.
-    fn work(&self, events: &Receiver<Event>, clock: &GuestClock, lines: &Interrupts) {
+    fn work(&self, events: &Receiver<Event>, clock: &GuestClock, interrupts: &Interrupts) {
         for event in events {
-            let (interrupts, computing) = match event {
+            let (rises, computing) = match event {
                 Event::Run {
                     kick,
                     computing,
@@ -189,8 +189,8 @@ impl Shared {
                 } => self.run(kick, computing, resets, clock),
                 Event::Pulse => (true, None),
             };
-            if interrupts {
-                report_error(lines.pulse(board::interrupt(self.index)));
+            if rises {
+                report_error(interrupts.pulse(board::interrupt(self.index)));
             }
             // To a guest that is still frozen, the interrupt takes no time.
             drop(computing);

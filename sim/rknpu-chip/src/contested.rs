@@ -127,6 +127,9 @@ macro_rules! contested {
             $($($Other,)+)+
         }
 
+        // Each is a bit of [`Contested`].
+        const _: () = assert!([$($(OtherSide::$Other),+),+].len() <= 32);
+
         /// These sides of each switch, in order.
         const OTHERS: &[&[OtherSide]] = &[$(&[$(OtherSide::$Other),+]),+];
 

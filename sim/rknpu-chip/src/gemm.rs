@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Inner products of the rows of two matrices: the hot loop of the model.
 //!
-//! The result is defined for each type of element, and tested against this
-//! definition. It has eight lanes: element `i` of a row goes to lane `i % 8`, in order.
+//! Each type of element has a definition of its inner product, below; the tests compare the
+//! loops with it. A row has eight lanes: element `i` goes to lane `i % 8`, in order.
 //!
 //! * `i16` (int8, int4): sums are exact, so their order does not matter.
 //! * `f32` (fp16): a product of two fp16 numbers has at most 22 bits of

@@ -269,3 +269,10 @@ impl NpuCore for Core {
         };
     }
 }
+
+const _: () = {
+    const fn is_send<T: Send>() {}
+    is_send::<Core>();
+    is_send::<Kick>();
+    is_send::<FinishedKick>();
+};

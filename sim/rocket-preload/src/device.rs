@@ -138,10 +138,13 @@ pub(crate) fn open_sw_sync() -> Result<OwnedFd, Errno> {
 /// # Errors
 /// Those of the call. Without a server no such file exists.
 pub(crate) fn ask_about(fd: c_int, request: &Request, named: &Named) -> Result<CallOutcome, Errno> {
+    if fd < 0 {
+        return Err(Errno::BADF);
+    }
     look(Err(Errno::IO), || {
         let connection = control()?;
-        // SAFETY: a moment ago it was open. If another thread closes it now, the kernel
-        // returns an error.
+        // SAFETY: it is not -1. Only the kernel uses it, and returns an error if no file has this
+        // number.
         let file = unsafe { BorrowedFd::borrow_raw(fd) };
         call(connection.as_fd(), request, named, Room::NONE, Some(file))
     })

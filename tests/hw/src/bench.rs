@@ -9,7 +9,7 @@ use crate::busy::patience;
 use crate::check::{Must, NotPassed, RowOutcome};
 use crate::program::MatmulProgram;
 use crate::raw::{File, Map};
-use crate::submit::{FIRST, JobArgs, SubmitArgs, Task};
+use crate::submit::{IDLE_AT_ZERO, JobArgs, SubmitArgs, Task};
 
 /// Number of sleeps in [`settle`].
 const NAPS: u32 = 5;
@@ -80,7 +80,7 @@ impl RowBench {
     pub(crate) fn task(&self) -> Task {
         Task {
             regcmd: self.zeros.dma_address as u32,
-            ..FIRST
+            ..IDLE_AT_ZERO
         }
     }
 

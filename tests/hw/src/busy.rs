@@ -118,8 +118,8 @@ impl Ready {
             Some(hold) => builder.reads_shared(&hold.gate),
             None => builder,
         };
-        let add = |builder| gated(add(builder));
-        let pending = self.matmul.submit(self.output, self.tasks, add)?;
+        let both = |builder| gated(add(builder));
+        let pending = self.matmul.submit(self.output, self.tasks, both)?;
         Ok(Busy {
             hold,
             pending,

@@ -11,7 +11,7 @@
 //!   core.
 //! - A row that needs another process is `with_processes`, and left out on the model.
 //! - A row that fails on released kernels because of a bug is named `bug-...`, with a
-//!   line in `expected/rows.txt` and a file in `bugs`. The model skips it.
+//!   line in `expected/rows.txt` and a file in `bugs`. On the model the suite skips it.
 
 mod bugs;
 mod cores;

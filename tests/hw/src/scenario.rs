@@ -16,7 +16,7 @@ use crate::bench::RowBench;
 use crate::busy::{patience, quick};
 use crate::check::{Must, NotPassed, RowOutcome};
 use crate::raw::File;
-use crate::submit::{FIRST, JobArgs, SubmitArgs};
+use crate::submit::{IDLE_AT_ZERO, JobArgs, SubmitArgs};
 
 /// Number of jobs in the queue of a process that is killed.
 const QUEUE: usize = 4;
@@ -68,7 +68,7 @@ impl Scenario {
             Self::DieQueued => {
                 let file = File::new(device);
                 let import = file.import(io::stdin().as_fd()).must("import")?;
-                let jobs = vec![JobArgs::of(FIRST, import); QUEUE];
+                let jobs = vec![JobArgs::of(IDLE_AT_ZERO, import); QUEUE];
                 SubmitArgs::of(jobs).submit(&file).must("SUBMIT")?;
                 raise(Signal::SIGKILL).must("SIGKILL")?;
             }

@@ -11,8 +11,8 @@ use crate::raw::File;
 /// two at a time.
 const IDLE_WORDS: u32 = 2;
 
-/// A task whose program is at address 0.
-pub(crate) const FIRST: Task = Task {
+/// A task whose program is at address 0 and does nothing.
+pub(crate) const IDLE_AT_ZERO: Task = Task {
     regcmd: 0,
     regcmd_count: IDLE_WORDS,
 };

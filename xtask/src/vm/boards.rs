@@ -110,9 +110,9 @@ pub(crate) fn run(arguments: &FirstArgs) -> Result<()> {
     let mut all = true;
     for board in BOARDS.iter().filter(is_asked) {
         let mut files = files.clone();
-        files.list(ENVIRONMENT, &["XDG_CONFIG_HOME=/config"]);
+        files.set_list(ENVIRONMENT, &["XDG_CONFIG_HOME=/config"]);
         let words = ["first", "--json", "-o", "/evidence", "--limit", RUNG_LIMIT];
-        files.list(COMMAND, &[&[&*program], &words[..]].concat());
+        files.set_list(COMMAND, &[&[&*program], &words[..]].concat());
         runner.play(board.npu);
         let finished = runner.run(files, LIMIT, Streams::Kept)?;
         finished.tell_complaints();

@@ -56,7 +56,7 @@ impl Initramfs {
     }
 
     /// Writes a list of words for `vm-init`: [`COMMAND`], [`ENVIRONMENT`] or [`WANTED`].
-    pub(super) fn list(&mut self, name: &str, words: &[impl AsRef<str>]) {
+    pub(super) fn set_list(&mut self, name: &str, words: &[impl AsRef<str>]) {
         let words: Vec<&str> = words.iter().map(AsRef::as_ref).collect();
         self.0.insert(name.to_owned(), words.join("\0").into());
     }
@@ -105,7 +105,7 @@ mod tests {
     fn directories_come_before_what_is_in_them() {
         let mut files = Initramfs(BTreeMap::new());
         files.0.insert("a/b/c".to_owned(), vec![7; 5]);
-        files.list(COMMAND, &["x", "y z"]);
+        files.set_list(COMMAND, &["x", "y z"]);
         let archive = files.archive().unwrap();
         let mut rest = archive.as_slice();
         let mut seen = Vec::new();

@@ -124,12 +124,12 @@ fn run_program(arguments: &RunArgs) -> Result<()> {
         .map(|out| pair(out, true))
         .collect::<Result<Vec<_>>>()?;
     let names: Vec<_> = wanted.iter().map(|(guest, _)| *guest).collect();
-    files.list(WANTED, &names);
+    files.set_list(WANTED, &names);
     if let Some(set) = arguments.env.iter().find(|set| !set.contains('=')) {
         bail!("`{set}` is not NAME=VALUE");
     }
-    files.list(ENVIRONMENT, &arguments.env);
-    files.list(COMMAND, &command);
+    files.set_list(ENVIRONMENT, &arguments.env);
+    files.set_list(COMMAND, &command);
     let finished = runner.run(files, LIMIT, Streams::Output)?;
     finished.tell_complaints();
     for (place, (guest, path)) in wanted.iter().enumerate() {
@@ -169,7 +169,7 @@ fn run_shell(arguments: &ShellArgs) -> Result<()> {
         files.add(&build::guest(program)?, &format!("/bin/{program}"))?;
     }
     add(&mut files, &arguments.file)?;
-    files.list(COMMAND, &[shell.as_str(), "sh", "-c", START]);
+    files.set_list(COMMAND, &[shell.as_str(), "sh", "-c", START]);
     let finished = runner.run(files, SHELL_LIMIT, Streams::Terminal)?;
     finished.tell_complaints();
     // The status of the last command in a shell does not matter.

@@ -43,7 +43,7 @@ pub(crate) fn run(arguments: &TestArgs) -> Result<()> {
     // Runs rows in a separate guest.
     let boot = |choice: &[&str], bugs: bool| {
         let mut files = files.clone();
-        files.list(
+        files.set_list(
             COMMAND,
             &[&[&program[..], "--ktap", "--destructive"], choice].concat(),
         );

@@ -55,8 +55,8 @@ fastest! {
         let store = |x: T, _, row, column| bits(x.widen(), row, column);
         let add = |x: T, old, row, column| bits(x.add_to(old), row, column);
         match mode {
-            Mode::Store => each_line(tile, to, &Scaling(scales, store)),
-            Mode::Add => each_line(tile, to, &Scaling(scales, add)),
+            Mode::Store => each_line(tile, to, &Scaling { scales, take: store }),
+            Mode::Add => each_line(tile, to, &Scaling { scales, take: add }),
         }
     }
 }
@@ -73,21 +73,24 @@ fastest! {
         let store = |x: T, _, row, column| scaled(x.widen().into(), row, column);
         let add = |x: T, old, row, column| add_scaled(old, x.widen().into(), row, column);
         match mode {
-            Mode::Store => each_line(tile, to, &Scaling(scales, store)),
-            Mode::Add => each_line(tile, to, &Scaling(scales, add)),
+            Mode::Store => each_line(tile, to, &Scaling { scales, take: store }),
+            Mode::Add => each_line(tile, to, &Scaling { scales, take: add }),
         }
     }
 }
 
 /// Combines an element, the old value, and the scales of row and column.
-struct Scaling<'a, F>(Scales<'a>, F);
+struct Scaling<'a, F> {
+    scales: Scales<'a>,
+    take: F,
+}
 
 impl<T: Copy, Out: Copy, F: Fn(T, Out, f64, f64) -> Out> Take<T, Out> for Scaling<'_, F> {
     type Columns = [f64; LINE];
 
     #[inline(always)]
     fn columns(&self, first: usize) -> [f64; LINE] {
-        self.0.columns(first)
+        self.scales.columns(first)
     }
 
     #[inline(always)]
@@ -98,7 +101,7 @@ impl<T: Copy, Out: Copy, F: Fn(T, Out, f64, f64) -> Out> Take<T, Out> for Scalin
         elements: [T; LINE],
         old: [Out; LINE],
     ) -> [Out; LINE] {
-        let row_scale = self.0.row(row);
-        array::from_fn(|n| (self.1)(elements[n], old[n], row_scale, columns[n]))
+        let row_scale = self.scales.row(row);
+        array::from_fn(|n| (self.take)(elements[n], old[n], row_scale, columns[n]))
     }
 }

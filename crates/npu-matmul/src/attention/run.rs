@@ -179,11 +179,10 @@ impl Run<'_, '_> {
 /// Multiply-accumulates of a call, as if no mask hid any key.
 fn macs(sizes: &AttentionBatch) -> u64 {
     let dims = sizes.head_dim + sizes.value_dim;
-    [sizes.rows, sizes.keys, dims]
-        .into_iter()
-        .fold(sizes.heads as u64, |macs, size| {
-            macs.saturating_mul(size as u64)
-        })
+    (sizes.heads as u64)
+        .saturating_mul(sizes.rows as u64)
+        .saturating_mul(sizes.keys as u64)
+        .saturating_mul(dims as u64)
 }
 
 /// Runs a function on all devices in parallel; returns the error of the first device that failed.

@@ -27,7 +27,7 @@ pub(super) fn softmax(
     call: &AttentionCall<'_>,
     tile: &Tile,
     job: &JobPlan,
-    scratch: &AttentionState,
+    state: &AttentionState,
     clock: &SectionTimes,
     memory: &mut [u8],
 ) -> Result<Vec<f32>, Error> {
@@ -45,7 +45,7 @@ pub(super) fn softmax(
     treat(call, tile, clock, scores);
 
     let chunks = scores.len().div_ceil(chunk);
-    let mut maxima = scratch.maxima.take(chunks * rows)?;
+    let mut maxima = state.maxima.take(chunks * rows)?;
     scores
         .par_chunks(chunk)
         .zip(maxima.par_chunks_mut(rows))
@@ -61,8 +61,8 @@ pub(super) fn softmax(
             }
         }
     }
-    let mut of_rows = scratch.floats.take(rows)?;
-    let mut offsets = scratch.floats.take(rows)?;
+    let mut of_rows = state.floats.take(rows)?;
+    let mut offsets = state.floats.take(rows)?;
     for ((of_row, add), most) in of_rows.iter_mut().zip(&mut offsets).zip(first) {
         let most: f16 = maximum(most);
         (*of_row, *add) = (most.to_f32(), offset(most));
@@ -70,8 +70,8 @@ pub(super) fn softmax(
     scores
         .par_chunks_mut(chunk)
         .for_each_init(watch, |_, scores| exponentials(scores, &offsets));
-    scratch.maxima.put(maxima);
-    scratch.floats.put(offsets);
+    state.maxima.put(maxima);
+    state.floats.put(offsets);
     Ok(of_rows)
 }
 

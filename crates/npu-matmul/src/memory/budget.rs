@@ -154,8 +154,8 @@ pub enum DoesNotFit {
 }
 
 impl MemoryPlan {
-    /// An empty plan for this many devices. Weights alone may take `limit` bytes; memory for matmuls
-    /// comes on top ([`Self::ram_at_most`]).
+    /// An empty plan for this many devices. Weights alone may take `limit` bytes; memory for
+    /// matmuls comes on top ([`Self::ram_at_most`]).
     #[must_use]
     pub fn for_weights(devices: usize, limit: u64, options: &PlanOptions) -> Self {
         Self {

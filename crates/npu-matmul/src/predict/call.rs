@@ -297,7 +297,9 @@ mod tests {
                 cut.1.call_ps < whole.1.call_ps || cut == whole,
                 "{dtype}: {cut:?} {whole:?}"
             );
-            assert!(cut.1.overlapped() > 0.6, "{dtype}: {cut:?}");
+            // Only the first packing and the last unpacking overlap with nothing.
+            let most = 1.0 - 1.0 / cut.0 as f64;
+            assert!(cut.1.overlapped() > 0.9 * most, "{dtype}: {cut:?}");
             for (_, call) in [whole, cut] {
                 assert!(call.call_ps >= call.npu_ps.max(call.cpu_ps()));
                 assert!(call.call_ps <= 2 * (call.npu_ps + call.cpu_ps()));

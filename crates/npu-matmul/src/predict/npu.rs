@@ -123,8 +123,9 @@ impl Plan {
     }
 
     /// `[needed, processed]` bytes of cache maintenance for one matmul whose buffers and programs
-    /// exist. PREP_BO and FINI_BO maintain the caches for whole pages of whole buffer objects. Needed are the elements of A, once for each file descriptor that reads them, and the
-    /// results of every K tile. Processed are the bytes that PREP_BO and FINI_BO maintain.
+    /// exist. PREP_BO and FINI_BO maintain whole pages of whole buffer objects (processed). A
+    /// matmul needs it only for the elements of A, once for each file descriptor that reads them,
+    /// and for the results of every K tile (needed).
     #[must_use]
     pub fn cache_bytes(&self, choices: &Choices) -> [u64; 2] {
         let input_bits = self.weights.dtype.input_bits() as u64;

@@ -423,7 +423,11 @@ proptest! {
     #![proptest_config(test_support::cases(24))]
 
     #[test]
-    fn any_attention_is_near_its_definition(case in any_case(), seed in any::<u64>(), board in any::<bool>()) {
+    fn any_attention_is_near_its_definition(
+        case in any_case(),
+        seed in any::<u64>(),
+        board in any::<bool>(),
+    ) {
         let options = match board {
             true => PlanOptions::uncalibrated(600_000_000),
             false => PlanOptions::default(),

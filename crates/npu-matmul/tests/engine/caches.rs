@@ -14,7 +14,7 @@ use crate::common::{self, DEVICES, Shape, check_integers, engine_on, random_i8};
 
 /// An engine on a device whose caches are not coherent. Each job is seen running, however late this
 /// process checks.
-fn slow_engine(options: PlanOptions) -> (Engine, Arc<Model>) {
+fn manual_caches_engine(options: PlanOptions) -> (Engine, Arc<Model>) {
     let model = Model::new(ModelOptions {
         caches: Caches::Manual,
         ..ModelOptions::default()
@@ -25,7 +25,7 @@ fn slow_engine(options: PlanOptions) -> (Engine, Arc<Model>) {
 
 /// Counters of one matmul, once the engine has its buffers and programs; its planned bytes, needed
 /// and processed; and its number of steps.
-fn counted(engine: &Engine, Shape { m, n, k }: Shape) -> (Counters, [u64; 2], usize) {
+fn counters_of(engine: &Engine, Shape { m, n, k }: Shape) -> (Counters, [u64; 2], usize) {
     let (a, b) = (random_i8(1, m * k), random_i8(2, n * k));
     let weights = engine.load(Weights::i8(n, k, &b)).unwrap();
     let plan = common::plan(engine, &weights, m);
@@ -50,9 +50,9 @@ const SHAPES: [Shape; 4] = [
 
 #[test]
 fn matmuls_pass_what_their_plan_says() {
-    let (engine, model) = slow_engine(PlanOptions::default());
+    let (engine, model) = manual_caches_engine(PlanOptions::default());
     for shape in SHAPES {
-        let (counters, [_, planned], steps) = counted(&engine, shape);
+        let (counters, [_, planned], steps) = counters_of(&engine, shape);
         let passed = counters.prep_bytes + counters.fini_bytes;
         assert_eq!(passed, planned, "{shape:?}");
         // At most one for each part and core.
@@ -70,8 +70,8 @@ fn matmuls_pass_what_their_plan_says() {
 /// docs/matmul-figures.md.
 #[test]
 fn matmuls_of_some_size_pass_little_more_than_they_need() {
-    let (engine, _) = slow_engine(PlanOptions::default());
-    let (_, [needed, passed], _) = counted(&engine, SHAPES[1]);
+    let (engine, _) = manual_caches_engine(PlanOptions::default());
+    let (_, [needed, passed], _) = counters_of(&engine, SHAPES[1]);
     assert!(
         (needed..=needed / 2 * 3).contains(&passed),
         "{needed} {passed}"

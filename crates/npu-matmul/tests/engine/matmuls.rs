@@ -188,9 +188,12 @@ fn the_npu_writes_half_the_bytes_of_half_results() {
         // Buffers and sizes are the same; only what the programs write differs.
         let (mut c, mut c16) = (vec![0.0; m * n], vec![f16::ZERO; m * n]);
         multiply(&engine, &weights, m, &a, &mut c).unwrap();
-        let counters = counted(&engine, || match halves {
-            true => multiply(&engine, &weights, m, &a, &mut c16).unwrap(),
-            false => multiply(&engine, &weights, m, &a, &mut c).unwrap(),
+        let counters = counted(&engine, || {
+            if halves {
+                multiply(&engine, &weights, m, &a, &mut c16).unwrap();
+            } else {
+                multiply(&engine, &weights, m, &a, &mut c).unwrap();
+            }
         });
         if halves {
             let rounded: Vec<f16> = c.iter().map(|&x| f16::from_f32(x)).collect();

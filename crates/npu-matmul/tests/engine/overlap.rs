@@ -28,7 +28,7 @@ fn the_cpu_packs_and_unpacks_while_the_npu_computes() {
     let weights = engine.load(Weights::i8(n, k, &b)).unwrap();
     let parts = engine.prepare(&weights, m, Output::I32).unwrap();
     let parts = parts.plan().steps().len();
-    assert!(parts >= 3, "{parts} parts");
+    assert!(parts >= 2, "{parts} parts");
     check_integers(&engine, &weights, &a, &b);
 
     let log = log.take();

@@ -13,7 +13,7 @@ fn operands_that_do_not_fit_are_refused() {
     let zero = |result: Result<PackedWeights, Error>, name| {
         let error = result.unwrap_err();
         assert!(
-            matches!(&error, Error::Plan(PlanError::EmptyDimension { dimension }) if *dimension == name),
+            matches!(error, Error::Plan(PlanError::EmptyDimension { dimension }) if dimension == name),
             "{error:?}"
         );
     };

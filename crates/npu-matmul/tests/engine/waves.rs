@@ -24,7 +24,7 @@ fn small(buffer_bytes: usize, tasks: usize) -> PlanOptions {
 
 /// Counters of a matmul of `m x k` and `n x k`, after a check of its result, and the number of
 /// SUBMIT calls that its plan predicts.
-fn counted(options: &PlanOptions, [m, n, k]: [usize; 3]) -> (Counters, usize) {
+fn counters_of(options: &PlanOptions, [m, n, k]: [usize; 3]) -> (Counters, usize) {
     let (engine, model) = strict_engine(options.clone(), DEVICES);
     let (a, b) = (random_i8(1, m * k), random_i8(2, n * k));
     let weights = engine.load(Weights::i8(n, k, &b)).unwrap();
@@ -43,7 +43,7 @@ proptest! {
         bytes in 512..32768_usize,
         tasks in 1..8_usize,
     ) {
-        let (counters, planned) = counted(&small(bytes, tasks), shape);
+        let (counters, planned) = counters_of(&small(bytes, tasks), shape);
         prop_assert_eq!(counters.submits, planned as u64);
         prop_assert!(counters.submits <= counters.jobs);
     }
@@ -52,7 +52,7 @@ proptest! {
 #[test]
 fn several_jobs_of_a_device_are_one_submit() {
     // Four ranges of rows on each device, which take little memory.
-    let (counters, _) = counted(&small(4096, 1), [16, 96, 32]);
+    let (counters, _) = counters_of(&small(4096, 1), [16, 96, 32]);
     assert_eq!(counters.jobs, 4 * DEVICES as u64);
     assert_eq!(counters.submits, DEVICES as u64);
 }
@@ -62,7 +62,7 @@ fn what_has_no_room_is_several_submits() {
     // Each step writes 4 x 32 sums on a device; a wave has room for one step.
     let bytes = 4 * 32 * size_of::<i32>();
     for (rows, waves) in [(12, 3), (40, 10)] {
-        let (counters, _) = counted(&small(bytes, 1), [rows, 96, 32]);
+        let (counters, _) = counters_of(&small(bytes, 1), [rows, 96, 32]);
         assert_eq!(counters.jobs, (rows / 4 * DEVICES) as u64);
         assert_eq!(counters.submits, (waves * DEVICES) as u64, "{rows} rows");
     }

@@ -74,6 +74,7 @@ impl MatmulTask {
         self.divide(chip)
     }
 
+    /// Checks the rules and divides CBUF, with the spare bank if the options ask for it.
     pub(super) fn split(
         &self,
         options: &ProgramOptions,

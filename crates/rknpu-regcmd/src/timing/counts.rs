@@ -64,9 +64,11 @@ pub(super) fn features(conv: &ConvTask) -> (u64, u64) {
 
 /// Bytes of the weights, and clocks of the decompressor.
 pub(super) fn weights(regs: &RegisterFile, conv: &ConvTask) -> (u64, u64) {
+    if conv.cbuf.weight_reuse {
+        return (0, 0);
+    }
     let raw = u64::from(conv.weights.bytes);
     match compressed_lanes(regs) {
-        _ if conv.cbuf.weight_reuse => (0, 0),
         None => (raw, 0),
         Some(lanes) => (lanes.iter().sum(), raw.div_ceil(lanes.len() as u64)),
     }

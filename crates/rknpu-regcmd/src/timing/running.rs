@@ -22,8 +22,8 @@ enum At {
 #[derive(Clone, Debug)]
 pub(super) struct Running {
     at: At,
-    /// Of its current task, as far as it has run.
-    pub(super) task: TaskTime,
+    /// Times of the current task so far.
+    pub(super) time: TaskTime,
     phases: [Phase; 4],
     /// Data left to move in this phase, in bytes times picoseconds per second.
     data: u128,
@@ -37,7 +37,7 @@ impl Running {
         let first = job.tasks.first().copied().unwrap_or_default();
         Self {
             at: At::Attach,
-            task: TaskTime {
+            time: TaskTime {
                 job: index,
                 task: 0,
                 core,
@@ -93,17 +93,17 @@ impl Running {
             At::Attach if tasks.is_empty() => At::Hold,
             At::Attach => At::Kick,
             At::Kick => {
-                self.task.start_ps = now;
+                self.time.start_ps = now;
                 At::Phase(0)
             }
             At::Phase(index) => {
-                self.task.ends_ps[index] = now;
+                self.time.ends_ps[index] = now;
                 if index + 1 < self.phases.len() {
                     At::Phase(index + 1)
                 } else {
-                    done = Some(self.task);
-                    self.task.task += 1;
-                    match tasks.get(self.task.task) {
+                    done = Some(self.time);
+                    self.time.task += 1;
+                    match tasks.get(self.time.task) {
                         Some(work) => {
                             self.phases = work.phases(machine);
                             At::Kick
@@ -116,8 +116,8 @@ impl Running {
         };
         let (bytes, fixed_ps) = match self.at {
             At::Kick => {
-                self.task.kick_ps = now;
-                let linked = job.chained && self.task.task > 0;
+                self.time.kick_ps = now;
+                let linked = job.chained && self.time.task > 0;
                 (0, if linked { 0 } else { machine.driver.kick_ps })
             }
             At::Phase(index) => (self.phases[index].bytes, self.phases[index].compute_ps),

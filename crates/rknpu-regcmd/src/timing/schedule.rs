@@ -121,7 +121,7 @@ impl Simulation<'_> {
             return;
         };
         run.pass(wait, rate);
-        let job = run.task.job;
+        let job = run.time.job;
         while run.phase_is_over() {
             let done = run.next_phase(self.now, &self.jobs[job], self.machine);
             self.timeline.tasks.extend(done);

@@ -94,6 +94,7 @@ impl PendingJob {
             }),
         }
     }
+
     fn finish(&mut self) -> FinishedJob {
         let submission = self.submission.take();
         submission.map_or_else(FinishedJob::default, Submission::finish)

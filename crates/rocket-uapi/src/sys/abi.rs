@@ -359,6 +359,8 @@ pub const SYNC_FILE_INFO: u32 = opcode::read_write::<SyncFileInfo>(SYNC, 4) as u
 pub const SW_SYNC_CREATE_FENCE: u32 = opcode::read_write::<SwSyncCreateFence>(SW_SYNC, 0) as u32;
 /// Timeline: INC, with a u32.
 pub const SW_SYNC_INC: u32 = opcode::write::<u32>(SW_SYNC, 1) as u32;
+// The kernel exports no header of these two (Linux, drivers/dma-buf/sw_sync.c).
+const _: () = assert!(SW_SYNC_CREATE_FENCE == 0xc028_5700 && SW_SYNC_INC == 0x4004_5701);
 
 // GET_UNIQUE (the bus id) is left out on purpose: on any accel node it makes the kernel
 // follow a null pointer while it holds a lock.

@@ -22,10 +22,13 @@ impl Default for Values {
 /// channels.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct DpuTile {
-    /// First pixel and channel, and their numbers.
+    /// First pixel.
     pub(crate) pixel: usize,
+    /// Number of pixels.
     pub(crate) pixels: usize,
+    /// First channel.
     pub(crate) channel: usize,
+    /// Number of channels.
     pub(crate) channels: usize,
     pub(crate) values: Values,
 }

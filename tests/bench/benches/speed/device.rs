@@ -88,7 +88,7 @@ impl Share {
         let places = place(&mut stream, &tiles(ty, (m, k, n), columns, at));
         let commands = bo(stream.len().next_multiple_of(16));
         fill(&a, filler);
-        fill(&b, filler);
+        fill(&b, |i| filler(i + bytes(m * k)));
         fill(&commands, |i| stream.get(i).copied().unwrap_or(0));
         let tasks = places
             .into_iter()

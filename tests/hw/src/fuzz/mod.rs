@@ -29,7 +29,7 @@ pub use world::{Limits, World};
 /// Length and kind of a run.
 #[derive(Clone, Copy, Debug, clap::Args)]
 pub struct Options {
-    /// Calls to make
+    /// Calls to make, at least
     #[arg(long, value_name = "N", default_value_t = 10_000)]
     pub steps: u64,
     /// Make calls that trigger known bugs of the driver, too

@@ -33,8 +33,8 @@ const CLOCKS: [&str; 4] = ["aclk", "hclk", "npu", "pclk"];
 /// More words than fit a job's pages: 32 KiB.
 const BEYOND: u32 = 4096;
 
-/// Fails if the kernel complains of a job with an error.
-fn accepted(context: &RowContext, spoil: fn(&mut JobArgs)) -> RowOutcome {
+/// Submits a spoiled job, and fails if the kernel complains.
+fn silent_with(context: &RowContext, spoil: fn(&mut JobArgs)) -> RowOutcome {
     let log = Kmsg::from_now()?;
     let mut bench = context.bench()?;
     let page = bench.page()?.handle;
@@ -61,11 +61,11 @@ pub(super) fn harmless(context: &RowContext, scenario: Scenario, times: usize) -
 }
 
 pub(super) fn count(context: &RowContext) -> RowOutcome {
-    accepted(context, |job| job.counts[TASKS] = Some(u32::MAX))
+    silent_with(context, |job| job.counts[TASKS] = Some(u32::MAX))
 }
 
 pub(super) fn dma(context: &RowContext) -> RowOutcome {
-    accepted(context, |job| job.tasks[0].regcmd_count = BEYOND)
+    silent_with(context, |job| job.tasks[0].regcmd_count = BEYOND)
 }
 
 pub(super) fn count_of_jobs(context: &RowContext) -> RowOutcome {
@@ -97,7 +97,7 @@ pub(super) fn cores() -> Result<Vec<PathBuf>, NotPassed> {
     Ok(cores)
 }
 
-/// A core that is powered, when none is or after [`REST`].
+/// Waits until no core is powered, at most for [`REST`]. Returns a core that still is.
 pub(super) fn powered_after_rest(cores: &[PathBuf]) -> Option<&PathBuf> {
     let is_powered = |core: &&PathBuf| {
         let status = fs::read_to_string(core.join("power/runtime_status"));

@@ -16,7 +16,7 @@ use crate::fork::{self, Child};
 use crate::hold::Hold;
 use crate::raw::File;
 use crate::scenario::Scenario;
-use crate::submit::{FIRST, JobArgs, SubmitArgs};
+use crate::submit::{IDLE_AT_ZERO, JobArgs, SubmitArgs};
 
 /// Maximum number of objects until one has an offset that was used before.
 const HOLES: usize = 16;
@@ -82,7 +82,7 @@ pub(super) fn closed(context: &RowContext) -> RowOutcome {
         let dma_buf = owner.file.export(page).must("export")?;
         let import = visitor.import(dma_buf.as_fd()).must("import")?;
         // The visitor has nothing at the address of the task.
-        let mut job = JobArgs::of(FIRST, import);
+        let mut job = JobArgs::of(IDLE_AT_ZERO, import);
         job.reads.push(gate);
         let submission = SubmitArgs::of(vec![job]);
         submission.submit(&visitor).must("SUBMIT")?;

@@ -185,14 +185,14 @@ pub(super) fn killed(context: &RowContext) -> RowOutcome {
     let file = &bench.file;
     let dma_buf = file.export(page).must("export")?;
     let fence = || file.writers(dma_buf.as_fd());
-    let active = fence()?;
+    let running = fence()?;
     if let Some(hold) = &hold {
         hold.release()?;
     }
-    let waited = active.wait(patience());
+    let waited = running.wait(patience());
     let wanted = Ok(FenceStatus::Failed(Errno::CANCELED));
     expect("its fence", waited, wanted)?;
-    let info = file.fence_info(active.as_fd(), 0);
+    let info = file.fence_info(running.as_fd(), 0);
     expect("SYNC_IOC_FILE_INFO", info, Ok((KILLED, 1)))?;
     expect("PREP_BO", file.prep(page, 0), Ok(()))?;
     let later = fence()?.status()?;
@@ -204,8 +204,8 @@ pub(super) fn killed(context: &RowContext) -> RowOutcome {
 /// How a job uses a shared object.
 type Use = fn(JobBuilder, &DmaBuf) -> JobBuilder;
 
-const READS: Use = JobBuilder::reads_shared;
-const WRITES: Use = JobBuilder::writes_shared;
+const READER: Use = JobBuilder::reads_shared;
+const WRITER: Use = JobBuilder::writes_shared;
 
 /// Runs a job that uses a shared object for a good while, and one of another file
 /// that then uses it. Checks whether the second one waits.
@@ -243,17 +243,17 @@ enum Order {
 }
 
 pub(super) fn read_after_write(context: &RowContext) -> RowOutcome {
-    one_after_another(context, WRITES, READS, Order::ByDriver)
+    one_after_another(context, WRITER, READER, Order::ByDriver)
 }
 
 pub(super) fn write_after_write(context: &RowContext) -> RowOutcome {
-    one_after_another(context, WRITES, WRITES, Order::ByDriver)
+    one_after_another(context, WRITER, WRITER, Order::ByDriver)
 }
 
 pub(super) fn unordered(context: &RowContext) -> RowOutcome {
-    one_after_another(context, READS, WRITES, Order::None)
+    one_after_another(context, READER, WRITER, Order::None)
 }
 
 pub(super) fn ordered(context: &RowContext) -> RowOutcome {
-    one_after_another(context, READS, WRITES, Order::ByFence)
+    one_after_another(context, READER, WRITER, Order::ByFence)
 }

@@ -50,9 +50,10 @@ pub(crate) struct DecodeFlags {
 impl DecodeFlags {
     /// The words as text, in the requested form.
     pub(super) fn disassemble(&self, words: &[Word]) -> String {
-        match self.statements {
-            true => statements(words),
-            false => disassemble(words),
+        if self.statements {
+            statements(words)
+        } else {
+            disassemble(words)
         }
     }
 }

@@ -117,7 +117,6 @@ fn on_chip(
         level: model.level,
         contested: model.contested,
         machine: model.machine,
-        ..ChipOptions::default()
     };
     // A program cannot have more words than u32 counts.
     let count = u32::try_from(words.len()).unwrap_or(u32::MAX);

@@ -13,7 +13,7 @@ use std::mem::ManuallyDrop;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, bail};
+use anyhow::{Context, bail, ensure};
 use npu_model::{Level, Model, ModelOptions};
 use rknpu_chip::Contested;
 use rknpu_regcmd::{
@@ -127,7 +127,7 @@ pub(crate) fn run_on_model(
 }
 
 /// [`run`] on each core; logs each job before it runs. Returns the outcomes by round, then
-/// by file; if the experiment is unordered, each one once.
+/// by file; if the experiment is unordered, sorted, each one once. The log stays in run order.
 pub(crate) fn run_on_cores(
     device: &Device,
     experiment: &Experiment,
@@ -238,11 +238,16 @@ impl ExperimentBuffers {
             Placement::WeightsAtZero => (Some(input(1)), None),
             Placement::NothingBehindFeatures => (None, Some(input(0))),
         };
+        let exists = |id: BufferId| contents.iter().any(|(one, _)| *one == id);
+        ensure!(
+            at_zero.into_iter().chain(at_end).all(exists),
+            "there is no input to place"
+        );
         // The driver gives each file the lowest free address.
         contents.sort_by_key(|(id, _)| (Some(*id) != at_zero, Some(*id) == at_end));
         let place = |(id, bytes): (BufferId, &Vec<u8>)| {
-            let is_first = id == PROGRAM || Some(id) == at_zero;
-            let start = if is_first { 0 } else { GUARD };
+            let is_unguarded = id == PROGRAM || Some(id) == at_zero;
+            let start = if is_unguarded { 0 } else { GUARD };
             let behind = if Some(id) == at_end { 0 } else { GUARD };
             let bo = allocate(file, bytes, start, behind)?;
             anyhow::Ok(PlacedBuffer { id, bo, start })

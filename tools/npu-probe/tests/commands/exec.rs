@@ -101,11 +101,14 @@ impl Matmul {
     /// The program with another value of a register.
     fn with(&self, target: u16, offset: u16, value: impl Fn(u32) -> u32) -> Vec<Word> {
         let is_it = |word: &Word| word.target() == target && word.offset() == offset;
-        let words = self.words.iter().map(|word| match is_it(word) {
-            true => Word::new(target, offset, value(word.value())),
-            false => *word,
-        });
-        words.collect()
+        let changed = |word: &Word| {
+            if is_it(word) {
+                Word::new(target, offset, value(word.value()))
+            } else {
+                *word
+            }
+        };
+        self.words.iter().map(changed).collect()
     }
 
     fn check(&self) {

@@ -92,7 +92,7 @@ impl FactReport {
         })
     }
 
-    /// A fact whose experiment has not run, since a core stopped working.
+    /// The report of a fact before its experiment: skipped because a core stopped working.
     pub(super) fn new(fact: &FactToSettle) -> Self {
         Self {
             name: fact.name.into(),
