@@ -20,9 +20,8 @@
 
 use rknpu_regcmd::{ChipProfile, MatmulTask, ProgramOptions};
 
-use super::options::PlanOptions;
+use super::options::{PACKED_BYTES_MIN, PlanOptions};
 use super::tiles::{even_k_tile, even_tile, k_tile_max, tile_task, to_u32};
-use super::waves::PACKED_BYTES_MIN;
 use crate::dtype::{Dtype, ROW_MULTIPLE};
 use crate::layout;
 use crate::profile::{KernelCost, UnpackTo};

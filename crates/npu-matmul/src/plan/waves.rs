@@ -15,7 +15,7 @@ use std::ops::Range;
 
 use rknpu_regcmd::MatmulType;
 
-use super::options::JobLimits;
+use super::options::{JobLimits, PACKED_BYTES_MIN};
 use super::steps::{JobPlan, Step};
 
 /// Most jobs of a wave.
@@ -27,10 +27,6 @@ pub(crate) const WAVES_IN_FLIGHT: usize = 2;
 
 /// Buffers of a job, each of at most [`JobLimits::buffer_bytes`]: activations and output.
 pub(crate) const BUFFERS_OF_A_JOB: usize = 2;
-
-/// Least bytes that a wave packs on a device before it is submitted. Packing them takes the CPU
-/// about 10 us; less is not worth a separate SUBMIT.
-pub(super) const PACKED_BYTES_MIN: usize = 64 << 10;
 
 /// Bytes of results of a device from which on the CPU reads them while the NPU runs another job. It
 /// reads three times as many, of three devices, in about the 40 us that a job costs beyond its
