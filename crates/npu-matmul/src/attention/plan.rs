@@ -229,7 +229,8 @@ impl Tiling {
         let mut job = JobPlan::new(
             MatmulType::Fp16ToFp16,
             self.program,
-            [device, 0],
+            device,
+            0,
             Arc::clone(&band),
             0..self.keys,
         );
@@ -237,7 +238,7 @@ impl Tiling {
             for keys in runs(blocks).flat_map(|run| self.key_tiles(run)) {
                 let from_block = self.key_offset(part.index, keys.start / self.block);
                 let in_block = weight_bytes(HALF, keys.start % self.block, part.padded);
-                job.push(HALF, part.index, keys, from_block + in_block);
+                job.push(part.index, keys, from_block + in_block);
             }
         }
         job
@@ -263,7 +264,8 @@ impl Tiling {
         let mut job = JobPlan::new(
             MatmulType::Fp16ToFp32,
             self.program,
-            [device, 0],
+            device,
+            0,
             Arc::clone(&band),
             0..columns,
         );
@@ -273,7 +275,7 @@ impl Tiling {
             for n in pieces(columns, self.n_tiles[1]) {
                 let in_block = weight_bytes(HALF, n.start, block.padded);
                 let b = self.value_offset(block.index) + in_block;
-                job.push(HALF, activation, n, b);
+                job.push(activation, n, b);
             }
         }
         job

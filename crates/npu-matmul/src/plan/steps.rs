@@ -116,7 +116,8 @@ impl JobPlan {
     pub(crate) const fn new(
         ty: MatmulType,
         program: ProgramOptions,
-        [device, block]: [usize; 2],
+        device: usize,
+        block: usize,
         band: Arc<Band>,
         n: Range<usize>,
     ) -> Self {
@@ -135,7 +136,8 @@ impl JobPlan {
 
     /// Adds a task: this tile of the band times the channels `n`, whose weights are at `b` in the
     /// block. It writes behind the results of the task before.
-    pub(crate) fn push(&mut self, dtype: Dtype, activation: usize, n: Range<usize>, b: usize) {
+    pub(crate) fn push(&mut self, activation: usize, n: Range<usize>, b: usize) {
+        let dtype = Dtype::of(self.ty);
         let (a, padded) = (&self.band.activations[activation], self.band.padded);
         let n_padded = n.len().next_multiple_of(dtype.kernel_group());
         self.tasks.push(TaskPlan {
@@ -208,8 +210,14 @@ impl Plan {
     /// The job of channels `n` of a block.
     fn job(&self, block: usize, n: Range<usize>, band: &Arc<Band>) -> JobPlan {
         let weights = &self.weights.blocks[block];
-        let place = [weights.device, block];
-        let mut job = JobPlan::new(self.ty, self.program, place, Arc::clone(band), n.clone());
+        let mut job = JobPlan::new(
+            self.ty,
+            self.program,
+            weights.device,
+            block,
+            Arc::clone(band),
+            n.clone(),
+        );
         for (activation, a) in band.activations.iter().enumerate() {
             for start in n.clone().step_by(self.n_tile) {
                 let tile = start..(start + self.n_tile).min(n.end);
@@ -217,7 +225,7 @@ impl Plan {
                 let b = self
                     .weights
                     .weight_offset(weights, a.k_tile.index, in_block);
-                job.push(self.weights.dtype, activation, tile, b);
+                job.push(activation, tile, b);
             }
         }
         job
