@@ -201,3 +201,76 @@ where
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// The sums of a depthwise tile in a type that holds them, by the loop.
+    fn summed<S>(
+        vectors: Vectors,
+        windows: &OperandRows<i16>,
+        weights: &[S],
+        channels: usize,
+    ) -> Vec<i64>
+    where
+        S: Copy + Default + AddAssign + Mul<Output = S> + Into<i64>,
+        i16: Into<S>,
+    {
+        let pixels = 3;
+        let mut out = vec![0; pixels * channels];
+        let work = SumTaps {
+            windows,
+            weights,
+            sums: &mut vec![S::default(); channels],
+            finish: S::into,
+            out: &mut out,
+        };
+        vectors::run(vectors, work);
+        out
+    }
+
+    proptest! {
+        #![proptest_config(test_support::cases(64))]
+
+        /// The definition of a depthwise sum, for bytes in 32 bits and for any integers in 64. A
+        /// weight is the sum of a byte and of an offset of 16 bits.
+        #[test]
+        fn depthwise_sums_are_exact(
+            channels in 1..70_usize,
+            taps in 1..12_usize,
+            seed in prop::collection::vec((any::<i8>(), any::<i16>(), any::<i8>(), any::<i16>()), 61),
+        ) {
+            let number = |index: usize| seed[index * index % 61];
+            let mut bytes = OperandRows::zeroed(3, taps * channels).unwrap();
+            let mut wide = bytes.clone();
+            for pixel in 0..3 {
+                for at in 0..taps * channels {
+                    let (byte, integer, ..) = number(pixel * 1000 + at);
+                    bytes.row_mut(pixel)[at] = i16::from(byte);
+                    wide.row_mut(pixel)[at] = integer;
+                }
+            }
+            let weights: Vec<i32> = (0..taps * channels)
+                .map(|at| i32::from(number(at + 7).2) + i32::from(number(at % channels).3))
+                .collect();
+            let in_64: Vec<i64> = weights.iter().map(|&weight| weight.into()).collect();
+            for vectors in [Vectors::Plain, Vectors::detect()] {
+                let sums = [
+                    (&bytes, summed(vectors, &bytes, &weights, channels)),
+                    (&wide, summed(vectors, &wide, &in_64, channels)),
+                ];
+                for (windows, got) in sums {
+                    for (index, &got) in got.iter().enumerate() {
+                        let (row, c) = (windows.row(index / channels), index % channels);
+                        let products = (0..taps).map(|tap| tap * channels + c);
+                        let sum: i64 = products.map(|at| i64::from(row[at]) * in_64[at]).sum();
+                        prop_assert_eq!(got, sum);
+                    }
+                }
+            }
+        }
+    }
+}
