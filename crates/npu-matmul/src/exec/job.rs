@@ -2,7 +2,7 @@
 //! One job from plan to end: buffers, programs, submission, wait.
 
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::OnceLock;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
@@ -18,7 +18,7 @@ use crate::engine::Engine;
 use crate::error::{Error, JobFailure};
 use crate::first_run::JobMemory;
 use crate::observe::{Activity, SubmittedJob};
-use crate::plan::{Band, JobPlan};
+use crate::plan::{JobPlan, PlannedInput};
 use crate::prepared::{JobIndex, ProgramsKey};
 
 /// Longest wait for a job. A job is planned for a fifth of the 500 ms after which the kernel kills
@@ -32,19 +32,10 @@ const MODEL_JOB_WAIT: Duration = Duration::from_secs(600);
 
 /// Activations in a buffer of one device, shared by all jobs of a run that read the same.
 pub(super) struct Input {
-    matrix_id: MatrixId,
-    band: Arc<Band>,
-    /// Jobs that read it and have not ended, including those not submitted yet.
-    readers: usize,
+    /// The number of its readers falls as jobs end.
+    planned: PlannedInput<MatrixId>,
     /// Packed for the first of these jobs.
-    bo: Option<FrozenBo>,
-}
-
-/// Index of activations in a run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct InputIndex {
-    pub(super) device: usize,
-    pub(super) index: usize,
+    bo: OnceLock<FrozenBo>,
 }
 
 /// A job of a plan, to submit alone or with jobs of other matmuls.
@@ -53,88 +44,67 @@ pub(super) struct PlannedJob {
     /// Index of the matmul.
     pub(super) matmul: usize,
     pub(super) at: JobIndex,
-    /// The activations that the job reads.
-    pub(super) input: InputIndex,
+    /// Index of the device.
+    pub(super) device: usize,
+    /// Index of the activations that the job reads.
+    pub(super) input: usize,
     /// The number of its step, which joined steps have in common. On each device their jobs are
     /// submitted as one.
     pub(super) joined: usize,
 }
 
-/// The activations of a run, by device.
-pub(super) struct Inputs(Vec<Vec<Input>>);
+/// The activations of a run.
+pub(super) struct Inputs(Vec<Input>);
 
 impl Inputs {
-    pub(super) fn new(devices: usize) -> Self {
-        Self((0..devices).map(|_| Vec::new()).collect())
-    }
-
-    /// The activations that `job` reads, and whether it is their first reader.
-    pub(super) fn of(&mut self, matmul: &Matmul<'_>, job: &JobPlan) -> (InputIndex, bool) {
-        let matrix_id = matmul.matrix_id();
-        let inputs = &mut self.0[job.device];
-        let same = |input: &Input| input.matrix_id == matrix_id && input.band == job.band;
-        let found = inputs.iter().position(same);
-        let index = found.unwrap_or(inputs.len());
-        if found.is_none() {
-            inputs.push(Input {
-                matrix_id,
-                band: Arc::clone(&job.band),
-                readers: 0,
-                bo: None,
-            });
-        }
-        inputs[index].readers += 1;
-        let device = job.device;
-        (InputIndex { device, index }, found.is_none())
+    pub(super) fn new(planned: Vec<PlannedInput<MatrixId>>) -> Self {
+        let input = |planned| Input {
+            planned,
+            bo: OnceLock::new(),
+        };
+        Self(planned.into_iter().map(input).collect())
     }
 
     /// Bytes of packed activations that still have readers, on the device with the most.
-    pub(super) fn packed_bytes(&self) -> usize {
-        let bytes = |input: &Input| {
-            let band = input.bo.as_ref().map(|_| &input.band);
-            band.map_or(0, |band| band.activation_bytes)
-        };
-        let devices = self.0.iter();
-        let each = devices.map(|inputs| inputs.iter().map(bytes).sum());
-        each.max().unwrap_or(0)
+    pub(super) fn packed_bytes(&self, devices: usize) -> usize {
+        let mut bytes = vec![0; devices];
+        for Input { planned, bo } in &self.0 {
+            if bo.get().is_some() {
+                bytes[planned.device] += planned.band.activation_bytes;
+            }
+        }
+        bytes.into_iter().max().unwrap_or(0)
     }
 
     /// The packed buffer, if any.
-    pub(super) fn bo(&self, at: InputIndex) -> Option<&FrozenBo> {
-        self.0[at.device][at.index].bo.as_ref()
-    }
-
-    /// All activations, device by device.
-    pub(super) fn by_device(&mut self) -> &mut [Vec<Input>] {
-        &mut self.0
+    pub(super) fn bo(&self, index: usize) -> Option<&FrozenBo> {
+        self.0[index].bo.get()
     }
 
     /// Recycles buffers that no job reads any more; `ended` lists what the ended jobs read.
-    pub(super) fn release(&mut self, engine: &Engine, ended: &[InputIndex]) {
-        for &InputIndex { device, index } in ended {
-            let input = &mut self.0[device][index];
-            input.readers = input.readers.saturating_sub(1);
-            if input.readers == 0 {
-                input.release(engine, device);
+    pub(super) fn release(&mut self, engine: &Engine, ended: &[usize]) {
+        for &index in ended {
+            let input = &mut self.0[index];
+            input.planned.readers = input.planned.readers.saturating_sub(1);
+            if input.planned.readers == 0 {
+                input.release(engine);
             }
         }
     }
 
     /// Recycles all buffers; all jobs have ended.
     pub(super) fn release_all(&mut self, engine: &Engine) {
-        for (device, inputs) in self.0.iter_mut().enumerate() {
-            for input in inputs {
-                input.release(engine, device);
-            }
+        for input in &mut self.0 {
+            input.release(engine);
         }
     }
 }
 
 impl Input {
     /// Recycles the buffer. If a job still uses it, the buffer is freed with the job.
-    fn release(&mut self, engine: &Engine, device: usize) {
+    fn release(&mut self, engine: &Engine) {
         if let Some(Ok(bo)) = self.bo.take().map(FrozenBo::thaw) {
-            engine.devices[device].put(bo);
+            engine.devices[self.planned.device].put(bo);
         }
     }
 }
@@ -177,17 +147,19 @@ impl<'e> OnDevice<'e> {
         self,
         matmul: &Matmul<'_>,
         job: &JobPlan,
-        input: &mut Input,
+        inputs: &Inputs,
+        index: usize,
     ) -> Result<FrozenBo, Error> {
-        if let Some(bo) = &input.bo {
+        let packed = &inputs.0[index].bo;
+        if let Some(bo) = packed.get() {
             return Ok(bo.clone());
         }
         let bo = self.filled(job.band.activation_bytes, |memory| {
             matmul.pack(&self.engine.clock, &job.band, memory);
             Ok(())
         })?;
-        input.bo = Some(bo.clone());
-        Ok(bo)
+        // Only this device reads it, so that no other thread fills it.
+        Ok(packed.get_or_init(|| bo).clone())
     }
 
     /// Fills a buffer for the NPU to read.

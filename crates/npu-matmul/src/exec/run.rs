@@ -9,7 +9,7 @@ use super::matmul::Matmul;
 use super::wave::Wave;
 use crate::engine::Engine;
 use crate::error::GemmCallError;
-use crate::plan::{StepPlacement, WaveBuilder, WaveSize};
+use crate::plan::{WaveSize, waves};
 use crate::prepared::JobIndex;
 
 /// Matmuls in progress. Dropping it waits for the submitted jobs.
@@ -28,34 +28,35 @@ pub(crate) struct MatmulRun<'a> {
 impl<'a> MatmulRun<'a> {
     pub(crate) fn new(engine: &'a Engine, matmuls: Vec<Matmul<'a>>) -> Self {
         let token = engine.observer.token();
-        let limits = engine.options.limits;
-        let mut inputs = Inputs::new(engine.devices.len());
-        let mut waiting = VecDeque::new();
-        let (mut builder, mut wave, mut joined) = (WaveBuilder::default(), Vec::new(), 0);
-        for (index, matmul) in matmuls.iter().enumerate() {
+        for matmul in &matmuls {
             engine.observer.planned(token, &matmul.prepared.plan);
-            for (step, of_step) in matmul.prepared.steps.iter().enumerate() {
-                let jobs = of_step.jobs.iter();
-                let of_jobs: Vec<_> = jobs.map(|job| inputs.of(matmul, job)).collect();
-                let packs: Vec<_> = of_jobs.iter().map(|(_, is_new)| *is_new).collect();
-                let placement = builder.push(index, of_step, &packs, &limits);
-                let StepPlacement { ended, is_joined } = placement;
-                if let Some(size) = ended {
-                    waiting.push_back((std::mem::take(&mut wave), size));
-                }
-                joined += usize::from(!is_joined);
-                let jobs = of_jobs.into_iter().enumerate();
-                wave.extend(jobs.map(|(job, (input, _))| PlannedJob {
-                    matmul: index,
-                    at: JobIndex { step, job },
+        }
+        let lists = matmuls.iter();
+        let lists: Vec<_> = lists
+            .map(|matmul| (matmul.matrix_id(), &matmul.prepared.steps[..]))
+            .collect();
+        let (waves, inputs) = waves(&lists, &engine.options.limits);
+        let mut joined = 0;
+        let waiting = waves.into_iter().map(|wave| {
+            let mut jobs = Vec::with_capacity(wave.size.jobs);
+            for step in wave.steps {
+                joined += usize::from(!step.is_joined);
+                let of_step = step.inputs.into_iter().enumerate();
+                jobs.extend(of_step.map(|(job, input)| PlannedJob {
+                    matmul: step.matmul,
+                    device: step.step.jobs[job].device,
+                    at: JobIndex {
+                        step: step.index,
+                        job,
+                    },
                     input,
                     joined,
                 }));
             }
-        }
-        if !wave.is_empty() {
-            waiting.push_back((wave, builder.wave));
-        }
+            (jobs, wave.size)
+        });
+        let waiting = waiting.collect();
+        let inputs = Inputs::new(inputs);
         Self {
             engine,
             matmuls,
@@ -99,14 +100,17 @@ impl<'a> MatmulRun<'a> {
             let sizes = self.running.iter().map(|wave| &wave.size);
             let results: usize = sizes.clone().map(WaveSize::result_bytes).sum();
             let jobs = sizes.map(|size| size.jobs).sum();
-            let in_flight = [results + self.inputs.packed_bytes(), jobs];
+            let in_flight = [
+                results + self.inputs.packed_bytes(self.engine.devices.len()),
+                jobs,
+            ];
             if !self.running.is_empty() && !size.fits(in_flight, &limits) {
                 break;
             }
             let Some((jobs, size)) = self.waiting.pop_front() else {
                 break;
             };
-            let (matmuls, inputs) = (&self.matmuls, &mut self.inputs);
+            let (matmuls, inputs) = (&self.matmuls, &self.inputs);
             let wave = Wave::start(self.engine, self.token, matmuls, &jobs, size, inputs)?;
             self.running.push_back(wave);
         }

@@ -7,7 +7,7 @@ use std::time::Instant;
 use rayon::prelude::*;
 use rocket_uapi::{Bo, FrozenBo, Job, PendingJob};
 
-use super::job::{Input, InputIndex, Inputs, OnDevice, PlannedJob};
+use super::job::{Inputs, OnDevice, PlannedJob};
 use super::matmul::Matmul;
 use crate::engine::Engine;
 use crate::error::{Error, GemmCallError};
@@ -47,18 +47,17 @@ impl<'e> Wave<'e> {
         matmuls: &[Matmul<'_>],
         jobs: &[PlannedJob],
         size: WaveSize,
-        inputs: &mut Inputs,
+        inputs: &Inputs,
     ) -> Result<Self, GemmCallError> {
         let mut of_devices = vec![Vec::new(); engine.devices.len()];
         for job in jobs {
-            of_devices[job.input.device].push(*job);
+            of_devices[job.device].push(*job);
         }
         let started: Vec<_> = of_devices
             .into_par_iter()
-            .zip(inputs.by_device())
             .enumerate()
-            .filter(|(_, (jobs, _))| !jobs.is_empty())
-            .map(|(device, (jobs, inputs))| {
+            .filter(|(_, jobs)| !jobs.is_empty())
+            .map(|(device, jobs)| {
                 let on = OnDevice::new(engine, device, token);
                 start_on(on, matmuls, &jobs, inputs)
             })
@@ -85,7 +84,7 @@ impl<'e> Wave<'e> {
     }
 
     /// The activations that the wave's jobs read.
-    pub(super) fn inputs(&self) -> Vec<InputIndex> {
+    pub(super) fn inputs(&self) -> Vec<usize> {
         let planned = self.jobs.iter().flat_map(|job| &job.planned);
         planned.map(|planned| planned.input).collect()
     }
@@ -186,7 +185,7 @@ fn start_on<'e>(
     on: OnDevice<'e>,
     matmuls: &[Matmul<'_>],
     planned: &[PlannedJob],
-    inputs: &mut [Input],
+    inputs: &Inputs,
 ) -> Result<Vec<RunningJob<'e>>, GemmCallError> {
     let joined = || planned.chunk_by(|one, next| one.joined == next.joined);
     let mut jobs: Vec<Job> = Vec::with_capacity(joined().count());
@@ -218,20 +217,19 @@ fn build(
     on: OnDevice<'_>,
     matmuls: &[Matmul<'_>],
     planned: &[PlannedJob],
-    inputs: &mut [Input],
+    inputs: &Inputs,
 ) -> Result<Job, GemmCallError> {
     let mut builder = on.job_builder();
     for job in planned {
         let matmul = &matmuls[job.matmul];
         let plan = matmul.prepared.job(job.at);
-        let input = &mut inputs[job.input.index];
         let add = |a: FrozenBo| {
             let c = on.buffers().take(plan.output_bytes).map_err(on.failed())?;
             let block = &matmul.weights.blocks[plan.block];
             let b = (&block.buffer(), block.range.clone());
             on.add(builder, plan, (matmul.prepared.id, job.at), &a, b, c)
         };
-        let added = on.packed(matmul, plan, input).and_then(add);
+        let added = on.packed(matmul, plan, inputs, job.input).and_then(add);
         builder = added.map_err(GemmCallError::of(job.matmul))?;
     }
     let first = planned.first().map_or(0, |job| job.matmul);

@@ -42,8 +42,8 @@ pub use steps::{ActivationTile, Band, JobPlan, Step, TaskPlan};
 pub use tiles::INT4_K_TILE_MAX;
 pub(crate) use tiles::even_tile;
 pub(crate) use waves::{
-    BUFFERS_OF_A_JOB, Packed, PlannedStep, StepPlacement, WAVE_JOBS, WAVES_IN_FLIGHT, WaveBuilder,
-    WaveSize, waves,
+    BUFFERS_OF_A_JOB, PlannedInput, PlannedStep, PlannedWave, WAVE_JOBS, WAVES_IN_FLIGHT, WaveSize,
+    input_of, waves,
 };
 pub(crate) use weights::DEVICE_BYTES_MAX;
 pub use weights::{KTile, WeightBlock, WeightPlan};

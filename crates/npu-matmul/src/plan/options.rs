@@ -11,8 +11,8 @@ use crate::dtype::Dtype;
 use crate::profile::{Profile, ProfileError};
 
 /// Least bytes that a wave packs on a device before it is submitted. Packing them takes the CPU
-/// about 10 us; less is not worth a separate SUBMIT.
-pub(super) const PACKED_BYTES_MIN: usize = 64 << 10;
+/// about 15 us; less is not worth a separate SUBMIT.
+pub(super) const PACKED_BYTES_MIN: usize = 96 << 10;
 
 /// Limits of one job. A matmul that exceeds them becomes several jobs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -2,21 +2,25 @@
 //! Groups steps into waves, and small steps of different matmuls into the same jobs.
 //!
 //! The steps of a *wave* go to each device in one SUBMIT. A step that packs activations begins a
-//! wave, so that the NPU computes one wave while the CPU packs the next. A step joins the wave
-//! before it if its activations are already packed, or if that wave packs little.
+//! wave, so that the NPU computes one wave while the CPU packs the next. A step belongs to the wave
+//! before it if its activations are already packed, or if that wave packs little. Steps of all
+//! matmuls that read the same activations follow each other:
 //!
-//! In a wave the jobs of a step are *joined* with those of the step before, of another matmul, if
-//! the earlier results are small: each device then runs one job with the tasks of both. A job of
-//! its own would let the CPU read the earlier results while the NPU computes, but costs more than
-//! that saves.
+//! ```text
+//!   wave 0                                   wave 1
+//!   gate, rows 0..256 | up, rows 0..256      gate, rows 256..512 | up, rows 256..512
+//! ```
+//!
+//! In a wave the jobs of a step are *joined* with those of the step before, of another matmul: each
+//! device then runs one job with the tasks of both. Only the last wave has separate jobs for large
+//! results, so that the CPU reads the first ones while the NPU computes the others.
 
-use std::collections::HashSet;
-use std::ops::Range;
+use std::sync::Arc;
 
 use rknpu_regcmd::MatmulType;
 
 use super::options::{JobLimits, PACKED_BYTES_MIN};
-use super::steps::{JobPlan, Step};
+use super::steps::{Band, JobPlan, Step};
 
 /// Most jobs of a wave.
 pub(crate) const WAVE_JOBS: usize = 64;
@@ -28,9 +32,9 @@ pub(crate) const WAVES_IN_FLIGHT: usize = 2;
 /// Buffers of a job, each of at most [`JobLimits::buffer_bytes`]: activations and output.
 pub(crate) const BUFFERS_OF_A_JOB: usize = 2;
 
-/// Bytes of results of a device from which on the CPU reads them while the NPU runs another job. It
-/// reads three times as many, of three devices, in about the 40 us that a job costs beyond its
-/// tasks (modelled; E-time-submit).
+/// Least bytes of results of a device that the CPU reads while the NPU runs another job. It reads
+/// three times as many, of three devices, in about the 40 us that a job costs beyond its tasks
+/// (modelled; E-time-submit).
 const RESULT_BYTES_MIN: u64 = 64 << 10;
 
 /// Jobs and buffer bytes of a wave.
@@ -59,17 +63,16 @@ impl WaveSize {
 
     /// SUBMIT calls: one for each device.
     pub(crate) fn submits(&self) -> usize {
-        self.devices
-            .iter()
-            .filter(|[results, _]| *results > 0)
-            .count()
+        let devices = self.devices.iter();
+        devices.filter(|[results, _]| *results > 0).count()
     }
 
-    /// The size with one more step. `packs` says which of its jobs pack.
-    fn with(&self, step: &Step, packs: &[bool]) -> Self {
+    /// The size with one more step.
+    fn with(&self, step: &PlannedStep<'_>) -> Self {
         let mut size = self.clone();
-        size.jobs += step.jobs.len();
-        for (job, packs) in step.jobs.iter().zip(packs) {
+        let jobs = &step.step.jobs;
+        size.jobs += jobs.len();
+        for (job, packs) in jobs.iter().zip(&step.packs) {
             if size.devices.len() <= job.device {
                 size.devices.resize(job.device + 1, [0; 2]);
             }
@@ -92,115 +95,36 @@ impl WaveSize {
     }
 }
 
-/// Steps whose jobs are joined.
-#[derive(Debug)]
-struct JoinedSteps {
-    /// Index of the last step's matmul.
-    matmul: usize,
-    ty: Option<MatmulType>,
-    /// On each device at most: bytes of results, tasks, and bound of the time.
-    results: u64,
-    tasks: u64,
-    time_bound_ns: u64,
+/// Activations that a device packs once for all jobs of a list that read them.
+pub(crate) struct PlannedInput<A> {
+    /// Identifies the matrix and its encoding.
+    a: A,
+    pub(crate) device: usize,
+    pub(crate) band: Arc<Band>,
+    /// Number of jobs that read it.
+    pub(crate) readers: usize,
 }
 
-impl JoinedSteps {
-    fn of(matmul: usize, step: &Step) -> Self {
-        let most = |of: fn(&JobPlan) -> u64| step.jobs.iter().map(of).max().unwrap_or(0);
-        Self {
-            matmul,
-            ty: step.jobs.first().map(|job| job.ty),
-            results: most(|job| job.output_bytes as u64),
-            tasks: most(|job| job.tasks.len() as u64),
-            time_bound_ns: most(|job| job.time_bound_ns),
-        }
-    }
-
-    /// These steps and `next`; `None` if the jobs of `next` should be separate.
-    fn with(&self, next: &Self, limits: &JobLimits) -> Option<Self> {
-        let together = Self {
-            results: self.results + next.results,
-            tasks: self.tasks + next.tasks,
-            time_bound_ns: self.time_bound_ns.saturating_add(next.time_bound_ns),
-            ..*next
-        };
-        let fits = together.tasks <= limits.tasks as u64
-            && u128::from(together.time_bound_ns) <= limits.time.as_nanos();
-        let is_other = self.matmul != next.matmul && self.ty == next.ty;
-        (is_other && self.results < RESULT_BYTES_MIN && fits).then_some(together)
-    }
-}
-
-/// The place of a step.
-#[derive(Debug)]
-pub(crate) struct StepPlacement {
-    /// The size of the wave before, if the step begins a new one.
-    pub(crate) ended: Option<WaveSize>,
-    /// Whether its jobs are joined with those of the step before.
-    pub(crate) is_joined: bool,
-}
-
-/// Groups steps into waves, in order.
-#[derive(Debug, Default)]
-pub(crate) struct WaveBuilder {
-    /// The size of the last wave.
-    pub(crate) wave: WaveSize,
-    /// Its last steps.
-    joined: Option<JoinedSteps>,
-}
-
-impl WaveBuilder {
-    /// Adds a step of the matmul with this index to the wave. If it does not fit, starts a new wave
-    /// with it. `packs` says for each job of the step whether it packs its activations; otherwise
-    /// they are already packed.
-    pub(crate) fn push(
-        &mut self,
-        matmul: usize,
-        step: &Step,
-        packs: &[bool],
-        limits: &JobLimits,
-    ) -> StepPlacement {
-        let alone = JoinedSteps::of(matmul, step);
-        let together = self.wave.with(step, packs);
-        let most = limits.buffer_bytes.saturating_mul(BUFFERS_OF_A_JOB);
-        let fits = together.jobs <= WAVE_JOBS && together.bytes() <= most;
-        let waits =
-            self.wave.most(|[_, packed]| *packed) >= PACKED_BYTES_MIN && packs.contains(&true);
-        if self.wave.jobs > 0 && (!fits || waits) {
-            self.joined = Some(alone);
-            let wave = WaveSize::default().with(step, packs);
-            return StepPlacement {
-                ended: Some(std::mem::replace(&mut self.wave, wave)),
-                is_joined: false,
-            };
-        }
-        self.wave = together;
-        let joined = self.joined.as_ref();
-        let joined = joined.and_then(|before| before.with(&alone, limits));
-        let is_joined = joined.is_some();
-        self.joined = Some(joined.unwrap_or(alone));
-        StepPlacement {
-            ended: None,
-            is_joined,
-        }
-    }
-}
-
-/// The activations that earlier jobs have packed, for matmuls of the same A.
-#[derive(Debug, Default)]
-pub(crate) struct Packed(HashSet<(usize, MatmulType, Range<usize>, [usize; 3])>);
-
-impl Packed {
-    /// Whether `job` is the first that needs its activations. Records them.
-    pub(crate) fn is_first(&mut self, job: &JobPlan) -> bool {
-        let band = &job.band;
-        let tiles = &band.activations;
-        let depth = tiles.first().map_or([0; 3], |tile| {
-            [tile.k_tile.k.start, tile.k_tile.padded, tiles.len()]
+/// The index of the activations that `job` reads, among `inputs`. Adds them if they are new.
+pub(crate) fn input_of<A: PartialEq>(
+    inputs: &mut Vec<PlannedInput<A>>,
+    a: A,
+    job: &JobPlan,
+) -> usize {
+    let is_same = |input: &PlannedInput<A>| {
+        input.device == job.device && input.a == a && input.band == job.band
+    };
+    let index = inputs.iter().position(is_same).unwrap_or(inputs.len());
+    if index == inputs.len() {
+        inputs.push(PlannedInput {
+            a,
+            device: job.device,
+            band: Arc::clone(&job.band),
+            readers: 0,
         });
-        let key = (job.device, job.ty, band.rows.clone(), depth);
-        self.0.insert(key)
     }
+    inputs[index].readers += 1;
+    index
 }
 
 /// A step in a wave.
@@ -208,40 +132,185 @@ pub(crate) struct PlannedStep<'s> {
     pub(crate) step: &'s Step,
     /// Index of its matmul.
     pub(crate) matmul: usize,
+    /// Index of the step in its matmul.
+    pub(crate) index: usize,
+    /// For each of its jobs, the index of the activations that it reads.
+    pub(crate) inputs: Vec<usize>,
     /// For each of its jobs, whether it packs its activations.
     pub(crate) packs: Vec<bool>,
     /// Whether its jobs are joined with those of the step before.
     pub(crate) is_joined: bool,
 }
 
+impl PlannedStep<'_> {
+    /// Bytes of results, tasks, and time bound in nanoseconds, each on the device with most.
+    fn load(&self) -> [u64; 3] {
+        let of = |job: &JobPlan| {
+            let tasks = job.tasks.len() as u64;
+            [job.output_bytes as u64, tasks, job.time_bound_ns]
+        };
+        let most = |most: [u64; 3], job: [u64; 3]| std::array::from_fn(|at| most[at].max(job[at]));
+        self.step.jobs.iter().map(of).fold([0; 3], most)
+    }
+}
+
 /// Steps that are submitted together.
+#[derive(Default)]
 pub(crate) struct PlannedWave<'s> {
     pub(crate) steps: Vec<PlannedStep<'s>>,
     pub(crate) size: WaveSize,
 }
 
-/// The waves of matmuls of the same activations, given by their steps, within these limits and if
-/// nothing else runs.
-pub(crate) fn waves<'s>(matmuls: &'s [Vec<Step>], limits: &JobLimits) -> Vec<PlannedWave<'s>> {
-    let (mut packed, mut builder) = (Packed::default(), WaveBuilder::default());
-    let (mut waves, mut steps) = (Vec::new(), Vec::new());
-    for (matmul, of_matmul) in matmuls.iter().enumerate() {
-        for step in of_matmul {
-            let packs: Vec<_> = step.jobs.iter().map(|job| packed.is_first(job)).collect();
-            let StepPlacement { ended, is_joined } = builder.push(matmul, step, &packs, limits);
-            if let Some(size) = ended {
-                let steps = std::mem::take(&mut steps);
-                waves.push(PlannedWave { steps, size });
-            }
-            steps.push(PlannedStep {
-                step,
-                matmul,
-                packs,
-                is_joined,
+impl<'s> PlannedWave<'s> {
+    /// Whether `step` belongs to this wave.
+    fn accepts(&self, step: &PlannedStep<'_>, limits: &JobLimits) -> bool {
+        let together = self.size.with(step);
+        let most = limits.buffer_bytes.saturating_mul(BUFFERS_OF_A_JOB);
+        let fits = together.jobs <= WAVE_JOBS && together.bytes() <= most;
+        let packed = self.size.most(|[_, packed]| *packed);
+        let is_packed = packed < PACKED_BYTES_MIN || !step.packs.contains(&true);
+        self.steps.is_empty() || (fits && is_packed)
+    }
+
+    /// Decides which steps are joined.
+    fn join(&mut self, is_last: bool, limits: &JobLimits) {
+        // Bytes of results of the steps that follow.
+        let mut following: u64 = self.steps.iter().map(|step| step.load()[0]).sum();
+        let mut before: Option<(usize, Option<MatmulType>, [u64; 3])> = None;
+        for step in &mut self.steps {
+            let ty = step.step.jobs.first().map(|job| job.ty);
+            let alone = step.load();
+            let joined = before.and_then(|(matmul, before_ty, load)| {
+                let together @ [_, tasks, time_ns] =
+                    std::array::from_fn(|at| alone[at].saturating_add(load[at]));
+                let is_read_early = is_last && load[0] >= following.max(RESULT_BYTES_MIN);
+                let fits =
+                    tasks <= limits.tasks as u64 && u128::from(time_ns) <= limits.time.as_nanos();
+                let is_joined = matmul != step.matmul && before_ty == ty && fits && !is_read_early;
+                is_joined.then_some(together)
             });
+            step.is_joined = joined.is_some();
+            following -= alone[0];
+            before = Some((step.matmul, ty, joined.unwrap_or(alone)));
         }
     }
-    let size = builder.wave;
-    waves.push(PlannedWave { steps, size });
-    waves
+}
+
+/// The waves of a list of matmuls, if nothing else runs, and the activations that they read. Each
+/// matmul has its steps, and an `A` that identifies its matrix. Without steps there is one empty
+/// wave.
+pub(crate) fn waves<'s, A: PartialEq + Copy>(
+    matmuls: &[(A, &'s [Step])],
+    limits: &JobLimits,
+) -> (Vec<PlannedWave<'s>>, Vec<PlannedInput<A>>) {
+    let (mut inputs, mut all) = (Vec::new(), Vec::new());
+    for (matmul, (a, steps)) in matmuls.iter().enumerate() {
+        // Activations, and the number of the step among those that read them.
+        let mut turn = (0, 0);
+        for (index, step) in steps.iter().enumerate() {
+            let of_jobs = step.jobs.iter().map(|job| input_of(&mut inputs, *a, job));
+            let step = PlannedStep {
+                step,
+                matmul,
+                index,
+                inputs: of_jobs.collect(),
+                packs: Vec::new(),
+                is_joined: false,
+            };
+            // Each matmul keeps the order of its steps, whatever others have packed.
+            let input = step.inputs.first().copied().unwrap_or(0);
+            turn = (turn.0, turn.1 + 1).max((input, 0));
+            all.push((turn, step));
+        }
+    }
+    all.sort_by_key(|(turn, _)| *turn);
+    let mut packed = vec![false; inputs.len()];
+    let (mut waves, mut wave) = (Vec::new(), PlannedWave::default());
+    for (_, mut step) in all {
+        let packs = |&input: &usize| !std::mem::replace(&mut packed[input], true);
+        step.packs = step.inputs.iter().map(packs).collect();
+        if !wave.accepts(&step, limits) {
+            wave.join(false, limits);
+            waves.push(std::mem::take(&mut wave));
+        }
+        wave.size = wave.size.with(&step);
+        wave.steps.push(step);
+    }
+    wave.join(true, limits);
+    waves.push(wave);
+    (waves, inputs)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::dtype::Dtype;
+    use crate::plan::{Plan, PlanOptions, WeightPlan};
+
+    fn steps(dtype: Dtype, [m, n, k]: [usize; 3], options: &PlanOptions) -> Vec<Step> {
+        let weights = WeightPlan::new(dtype, n, k, 3, options).unwrap();
+        Plan::new(&weights, m, options).unwrap().steps().collect()
+    }
+
+    proptest! {
+        #![proptest_config(test_support::cases(32))]
+
+        #[test]
+        fn each_step_has_one_place(
+            sizes in prop::collection::vec((0..2_u8, 1..900_usize, 1..3_usize), 1..5),
+            m in 1..300_usize,
+            row_tile in prop::sample::select(&[None, Some(16)][..]),
+        ) {
+            let options = PlanOptions { row_tile, ..PlanOptions::default() };
+            let size = |n, k| [m, n, 256 * k];
+            let all: Vec<_> = (sizes.iter())
+                .map(|&(_, n, k)| steps(Dtype::Int8, size(n, k), &options))
+                .collect();
+            // Matrices of different depth are different.
+            let of = sizes.iter().zip(&all);
+            let matmuls: Vec<_> = of.map(|(&(a, _, k), steps)| ((a, k), &steps[..])).collect();
+            let (waves, inputs) = waves(&matmuls, &options.limits);
+
+            let mut next = vec![0; all.len()];
+            let mut packed = HashSet::new();
+            for wave in &waves {
+                let mut before = None;
+                for step in &wave.steps {
+                    prop_assert_eq!(step.index, next[step.matmul]);
+                    next[step.matmul] += 1;
+                    prop_assert!(!step.is_joined || before.is_some_and(|m| m != step.matmul));
+                    before = Some(step.matmul);
+                    for (input, packs) in step.inputs.iter().zip(&step.packs) {
+                        let is_first = packed.insert(*input);
+                        prop_assert_eq!(*packs, is_first);
+                    }
+                }
+                let of_steps = wave.steps.iter().map(|step| step.step.jobs.len());
+                prop_assert_eq!(wave.size.jobs, of_steps.sum::<usize>());
+            }
+            prop_assert_eq!(next, all.iter().map(Vec::len).collect::<Vec<_>>());
+            let readers: usize = inputs.iter().map(|input| input.readers).sum();
+            let jobs = all.iter().flatten().map(|step| step.jobs.len());
+            prop_assert_eq!(readers, jobs.sum::<usize>());
+        }
+    }
+
+    /// Gate and up. Each wave but the last is one job a device; the last is one for each matmul.
+    #[test]
+    fn only_the_last_results_are_separate() {
+        let options = PlanOptions::default();
+        let each = steps(Dtype::Int8, [512, 8192, 2048], &options);
+        let (waves, _) = waves(&[((), &each[..]), ((), &each[..])], &options.limits);
+        assert!(waves.len() > 1);
+        for (index, wave) in waves.iter().enumerate() {
+            let joined = wave.steps.iter().filter(|step| step.is_joined).count();
+            let is_last = index + 1 == waves.len();
+            assert_eq!(wave.steps.len(), 2);
+            assert_eq!(joined, usize::from(!is_last));
+        }
+    }
 }

@@ -11,7 +11,7 @@
 use rknpu_regcmd::timing::{ScheduledJob, TaskWork, schedule};
 
 use super::npu::TaskWorks;
-use crate::plan::{JobLimits, Plan, PlanOptions, PlannedStep, Step, waves};
+use crate::plan::{JobLimits, Plan, PlanOptions, PlannedStep, PlannedWave, Step, waves};
 use crate::profile::{KernelCost, UnpackTo, bytes_ps};
 
 /// Predicted times of a call. They are modelled, in picoseconds.
@@ -70,23 +70,38 @@ impl Plan {
     /// Number of SUBMIT calls of this matmul within these limits, if nothing else runs.
     #[must_use]
     pub fn submits(&self, limits: &JobLimits) -> usize {
-        let steps = [self.steps().collect()];
-        let waves = waves(&steps, limits);
+        let steps = steps_of(&[self]);
+        let waves = waves_of(&[self], &steps, limits);
         waves.iter().map(|wave| wave.size.submits()).sum()
     }
+}
+
+fn steps_of(plans: &[&Plan]) -> Vec<Vec<Step>> {
+    plans.iter().map(|plan| plan.steps().collect()).collect()
+}
+
+/// The waves of matmuls of the same activations.
+fn waves_of<'s>(
+    plans: &[&Plan],
+    steps: &'s [Vec<Step>],
+    limits: &JobLimits,
+) -> Vec<PlannedWave<'s>> {
+    let matmuls = plans.iter().zip(steps);
+    let matmuls = matmuls.map(|(plan, steps)| (plan.weights.dtype, &steps[..]));
+    waves(&matmuls.collect::<Vec<_>>(), limits).0
 }
 
 /// Predicts the time of matmuls of the same activations that [`Engine::run`](crate::Engine::run)
 /// computes together: query, key and value of a layer, say.
 #[must_use]
 pub fn call_together(plans: &[&Plan], options: &PlanOptions) -> CallTime {
-    let steps: Vec<Vec<Step>> = plans.iter().map(|plan| plan.steps().collect()).collect();
+    let steps = steps_of(plans);
     let (driver, host) = (&options.profile.machine.driver, &options.profile.host);
     let mut works = TaskWorks::default();
     let (mut now, mut pack_ps, mut moved) = (0_u64, 0_u64, 0_u64);
     let mut cpu: Vec<Span> = Vec::new();
     let mut submitted = Submitted::default();
-    let waves = waves(&steps, &options.limits);
+    let waves = waves_of(plans, &steps, &options.limits);
     for wave in &waves {
         let (mut ps, mut bytes) = (0_u64, 0_u64);
         for PlannedStep {
@@ -156,12 +171,10 @@ pub fn call_together(plans: &[&Plan], options: &PlanOptions) -> CallTime {
 /// picoseconds. Of one matmul it is [`Prediction::npu_ps`](super::Prediction::npu_ps).
 #[must_use]
 pub fn npu_ps_together(plans: &[&Plan], options: &PlanOptions) -> u64 {
-    let steps: Vec<Vec<Step>> = plans.iter().map(|plan| plan.steps().collect()).collect();
+    let steps = steps_of(plans);
     let (mut submitted, mut works) = (Submitted::default(), TaskWorks::default());
-    for planned in waves(&steps, &options.limits)
-        .iter()
-        .flat_map(|wave| &wave.steps)
-    {
+    let waves = waves_of(plans, &steps, &options.limits);
+    for planned in waves.iter().flat_map(|wave| &wave.steps) {
         submitted.add(planned, 0, 0, &mut works);
     }
     let timeline = schedule(&submitted.jobs, &options.profile.machine);

@@ -11,7 +11,7 @@ use rknpu_regcmd::{MatmulType, Program, ProgramOptions, tasks};
 use rocket_uapi::PAGE_BYTES;
 
 use crate::emit;
-use crate::plan::{JobPlan, Packed, Plan, TaskPlan};
+use crate::plan::{JobPlan, Plan, TaskPlan, input_of};
 use crate::profile::{Choices, PS_PER_SECOND, clamped};
 
 /// Prediction for a plan on a machine, with operands in place and no CPU work in between. Times are
@@ -79,10 +79,11 @@ impl Plan {
         let mut works = TaskWorks::default();
         let mut jobs = Vec::new();
         let mut devices: BTreeMap<usize, (Parts, u64)> = BTreeMap::new();
-        let mut packed = Packed::default();
+        let mut inputs = Vec::new();
         for step in self.steps() {
             for job in &step.jobs {
-                if packed.is_first(job) {
+                let input = input_of(&mut inputs, (), job);
+                if inputs[input].readers == 1 {
                     prediction.packed_bytes += job.band.activation_bytes as u64;
                 }
                 prediction.read_bytes += job.output_bytes as u64;
@@ -129,11 +130,12 @@ impl Plan {
     #[must_use]
     pub fn cache_bytes(&self, choices: &Choices) -> [u64; 2] {
         let input_bits = self.weights.dtype.input_bits() as u64;
-        let mut packed = Packed::default();
+        let mut inputs = Vec::new();
         let slack = choices.slack_bytes.value;
         let [mut needed, mut passed] = [0; 2];
         for job in self.steps().flat_map(|step| step.jobs) {
-            if packed.is_first(&job) {
+            let input = input_of(&mut inputs, (), &job);
+            if inputs[input].readers == 1 {
                 let depth: usize = job.band.activations.iter().map(|a| a.k_tile.k.len()).sum();
                 let elements = job.band.rows.len() as u64 * depth as u64;
                 needed += (elements * input_bits).div_ceil(8);

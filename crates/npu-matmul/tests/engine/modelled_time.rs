@@ -45,7 +45,7 @@ fn the_same_matmuls_take_the_same_modelled_time() {
     for files in [3, 4] {
         let usual = times(files, 0);
         assert_eq!(usual.len(), files);
-        assert!(usual.values().all(|jobs| jobs.len() >= 5), "{usual:?}");
+        assert!(usual.values().all(|jobs| jobs.len() >= 4), "{usual:?}");
         for seed in 1..5 {
             assert_eq!(times(files, seed), usual, "{files} files");
         }
