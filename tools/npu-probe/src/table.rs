@@ -33,6 +33,6 @@ pub(crate) fn table(rows: &[Vec<String>]) -> String {
 }
 
 /// Whether a cell is a number, or `-` for no number.
-fn is_number(cell: &str) -> bool {
+pub(crate) fn is_number(cell: &str) -> bool {
     cell == "-" || cell.parse::<f64>().is_ok()
 }

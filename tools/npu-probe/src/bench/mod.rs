@@ -4,5 +4,5 @@
 mod measure;
 mod report;
 
-pub(crate) use measure::MeasuredMatmul;
+pub(crate) use measure::{MeasuredMatmul, Measurement};
 pub(crate) use report::{BUILD, BenchReport, MeasuringConditions, to};

@@ -16,9 +16,8 @@ const MOST_MARKS: i32 = 8;
 impl PictureAxis {
     pub(super) fn linear((from, to): (f64, f64), places: (f64, f64)) -> Self {
         let to = if to > from { to } else { from + 1.0 };
-        let values = (from, to);
         Self {
-            values,
+            values: (from, to),
             places,
             is_log: false,
         }
@@ -54,10 +53,8 @@ impl PictureAxis {
         if self.is_log {
             let (first, last) = (from.log10().ceil() as i32, to.log10().floor() as i32);
             let step = ((last - first) / MOST_MARKS + 1).max(1);
-            return (first..=last)
-                .step_by(step.unsigned_abs() as usize)
-                .map(|power| 10f64.powi(power))
-                .collect();
+            let powers = (first..=last).step_by(step.unsigned_abs() as usize);
+            return powers.map(|power| 10f64.powi(power)).collect();
         }
         let rough = (to - from) / f64::from(MOST_MARKS);
         let power = 10f64.powf(rough.log10().floor());
@@ -83,7 +80,8 @@ mod tests {
             (a, b, value) in (any::<f64>(), any::<f64>(), any::<f64>())
         ) {
             let ends = (a.abs().min(1e300), b.abs().min(1e300));
-            for axis in [PictureAxis::linear(ends, (10.0, 20.0)), PictureAxis::log(ends, (20.0, 10.0))] {
+            for new in [PictureAxis::linear, PictureAxis::log] {
+                let axis = new(ends, (20.0, 10.0));
                 prop_assert!((10.0..=20.0).contains(&axis.at(value)));
                 prop_assert!(axis.marks().len() <= 9, "{:?}", axis.marks());
             }

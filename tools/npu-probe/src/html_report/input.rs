@@ -10,7 +10,7 @@ use npu_matmul::Profile;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use super::text::ShownText;
+use super::text::shown;
 use super::trace::TraceSlices;
 use crate::bench::BenchReport;
 use crate::calibrate::CalibrateReport;
@@ -21,14 +21,13 @@ use crate::report::SelfTestReport;
 const MOST_OF_TRACE: u64 = 2 << 30;
 /// Longest file of any other kind; these are read as a whole.
 const MOST_OF_OTHERS: u64 = 64 << 20;
-const MIB: u64 = 1 << 20;
 
 /// Why a file cannot be part of a report.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ReportInputError {
     #[error("cannot read the file")]
     Read(#[from] io::Error),
-    #[error("the file is longer than {} MiB", .0 / MIB)]
+    #[error("the file is longer than {} MiB", .0 >> 20)]
     TooLong(u64),
     #[error("the file is not JSON")]
     Json(#[source] serde_json::Error),
@@ -59,7 +58,7 @@ pub(super) enum ReportContent {
 #[derive(Debug)]
 pub(crate) struct ReportInput {
     /// File name without its folder, which is private.
-    pub(super) name: ShownText,
+    pub(super) name: String,
     /// Time of its last change.
     pub(super) written: SystemTime,
     pub(super) content: ReportContent,
@@ -71,7 +70,7 @@ impl ReportInput {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         let file = File::open(path)?;
         Ok(Self {
-            name: ShownText::from(&*name),
+            name: shown(&name),
             written: file.metadata()?.modified().unwrap_or(UNIX_EPOCH),
             content: content(file)?,
         })
@@ -100,7 +99,6 @@ pub(super) fn content(file: impl Read) -> Result<ReportContent, ReportInputError
         return Err(ReportInputError::Unknown);
     };
     if let Some(events) = object.remove("traceEvents") {
-        // Parsing makes its texts safe.
         return typed("a trace", events).map(ReportContent::Trace);
     }
     object.values_mut().for_each(make_showable);
@@ -121,10 +119,10 @@ pub(super) fn content(file: impl Read) -> Result<ReportContent, ReportInputError
     }
 }
 
-/// Makes all texts safe to show, since files are not trusted.
+/// Makes all texts [`shown`] ones.
 fn make_showable(value: &mut Value) {
     match value {
-        Value::String(text) => *text = ShownText::from(&**text).to_string(),
+        Value::String(text) => *text = shown(text),
         Value::Array(all) => all.iter_mut().for_each(make_showable),
         Value::Object(all) => all.values_mut().for_each(make_showable),
         _ => {}

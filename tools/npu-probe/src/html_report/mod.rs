@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `npu-probe report`: renders the files of other commands as one HTML page.
 //!
-//! The page needs no network and no script. Files are not trusted: all their texts are
-//! [`text::ShownText`], lengths are bounded, and the page shows what it leaves out.
+//! The page needs no network and no script. Files are not trusted: when they are read, all
+//! their texts pass through [`text::shown`]; lengths are bounded, and the page shows what it
+//! leaves out.
 
 mod axis;
 mod input;

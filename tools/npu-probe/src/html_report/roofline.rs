@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Draws a roofline plot of matmuls as SVG, with the limits of memory and MAC arrays.
 
-use std::collections::BTreeSet;
-
 use maud::{Markup, html};
 use npu_matmul::Dtype;
 use rknpu_regcmd::timing::Machine;
@@ -16,45 +14,25 @@ const OPERATIONS: f64 = 2.0;
 
 const GIGA: f64 = 1e9;
 
-/// A roof: the rate of the MAC arrays in one precision, and its colour.
-struct Roof {
-    dtype: Dtype,
-    color: &'static str,
+/// The roofs: rates of the MAC arrays in these precisions.
+const ROOFS: [Dtype; 3] = [Dtype::Fp16, Dtype::Int8, Dtype::Int4];
+
+const fn color(dtype: Dtype) -> &'static str {
+    match dtype {
+        Dtype::Fp16 => "#1f77b4",
+        Dtype::Int8 => "#d62728",
+        Dtype::Int4 => "#2ca02c",
+    }
 }
 
-static ROOFS: [Roof; 3] = [
-    Roof {
-        dtype: Dtype::Fp16,
-        color: "#1f77b4",
-    },
-    Roof {
-        dtype: Dtype::Int8,
-        color: "#d62728",
-    },
-    Roof {
-        dtype: Dtype::Int4,
-        color: "#2ca02c",
-    },
-];
+/// 10^9 operations per second of the machine at `intensity` operations per byte.
+fn roof(dtype: Dtype, machine: &Machine, intensity: f64) -> f64 {
+    (memory(machine) * intensity).min(peak(dtype, machine))
+}
 
-/// Colour of matmuls in a precision without a roof.
-const NO_ROOF: &str = "#808080";
-
-impl Roof {
-    /// The roof of matmuls in `dtype`.
-    fn of(dtype: Dtype) -> Option<&'static Self> {
-        ROOFS.iter().find(|roof| roof.dtype == dtype)
-    }
-
-    /// 10^9 operations per second of the machine at `intensity` operations per byte.
-    fn at(&self, machine: &Machine, intensity: f64) -> f64 {
-        (memory(machine) * intensity).min(self.peak(machine))
-    }
-
-    fn peak(&self, machine: &Machine) -> f64 {
-        let per_clock = self.dtype.macs_per_clock() * u64::from(machine.chip.cores);
-        OPERATIONS * per_clock as f64 * machine.clock_hz as f64 / GIGA
-    }
+fn peak(dtype: Dtype, machine: &Machine) -> f64 {
+    let per_clock = dtype.macs_per_clock() * u64::from(machine.chip.cores);
+    OPERATIONS * per_clock as f64 * machine.clock_hz as f64 / GIGA
 }
 
 /// Memory bandwidth of all cores together, gigabytes per second.
@@ -74,7 +52,7 @@ struct RooflineDot {
     intensity: f64,
     gops: f64,
     is_measured: bool,
-    color: &'static str,
+    dtype: Dtype,
 }
 
 impl BenchReport {
@@ -85,13 +63,12 @@ impl BenchReport {
             let measured = matmul.gops.filter(|_| !self.conditions.device.is_model);
             let both = [(Some(matmul.modelled_gops), false), (measured, true)];
             for (gops, is_measured) in both {
-                let roof = Roof::of(matmul.dtype.dtype());
                 dots.extend(gops.map(|gops| RooflineDot {
                     row: index + 1,
                     intensity: matmul.operations_per_byte,
                     gops,
                     is_measured,
-                    color: roof.map_or(NO_ROOF, |roof| roof.color),
+                    dtype: matmul.dtype.dtype(),
                 }));
             }
         }
@@ -111,21 +88,20 @@ impl BenchReport {
         };
         let (low, high) = ends(|dot| dot.intensity, (1.0, 1000.0));
         let x = PictureAxis::log((low / 2.0, high * 2.0), (LEFT, WIDTH - 10.0));
-        let top = ROOFS
-            .iter()
-            .map(|roof| roof.peak(machine))
-            .fold(1.0, f64::max);
+        let top = ROOFS.map(|dtype| peak(dtype, machine));
+        let top = top.into_iter().fold(1.0, f64::max);
         let (low, high) = ends(|dot| dot.gops, (top / 100.0, top));
         let y = PictureAxis::log((low / 2.0, high * 2.0), (BOTTOM, 10.0));
-        let line = |roof: &Roof| {
+        let line = |dtype| {
             let (from, to) = x.ends();
+            let at = |intensity| roof(dtype, machine, intensity);
             // The roof is straight except at the corner of both limits.
-            let corner = roof.peak(machine) / roof.at(machine, 1.0).max(f64::MIN_POSITIVE);
+            let corner = peak(dtype, machine) / at(1.0).max(f64::MIN_POSITIVE);
             let points = [from, corner.clamp(from, to), to];
-            let place = |at: f64| format!("{:.1},{:.1}", x.at(at), y.at(roof.at(machine, at)));
+            let place = |intensity| format!("{:.1},{:.1}", x.at(intensity), y.at(at(intensity)));
             points.map(place).join(" ")
         };
-        let used: BTreeSet<&str> = dots.iter().map(|dot| dot.color).collect();
+        let is_used = |dtype: &Dtype| dots.iter().any(|dot| dot.dtype == *dtype);
         html! { @if !dots.is_empty() { figure {
             svg.square role="img" aria-label="roofline" viewBox={ "0 0 " (WIDTH) " " (HEIGHT) } {
                 @for mark in x.marks() {
@@ -138,16 +114,18 @@ impl BenchReport {
                 }
                 text.mark x=((LEFT + WIDTH) / 2.0) y=(HEIGHT - 8.0) { "operations for each byte of A, B and C" }
                 text.mark transform={ "translate(12 " (BOTTOM / 2.0) ") rotate(-90)" } { "10^9 operations a second" }
-                @for roof in ROOFS.iter().filter(|roof| used.contains(roof.color)) {
-                    polyline fill="none" stroke-width="1.6" stroke=(roof.color) points=(line(roof)) {}
-                    text.end x=(WIDTH - 12.0) y=(y.at(roof.peak(machine)) - 4.0) fill=(roof.color) {
-                        (roof.dtype) " " (number(roof.peak(machine)))
+                @for dtype in ROOFS.into_iter().filter(is_used) {
+                    @let peak = peak(dtype, machine);
+                    polyline fill="none" stroke-width="1.6" stroke=(color(dtype)) points=(line(dtype)) {}
+                    text.end x=(WIDTH - 12.0) y=(y.at(peak) - 4.0) fill=(color(dtype)) {
+                        (dtype) " " (number(peak))
                     }
                 }
                 @for dot in &dots {
                     @let (cx, cy) = (x.at(dot.intensity), y.at(dot.gops));
-                    @let fill = if dot.is_measured { dot.color } else { "none" };
-                    circle cx=(format!("{cx:.1}")) cy=(format!("{cy:.1}")) r=(DOT) stroke=(dot.color) stroke-width="1.6" fill=(fill) {}
+                    @let color = color(dot.dtype);
+                    @let fill = if dot.is_measured { color } else { "none" };
+                    circle cx=(format!("{cx:.1}")) cy=(format!("{cy:.1}")) r=(DOT) stroke=(color) stroke-width="1.6" fill=(fill) {}
                     // One label per matmul.
                     @if dot.is_measured || self.conditions.device.is_model {
                         text x=(format!("{:.1}", cx + DOT + 2.0)) y=(format!("{:.1}", cy - DOT)) { (dot.row) }
@@ -171,12 +149,12 @@ mod tests {
     #[test]
     fn roofs_are_of_memory_and_then_of_compute() {
         let machine = Machine::RK3588.at_clock(1_000_000_000);
-        let [fp16, int8, int4] = &ROOFS;
+        let [fp16, int8, int4] = ROOFS.map(|dtype| peak(dtype, &machine));
         // E-mac-rate: 6 TOPS of int8 for three cores at 1 GHz.
-        assert_eq!(int8.peak(&machine), 6144.0);
-        assert_eq!(fp16.peak(&machine) * 2.0, int8.peak(&machine));
-        assert_eq!(int4.peak(&machine), int8.peak(&machine) * 2.0);
-        assert_eq!(int8.at(&machine, 2.0), memory(&machine) * 2.0);
-        assert_eq!(int8.at(&machine, 1e9), int8.peak(&machine));
+        assert_eq!(int8, 6144.0);
+        assert_eq!((fp16 * 2.0, int4), (int8, int8 * 2.0));
+        let at = |intensity| roof(Dtype::Int8, &machine, intensity);
+        assert_eq!(at(2.0), memory(&machine) * 2.0);
+        assert_eq!(at(1e9), int8);
     }
 }

@@ -4,10 +4,10 @@
 use maud::{Markup, html};
 use npu_matmul::Profile;
 
-use super::text::{ShownText, blocks, facts, folded, number, table, time, with_code};
-use super::timeline::TraceTimeline;
+use super::text::{blocks, facts, folded, number, table, time, with_code};
+use super::timeline::timeline;
 use super::trace::{SliceKind, TraceSlices};
-use crate::bench::BenchReport;
+use crate::bench::{BenchReport, Measurement};
 use crate::calibrate::CalibrateReport;
 use crate::doctor::{DoctorReport, DoctorRow};
 use crate::exit::Verdict;
@@ -22,12 +22,10 @@ pub(super) fn device_facts(device: &DeviceReport) -> Vec<(&'static str, String)>
     let host = &device.host;
     let or_unknown = |text: &Option<String>| text.clone().unwrap_or_else(|| "unknown".to_owned());
     let kernel = or_unknown(&host.kernel);
+    let driver = format!("{} {}", device.driver, device.driver_version);
     vec![
         ("device", format!("{}, {} cores", device.name, device.cores)),
-        (
-            "driver",
-            format!("{} {}", device.driver, device.driver_version),
-        ),
+        ("driver", driver),
         ("board", or_unknown(&host.board)),
         ("kernel", format!("{kernel} on {}", host.architecture)),
     ]
@@ -39,13 +37,12 @@ impl DoctorReport {
         let (problems, others): (Vec<_>, Vec<_>) = self.rows.iter().partition(is_problem);
         let rows = |rows: Vec<&DoctorRow>| {
             let cells = rows.into_iter().map(|row| {
-                let remedy = row.remedy.as_deref().unwrap_or_default();
                 let class = if row.is_problem() { "problem" } else { "" };
                 let cells = [
-                    row.state.word().into(),
-                    (&*row.topic).into(),
-                    (&*row.found).into(),
-                    remedy.into(),
+                    row.state.word().to_owned(),
+                    row.topic.to_string(),
+                    row.found.clone(),
+                    row.remedy.clone().unwrap_or_default(),
                 ];
                 (class, cells)
             });
@@ -53,7 +50,7 @@ impl DoctorReport {
         };
         let summary = format!("{} other rows", others.len());
         html! {
-            p { (with_code(&ShownText::from(&*self.verdict()))) }
+            p { (with_code(&self.verdict())) }
             @if !problems.is_empty() { (rows(problems)) }
             @if !others.is_empty() { (folded(&summary, rows(others))) }
             p.note { "npu-probe " (self.version) }
@@ -66,18 +63,14 @@ pub(super) fn self_tests(tests: &[&SelfTestReport]) -> Markup {
     let rows = tests.iter().flat_map(|test| {
         let problem = &test.problem;
         test.runs.iter().map(move |run| {
-            let class = if test.result == Verdict::Pass {
-                ""
-            } else {
-                "problem"
-            };
-            let matmul = format!("{} {}", problem.dtype, problem.shape);
+            let is_right = test.result == Verdict::Pass;
+            let class = if is_right { "" } else { "problem" };
             let cells = [
-                test.result.words(false).into(),
-                matmul.into(),
-                run.comparison.elements.into(),
-                run.comparison.different.into(),
-                format!("{} of {}", time(run.wall_us), test.time_of).into(),
+                test.result.words(false).to_owned(),
+                format!("{} {}", problem.dtype, problem.shape),
+                run.comparison.elements.to_string(),
+                run.comparison.different.to_string(),
+                format!("{} of {}", time(run.wall_us), test.time_of),
             ];
             (class, cells)
         })
@@ -92,34 +85,22 @@ impl BenchReport {
     pub(super) fn section(&self) -> Markup {
         let conditions = &self.conditions;
         let load = conditions.load_average;
+        let load = load.map_or_else(|| "unknown".to_owned(), number);
+        let cpus = format!("{} x {}, load {load}", conditions.cpus, conditions.cpu);
+        let clock = format!("{} MHz, by the profile", conditions.clock_mhz);
+        let threads = conditions.threads.as_deref();
         let host = [
-            (
-                "clock",
-                format!("{} MHz, by the profile", conditions.clock_mhz),
-            ),
-            ("profile", conditions.profile.to_string()),
-            (
-                "host",
-                format!(
-                    "{} x {}, load {}",
-                    conditions.cpus,
-                    conditions.cpu,
-                    load.map_or_else(|| "unknown".to_owned(), number),
-                ),
-            ),
-            (
-                "threads",
-                conditions
-                    .threads
-                    .as_deref()
-                    .unwrap_or("one for each CPU")
-                    .to_owned(),
-            ),
+            ("clock", clock),
+            ("profile", conditions.profile.clone()),
+            ("host", cpus),
+            ("threads", threads.unwrap_or("one for each CPU").to_owned()),
             ("files", format!("{} of the device", conditions.fds)),
             ("wall time", format!("of {}", conditions.time_of)),
             ("version", conditions.version.to_string()),
         ];
-        let percent = |share: f64| share * 100.0;
+        let percent = |share: f64| number(share * 100.0);
+        let or_none = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
+        let name = |one: &Measurement| format!("{} {}", one.dtype, one.shape);
         html! {
             (folded("Conditions", facts(device_facts(&conditions.device).into_iter().chain(host))))
             @if let Some(why) = &conditions.profile_refused { p.note { (why) } }
@@ -127,28 +108,28 @@ impl BenchReport {
             (table(
                 ["", "matmul", "median ms", "best", "worst", "GOP/s", "% of bound", "CPU ms", "SUBMITs"],
                 self.measurements.iter().enumerate().map(|(index, one)| [
-                    (index + 1).into(),
-                    format!("{} {}", one.dtype, one.shape).into(),
-                    one.wall_ms.median.into(),
-                    one.wall_ms.best.into(),
-                    one.wall_ms.worst.into(),
-                    one.gops.into(),
-                    one.share_of_bound.map(percent).into(),
-                    one.cpu_ms.into(),
-                    one.submits.into(),
+                    (index + 1).to_string(),
+                    name(one),
+                    number(one.wall_ms.median),
+                    number(one.wall_ms.best),
+                    number(one.wall_ms.worst),
+                    or_none(one.gops.map(number)),
+                    or_none(one.share_of_bound.map(percent)),
+                    number(one.cpu_ms),
+                    number(one.submits),
                 ]),
             ))
             h3 { "Modelled time of the NPU" }
             (table(
                 ["", "matmul", "ms", "GOP/s", "% of bound", "bound ms", "bound by"],
                 self.measurements.iter().enumerate().map(|(index, one)| [
-                    (index + 1).into(),
-                    format!("{} {}", one.dtype, one.shape).into(),
-                    one.modelled_npu_ms.into(),
-                    one.modelled_gops.into(),
-                    percent(one.modelled_share_of_bound).into(),
-                    one.bound_ms.into(),
-                    (&*one.bound_by).into(),
+                    (index + 1).to_string(),
+                    name(one),
+                    number(one.modelled_npu_ms),
+                    number(one.modelled_gops),
+                    percent(one.modelled_share_of_bound),
+                    number(one.bound_ms),
+                    one.bound_by.clone(),
                 ]),
             ))
             (self.roofline())
@@ -165,7 +146,7 @@ impl CalibrateReport {
             @let summary = format!("{} contested facts", all.len());
             (folded(&summary, table(["fact", "question", "outcome", "result"], all.iter().map(|fact| {
                 let (outcome, result) = fact.outcome.kind_and_result();
-                [(&*fact.name).into(), (&*fact.question).into(), outcome.into(), result.into()]
+                [fact.name.to_string(), fact.question.to_string(), outcome.to_owned(), result]
             }))))
             p.note { "npu-probe " (self.version) }
         }
@@ -175,38 +156,32 @@ impl CalibrateReport {
 /// A board's profile, as a table.
 pub(super) fn profile(profile: &Profile) -> Markup {
     let (machine, host) = (&profile.machine, &profile.host);
-    let gigabytes = |bytes: u64| format!("{} GB/s", number(bytes as f64 / GIGA));
+    let gigabytes = |bytes: u64| number(bytes as f64 / GIGA) + " GB/s";
     let us = |ps: u64| time(ps as f64 / PS_PER_US);
+    let memory = format!(
+        "{} for a core, {} for all",
+        gigabytes(machine.dram.rate(machine.clock_hz, 1)),
+        gigabytes(machine.dram.shared_bytes_per_second),
+    );
+    let start = format!(
+        "{} to submit, {} to attach, {} for each task, {} to wake",
+        us(machine.driver.submit_ps),
+        us(machine.driver.attach_ps),
+        us(machine.driver.kick_ps),
+        us(machine.driver.wake_ps),
+    );
+    let cpu = format!(
+        "{} cores, {} each, caches {}",
+        host.cores,
+        gigabytes(host.bytes_per_second),
+        gigabytes(host.sync_bytes_per_second),
+    );
     facts([
         ("profile", profile.name.to_string()),
         ("clock", format!("{} MHz", machine.clock_hz / HERTZ_PER_MHZ)),
-        (
-            "memory",
-            format!(
-                "{} for a core, {} for all",
-                gigabytes(machine.dram.rate(machine.clock_hz, 1)),
-                gigabytes(machine.dram.shared_bytes_per_second),
-            ),
-        ),
-        (
-            "a job's start",
-            format!(
-                "{} to submit, {} to attach, {} for each task, {} to wake",
-                us(machine.driver.submit_ps),
-                us(machine.driver.attach_ps),
-                us(machine.driver.kick_ps),
-                us(machine.driver.wake_ps),
-            ),
-        ),
-        (
-            "CPU",
-            format!(
-                "{} cores, {} each, caches {}",
-                host.cores,
-                gigabytes(host.bytes_per_second),
-                gigabytes(host.sync_bytes_per_second),
-            ),
-        ),
+        ("memory", memory),
+        ("a job's start", start),
+        ("CPU", cpu),
     ])
 }
 
@@ -217,7 +192,7 @@ pub(super) fn profile_and_facts(whole: &Profile) -> Markup {
         @if !whole.facts.is_empty() {
             @let summary = format!("{} decided facts", whole.facts.len());
             (folded(&summary, table(["fact", "side", "question"], whole.facts.iter().map(|fact| [
-                (&*fact.id).into(), (&*fact.verdict).into(), (&*fact.sentence).into(),
+                fact.id.clone(), fact.verdict.clone(), fact.sentence.clone(),
             ]))))
         }
     }
@@ -225,23 +200,23 @@ pub(super) fn profile_and_facts(whole: &Profile) -> Markup {
 
 impl TraceSlices {
     pub(super) fn section(&self) -> Markup {
-        let longest = self.matmuls.first();
-        let zoom = longest.map(|matmul| (matmul.from, matmul.to));
+        let longest = self.matmuls.first().and_then(|matmul| {
+            let title = |time| format!("The longest matmul, {}: {time}", matmul.name);
+            timeline(self, false, Some((matmul.from, matmul.to)), title)
+        });
         html! {
             @for modelled in [false, true] {
-                @if let Some(picture) = TraceTimeline::new(self, modelled, None) {
-                    @let clock = if modelled { "Modelled time of the NPU" } else { "Measured time of this process" };
-                    (picture.draw(&format!("{clock}: {} in all", time(picture.span()))))
+                @let clock = if modelled { "Modelled time of the NPU" } else { "Measured time of this process" };
+                @if let Some(picture) = timeline(self, modelled, None, |time| format!("{clock}: {time} in all")) {
+                    (picture)
                     (self.totals(modelled))
                 }
             }
-            @if let (Some(longest), Some(picture)) = (longest, TraceTimeline::new(self, false, zoom)) {
-                (picture.draw(&format!("The longest matmul, {}: {}", longest.name, time(picture.span()))))
-            }
+            @if let Some(picture) = longest { (picture) }
             @if !self.matmuls.is_empty() {
                 h3 { "The longest matmuls" }
                 (table(["matmul", "", "time"], self.matmuls.iter().map(|matmul| [
-                    (&*matmul.name).into(), (&*matmul.what).into(), time(matmul.to - matmul.from).into(),
+                    matmul.name.clone(), matmul.what.clone(), time(matmul.to - matmul.from),
                 ])))
             }
             @if self.left_out > 0 { p.note { (self.left_out) " slices of this trace are left out." } }
@@ -251,26 +226,20 @@ impl TraceSlices {
 
     /// Count and time of each kind of work.
     fn totals(&self, modelled: bool) -> Markup {
-        let slices = || self.of_clock(modelled).flat_map(|(_, slices)| slices);
-        let rows = SliceKind::all().filter_map(|kind| {
-            let times: Vec<f64> = slices()
-                .filter(|slice| slice.kind == kind)
-                .map(|slice| slice.to - slice.from)
-                .collect();
-            let longest = times.iter().copied().fold(0.0, f64::max);
-            let all: f64 = times.iter().sum();
-            let row = [
-                kind.name().into(),
-                times.len().into(),
-                time(all).into(),
-                time(longest).into(),
-            ];
-            (!times.is_empty()).then_some(row)
-        });
-        let rows: Vec<_> = rows.collect();
-        table(
-            ["work", "times", "in all threads", "longest"],
-            rows.into_iter(),
-        )
+        let row = |kind: SliceKind| {
+            let slices = self.of_clock(modelled).flat_map(|(_, slices)| slices);
+            let slices = slices.filter(|slice| slice.kind == kind);
+            let times: Vec<f64> = slices.map(|slice| slice.to - slice.from).collect();
+            let longest = times.iter().copied().reduce(f64::max)?;
+            Some([
+                kind.name().to_owned(),
+                times.len().to_string(),
+                time(times.iter().sum()),
+                time(longest),
+            ])
+        };
+        let rows: Vec<_> = SliceKind::all().filter_map(row).collect();
+        let heads = ["work", "times", "in all threads", "longest"];
+        table(heads, rows.into_iter())
     }
 }

@@ -2,16 +2,17 @@
 //! Tests the page with malformed and hostile files.
 
 use proptest::prelude::*;
+use rknpu_regcmd::timing::Machine;
 use serde_json::{Value, json};
 
 use super::input::{ReportInput, content};
 use super::page;
-use super::text::ShownText;
+use super::text::shown;
 
 /// The page of these files; checks that it is well-formed XML.
 fn page_of(files: &[Value]) -> String {
     let read = |file: &Value| ReportInput {
-        name: ShownText::from(HOSTILE),
+        name: shown(HOSTILE),
         written: std::time::UNIX_EPOCH,
         content: content(file.to_string().as_bytes()).unwrap(),
     };
@@ -47,7 +48,7 @@ fn bench(number: f64) -> Value {
             "version": HOSTILE, "build": HOSTILE, "device": device(), "time_of": HOSTILE, "profile": HOSTILE,
             "clock_mhz": 200, "fds": 3, "threads": HOSTILE, "profile_refused": HOSTILE,
             "cpu": HOSTILE, "cpus": 2, "load_average": number,
-            "machine": machine(),
+            "machine": Machine::RK3588,
         },
         "measurements": [{
             "dtype": "int8", "results": "sums", "plan": HOSTILE, "products": 1,
@@ -60,10 +61,6 @@ fn bench(number: f64) -> Value {
             "modelled_share_of_bound": number, "operations_per_byte": number,
         }],
     })
-}
-
-fn machine() -> Value {
-    serde_json::to_value(rknpu_regcmd::timing::Machine::RK3588).unwrap()
 }
 
 fn slice(track: u64, from: f64, us: f64, name: &str) -> Value {

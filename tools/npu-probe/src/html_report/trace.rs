@@ -10,7 +10,7 @@ use std::fmt;
 use serde::Deserialize;
 use serde::de::{Deserializer, SeqAccess, Visitor};
 
-use super::text::ShownText;
+use super::text::shown;
 
 /// Most slices that are kept, 24 bytes each.
 const MOST_SLICES: usize = 2_000_000;
@@ -86,24 +86,18 @@ pub(super) struct TimedSlice {
 /// A matmul of the table.
 #[derive(Clone, Debug)]
 pub(super) struct LongMatmul {
-    pub(super) name: ShownText,
+    pub(super) name: String,
     /// Precision and sizes.
-    pub(super) what: ShownText,
+    pub(super) what: String,
     pub(super) from: f64,
     pub(super) to: f64,
 }
 
-impl LongMatmul {
-    fn us(&self) -> f64 {
-        self.to - self.from
-    }
-}
-
-/// The kept part of a trace.
+/// The kept part of a trace. All its texts are [`shown`] ones.
 #[derive(Debug, Default)]
 pub(super) struct TraceSlices {
-    processes: BTreeMap<u64, ShownText>,
-    threads: BTreeMap<TraceTrack, ShownText>,
+    processes: BTreeMap<u64, String>,
+    threads: BTreeMap<TraceTrack, String>,
     tracks: BTreeMap<TraceTrack, Vec<TimedSlice>>,
     kept: usize,
     pub(super) left_out: usize,
@@ -116,10 +110,10 @@ impl TraceSlices {
         let track = (event.pid, event.tid);
         match (&*event.ph, &*event.name) {
             ("M", "process_name") if self.processes.len() < MOST_TRACKS => {
-                self.processes.insert(event.pid, event.args.name);
+                self.processes.insert(event.pid, shown(&event.args.name));
             }
             ("M", "thread_name") if self.threads.len() < MOST_TRACKS => {
-                self.threads.insert(track, event.args.name);
+                self.threads.insert(track, shown(&event.args.name));
             }
             ("X", _) => self.add_slice(track, event),
             // Arrows, and events of other programs.
@@ -138,30 +132,29 @@ impl TraceSlices {
         let kind = SliceKind::of(event.cat.as_deref(), &event.name);
         let slice = TimedSlice { from, to, kind };
         self.tracks.entry(track).or_default().push(slice);
-        let shortest = self.matmuls.last().map_or(0.0, LongMatmul::us);
+        let us = |matmul: &LongMatmul| matmul.to - matmul.from;
+        let shortest = self.matmuls.last().map_or(0.0, us);
         let is_long = self.matmuls.len() < MOST_MATMULS || to - from > shortest;
         if kind == MATMUL && is_long {
-            let what = event.args.what();
-            let name = event.name;
             self.matmuls.push(LongMatmul {
-                name,
-                what,
+                name: shown(&event.name),
+                what: shown(&event.args.what()),
                 from,
                 to,
             });
-            self.matmuls.sort_by(|a, b| b.us().total_cmp(&a.us()));
+            self.matmuls.sort_by(|a, b| us(b).total_cmp(&us(a)));
             self.matmuls.truncate(MOST_MATMULS);
         }
     }
 
-    pub(super) fn process(&self, process: u64) -> ShownText {
+    pub(super) fn process(&self, process: u64) -> String {
         let named = self.processes.get(&process).cloned();
-        named.unwrap_or_else(|| ShownText::from(&*format!("process {process}")))
+        named.unwrap_or_else(|| format!("process {process}"))
     }
 
-    pub(super) fn thread(&self, track: TraceTrack) -> ShownText {
+    pub(super) fn thread(&self, track: TraceTrack) -> String {
         let named = self.threads.get(&track).cloned();
-        named.unwrap_or_else(|| ShownText::from(&*format!("thread {}", track.1)))
+        named.unwrap_or_else(|| format!("thread {}", track.1))
     }
 
     /// The tracks with times of the timing model, which has a separate clock, or those with
@@ -170,10 +163,8 @@ impl TraceSlices {
         &self,
         modelled: bool,
     ) -> impl Iterator<Item = (TraceTrack, &[TimedSlice])> {
-        let tracks = self
-            .tracks
-            .iter()
-            .map(|(track, slices)| (*track, &**slices));
+        let tracks = self.tracks.iter();
+        let tracks = tracks.map(|(track, slices)| (*track, &**slices));
         tracks.filter(move |(track, _)| self.process(track.0).contains("(modelled)") == modelled)
     }
 
@@ -187,8 +178,8 @@ impl TraceSlices {
 #[derive(Deserialize)]
 struct TraceEvent {
     #[serde(default)]
-    name: ShownText,
-    ph: ShownText,
+    name: String,
+    ph: String,
     #[serde(default)]
     pid: u64,
     #[serde(default)]
@@ -197,27 +188,27 @@ struct TraceEvent {
     ts: f64,
     #[serde(default)]
     dur: f64,
-    cat: Option<ShownText>,
+    cat: Option<String>,
     #[serde(default)]
     args: EventArgs,
 }
 
 #[derive(Default, Deserialize)]
+#[serde(default)]
 struct EventArgs {
-    #[serde(default)]
-    name: ShownText,
-    precision: Option<ShownText>,
+    name: String,
+    precision: Option<String>,
     rows: Option<u64>,
     k: Option<u64>,
     n: Option<u64>,
 }
 
 impl EventArgs {
-    fn what(&self) -> ShownText {
-        let precision = self.precision.as_deref().unwrap_or_default();
+    fn what(self) -> String {
+        let precision = self.precision.unwrap_or_default();
         match (self.rows, self.k, self.n) {
-            (Some(m), Some(k), Some(n)) => ShownText::from(&*format!("{precision} {m}x{k}x{n}")),
-            _ => ShownText::from(precision),
+            (Some(m), Some(k), Some(n)) => format!("{precision} {m}x{k}x{n}"),
+            _ => precision,
         }
     }
 }
