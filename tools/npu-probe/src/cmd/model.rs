@@ -12,6 +12,7 @@ mod weights;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
+use npu_matmul::memory::MemoryPlan;
 use npu_offload::{AvailableMemory, OffloadRules, PlanTarget};
 use rocket_uapi::DeviceInfo;
 use serde::Serialize;
@@ -22,7 +23,7 @@ use crate::flags::{DeviceFlags, ReportFlags};
 use crate::gguf::GgufModel;
 use crate::progress::ProgressLine;
 use speed::SpeedReport;
-use weights::{PlacedWeights, WeightGroup};
+use weights::WeightGroup;
 
 /// Options of `model`.
 #[derive(Debug, Args)]
@@ -100,13 +101,17 @@ fn report(model: &GgufModel, args: &GgufFlags, info: &DeviceInfo) -> ModelReport
     // Users ask about a board, not about the software model.
     let (options, profile_refused) = args.machine.as_npu().options(info);
     let rules = OffloadRules::new(PlanTarget::new(info.files(), options));
-    let memory = || AvailableMemory::below(Path::new("/"));
-    let budget_bytes = args.mem.or_else(|| Some(memory()?.default_budget()));
-    let placed = PlacedWeights::new(model, &rules, budget_bytes.unwrap_or(u64::MAX));
-    let speed = shape::shape(model)
-        .and_then(|(shape, context)| Ok((shape, context, placed.of_graph()?)))
-        .map(|(shape, context, weights)| SpeedReport::new(shape, context, &weights, &rules));
-    let (speed, speed_unknown) = match speed {
+    let available = || AvailableMemory::below(Path::new("/"));
+    let budget_bytes = args.mem.or_else(|| Some(available()?.default_budget()));
+    let limit = budget_bytes.unwrap_or(u64::MAX);
+    let mut memory = MemoryPlan::for_weights(rules.target.fds, limit, &rules.target.options);
+    let weights = weights::place_all(model, &rules, &mut memory);
+    let speed = || -> Result<SpeedReport, String> {
+        let (shape, context) = shape::shape(model)?;
+        let graph = weights::of_graph(&weights)?;
+        Ok(SpeedReport::new(shape, context, &graph, &rules))
+    };
+    let (speed, speed_unknown) = match speed() {
         Ok(speed) => (Some(speed), None),
         Err(why) => (None, Some(why)),
     };
@@ -127,9 +132,9 @@ fn report(model: &GgufModel, args: &GgufFlags, info: &DeviceInfo) -> ModelReport
         fds: rules.target.fds,
         budget_bytes,
         is_budget_given: args.mem.is_some(),
-        fits: placed.groups.iter().all(WeightGroup::fits),
-        packed_bytes: placed.bytes,
-        weights: placed.groups,
+        fits: weights.iter().all(WeightGroup::fits),
+        packed_bytes: memory.total(),
+        weights,
         speed,
         speed_unknown,
     }

@@ -6,7 +6,7 @@ use std::io::{self, ErrorKind, Read};
 
 use anyhow::{Context, bail, ensure};
 
-use super::{GgufTensor, GgufValue, check_count};
+use super::{GgufModel, GgufTensor, GgufValue, check_count};
 
 const HEAD_CUT: &str = "the file ends within its head; the download is incomplete, so repeat it";
 const UNREADABLE: &str = "cannot read the file";
@@ -32,20 +32,13 @@ const MAX_SIZE: u64 = 1 << 24;
 const MAX_MATRIX: u64 = 1 << 34;
 const MAX_MATRICES: u64 = 1 << 16;
 
-/// The head of a file: everything before its data.
-#[derive(Debug)]
-pub(super) struct GgufHead {
-    pub(super) values: HashMap<String, GgufValue>,
-    pub(super) tensors: Vec<GgufTensor>,
-    /// Offset of the data.
-    data: u64,
-}
-
-impl GgufHead {
-    pub(super) fn read(from: impl Read) -> anyhow::Result<Self> {
+impl GgufModel {
+    /// Reads the head of one file, which has `file_bytes` bytes: enough for the data of all
+    /// tensors of known formats.
+    pub(super) fn of_head(from: impl Read, file_bytes: u64) -> anyhow::Result<Self> {
         let mut bytes = HeadReader { from, at: 0 };
-        let is_gguf = match bytes.array() {
-            Ok(magic) => magic == MAGIC,
+        let is_gguf = match bytes.u32() {
+            Ok(magic) => magic.to_le_bytes() == MAGIC,
             Err(error) if error.is::<io::Error>() => return Err(error),
             // The file is shorter than the magic.
             Err(_) => false,
@@ -80,27 +73,22 @@ impl GgufHead {
             Some(GgufValue::Number(bytes @ 1..=MAX_SIZE)) => *bytes,
             _ => ALIGNMENT.1,
         };
-        Ok(Self {
-            values,
-            tensors,
-            data: bytes.at.next_multiple_of(alignment),
-        })
-    }
-
-    /// Checks that a file of `has` bytes has the data of all tensors of known
-    /// formats.
-    pub(super) fn check_data(&self, has: u64) -> anyhow::Result<()> {
-        for tensor in &self.tensors {
-            let begin = self.data.saturating_add(tensor.offset);
+        let data = bytes.at.next_multiple_of(alignment);
+        for tensor in &tensors {
+            let begin = data.saturating_add(tensor.offset);
             let needs = begin.saturating_add(tensor.bytes().unwrap_or(0));
             ensure!(
-                needs <= has,
-                "the file has {has} bytes, but tensor `{}` ends at {needs}; the download is \
+                needs <= file_bytes,
+                "the file has {file_bytes} bytes, but tensor `{}` ends at {needs}; the download is \
                  incomplete, so repeat it",
                 tensor.name
             );
         }
-        Ok(())
+        Ok(Self {
+            values,
+            tensors,
+            parts: 1,
+        })
     }
 }
 
@@ -111,14 +99,16 @@ struct HeadReader<R> {
 }
 
 impl<R: Read> HeadReader<R> {
-    fn array<const N: usize>(&mut self) -> anyhow::Result<[u8; N]> {
-        let mut bytes = [0; N];
-        self.advance(N as u64)?;
-        match self.from.read_exact(&mut bytes) {
+    /// An unsigned number of `bytes` bytes, at most eight.
+    fn number(&mut self, bytes: u64) -> anyhow::Result<u64> {
+        let mut number = [0; 8];
+        let (read, _) = number.split_at_mut(8.min(bytes as usize));
+        self.advance(bytes)?;
+        match self.from.read_exact(read) {
             Err(error) if error.kind() == ErrorKind::UnexpectedEof => bail!(HEAD_CUT),
             read => read.context(UNREADABLE)?,
         }
-        Ok(bytes)
+        Ok(u64::from_le_bytes(number))
     }
 
     fn advance(&mut self, by: u64) -> anyhow::Result<()> {
@@ -127,11 +117,11 @@ impl<R: Read> HeadReader<R> {
     }
 
     fn u32(&mut self) -> anyhow::Result<u32> {
-        Ok(u32::from_le_bytes(self.array()?))
+        Ok(self.number(4)? as u32)
     }
 
     fn u64(&mut self) -> anyhow::Result<u64> {
-        Ok(u64::from_le_bytes(self.array()?))
+        self.number(8)
     }
 
     fn count(&mut self, what: &'static str, most: u64) -> anyhow::Result<u64> {
@@ -166,24 +156,13 @@ impl<R: Read> HeadReader<R> {
 
     /// A value of type `type_id`, nested in `depth` arrays.
     fn value(&mut self, key: &str, type_id: u32, depth: usize) -> anyhow::Result<GgufValue> {
-        let signed = |number: i64| u64::try_from(number).map(GgufValue::Number);
-        let value = match type_id {
-            0 => Ok(GgufValue::Number(u8::from_le_bytes(self.array()?).into())),
-            1 => signed(i8::from_le_bytes(self.array()?).into()),
-            2 => Ok(GgufValue::Number(u16::from_le_bytes(self.array()?).into())),
-            3 => signed(i16::from_le_bytes(self.array()?).into()),
-            4 => Ok(GgufValue::Number(self.u32()?.into())),
-            5 => signed(i32::from_le_bytes(self.array()?).into()),
-            10 => Ok(GgufValue::Number(self.u64()?)),
-            11 => signed(i64::from_le_bytes(self.array()?)),
+        match type_id {
             8 => match self.u64()? {
                 bytes @ 0..=MAX_TEXT => {
-                    Ok(self.text(bytes)?.map_or(GgufValue::Other, GgufValue::Text))
+                    let text = self.text(bytes)?;
+                    return Ok(text.map_or(GgufValue::Other, GgufValue::Text));
                 }
-                bytes => {
-                    self.skip(bytes)?;
-                    Ok(GgufValue::Other)
-                }
+                bytes => self.skip(bytes)?,
             },
             9 if depth < MAX_DEPTH => {
                 let element = self.u32()?;
@@ -196,7 +175,6 @@ impl<R: Read> HeadReader<R> {
                         }
                     }
                 }
-                Ok(GgufValue::Other)
             }
             _ => {
                 let bytes = fixed_bytes(type_id).with_context(|| {
@@ -205,11 +183,17 @@ impl<R: Read> HeadReader<R> {
                          damaged"
                     )
                 })?;
-                self.skip(bytes)?;
-                Ok(GgufValue::Other)
+                let number = self.number(bytes)?;
+                let is_negative = number >> (8 * bytes - 1) == 1;
+                match type_id {
+                    0 | 2 | 4 | 10 => return Ok(GgufValue::Number(number)),
+                    1 | 3 | 5 | 11 if !is_negative => return Ok(GgufValue::Number(number)),
+                    // A negative number, a float or a truth value.
+                    _ => {}
+                }
             }
-        };
-        Ok(value.unwrap_or(GgufValue::Other))
+        }
+        Ok(GgufValue::Other)
     }
 
     fn tensor(&mut self) -> anyhow::Result<GgufTensor> {

@@ -25,32 +25,31 @@ pub(super) fn shape(model: &GgufModel) -> Result<(ModelShape, Option<usize>), St
     let (name, every) =
         known.ok_or_else(|| format!("the attention of architecture `{given}` is not modelled"))?;
     let value = |key: &str| model.value(&format!("{name}.{key}"));
-    let optional = |key: &str, default: usize, most: usize| match value(key) {
-        None => Ok(default),
-        Some(GgufValue::Number(number)) => usize::try_from(*number)
-            .ok()
-            .filter(|number| (1..=most).contains(number))
-            .ok_or_else(|| format!("`{name}.{key}` is {number}, which is not possible")),
+    let optional = |key: &str, most: usize| match value(key) {
+        None => Ok(None),
+        Some(GgufValue::Number(number)) => match usize::try_from(*number) {
+            Ok(number) if (1..=most).contains(&number) => Ok(Some(number)),
+            _ => Err(format!("`{name}.{key}` is {number}, which is not possible")),
+        },
         Some(_) => Err(format!("`{name}.{key}` is not a single number")),
     };
-    let required = |key: &str, most: usize| match value(key) {
-        None => Err(format!("the file lacks `{name}.{key}`")),
-        Some(_) => optional(key, 0, most),
+    let required = |key: &str, most: usize| {
+        optional(key, most)?.ok_or_else(|| format!("the file lacks `{name}.{key}`"))
     };
     let hidden = required("embedding_length", MAX_CHANNELS)?;
     let heads = required("attention.head_count", MAX_CHANNELS)?;
-    let kv_heads = optional("attention.head_count_kv", heads, MAX_CHANNELS)?;
-    let head_dim = optional("attention.key_length", hidden / heads, MAX_CHANNELS)?;
+    let kv_heads = optional("attention.head_count_kv", MAX_CHANNELS)?.unwrap_or(heads);
+    let head_dim = optional("attention.key_length", MAX_CHANNELS)?.unwrap_or(hidden / heads);
     if heads.max(kv_heads) * head_dim > MAX_CHANNELS {
         return Err(format!(
             "{heads} heads of {head_dim} channels are not possible"
         ));
     }
     let window = match every {
-        Some(every) => match optional("attention.sliding_window", 0, MAX_CHANNELS)? {
-            0 => None,
-            window => Some([every, window]),
-        },
+        Some(every) => {
+            let window = optional("attention.sliding_window", MAX_CHANNELS)?;
+            window.map(|window| [every, window])
+        }
         None => None,
     };
     let shape = ModelShape {

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use npu_offload::{Graph, GraphTime, ModelShape, OffloadRules, PlanTarget, WeightMatrix};
+use npu_offload::{Graph, GraphTime, ModelShape, OffloadRules, WeightMatrix};
 use serde::Serialize;
 
 use crate::flags::planning::HERTZ_PER_MHZ;
@@ -52,28 +52,23 @@ impl SpeedReport {
             clocks_mhz.push(here);
             clocks_mhz.sort_unstable();
         }
-        let at = |clock: &u64| match *clock == here {
-            true => OffloadRules::new(rules.target.clone()),
-            false => at_clock(rules, clock * HERTZ_PER_MHZ),
-        };
-        let rules: Vec<_> = clocks_mhz.iter().map(at).collect();
+        let rules: Vec<_> = clocks_mhz.iter().map(|mhz| at_clock(rules, *mhz)).collect();
         let graph = |rules| Graph::of_weights(shape, weights.to_vec(), rules);
         let graphs: Vec<_> = rules.iter().map(graph).collect();
         let here = clocks_mhz.iter().position(|clock| *clock == here);
         let row = |count, time: &dyn Fn(&Graph<'_>) -> GraphTime| {
             let times: Vec<_> = graphs.iter().map(time).collect();
+            let rate = |time: &GraphTime| time.tokens_per_second(count);
             let cpu = graphs.first().map(|graph| time(&graph.on_cpu()));
             let now = here.and_then(|here| times.get(here)).copied();
             let now = now.unwrap_or_default();
+            let (largest, mostly) = now.largest();
             SpeedRow {
                 count,
-                cpu_alone: cpu.unwrap_or_default().tokens_per_second(count),
-                npu: times
-                    .iter()
-                    .map(|time| time.tokens_per_second(count))
-                    .collect(),
-                mostly: now.largest().1,
-                mostly_percent: 100.0 * now.largest().0 as f64 / now.total().max(1) as f64,
+                cpu_alone: rate(&cpu.unwrap_or_default()),
+                npu: times.iter().map(rate).collect(),
+                mostly,
+                mostly_percent: 100.0 * largest as f64 / now.total().max(1) as f64,
             }
         };
         let is_possible = |tokens: &usize| context_length.is_none_or(|most| *tokens <= most);
@@ -92,8 +87,11 @@ impl SpeedReport {
 }
 
 /// The same rules for a machine with another NPU clock.
-fn at_clock(rules: &OffloadRules, clock_hz: u64) -> OffloadRules {
-    let mut options = rules.target.options.clone();
-    options.profile = Arc::new(options.profile.at_clock(clock_hz));
-    OffloadRules::new(PlanTarget::new(rules.target.fds, options))
+fn at_clock(rules: &OffloadRules, megahertz: u64) -> OffloadRules {
+    let mut target = rules.target.clone();
+    if megahertz != target.megahertz() {
+        let profile = target.options.profile.at_clock(megahertz * HERTZ_PER_MHZ);
+        target.options.profile = Arc::new(profile);
+    }
+    OffloadRules::new(target)
 }

@@ -2,6 +2,7 @@
 //! Writes the report as tables of text.
 
 use std::fmt::Write;
+use std::iter;
 
 use super::ModelReport;
 use super::speed::{SpeedReport, SpeedRow};
@@ -14,53 +15,39 @@ fn mib(bytes: u64) -> f64 {
 
 impl ModelReport {
     pub(super) fn text(&self) -> String {
-        let mut text = String::new();
         let files = match self.files {
             1 => String::new(),
             several => format!(" in {several} files"),
         };
-        // Writing into a String cannot fail.
-        let _ = writeln!(
-            text,
-            "model    {}, {} tensors{files}, {:.1} MiB",
+        let refused = self.profile_refused.as_ref();
+        let refused = refused.map(|reason| format!("         {reason}\n"));
+        let times = match &self.calibrated_on {
+            Some(board) => format!("calibrated on {board}; other clocks are modelled, and"),
+            None => "modelled, not measured on this machine;".to_owned(),
+        };
+        let (budget, rule) = match self.budget_bytes {
+            None => (None, "the kernel does not show the available memory"),
+            budget if self.is_budget_given => (budget, "from --mem"),
+            budget => (budget, "half of the available memory"),
+        };
+        let budget = budget.map(|bytes| format!("at most {:.1} MiB", mib(bytes)));
+        let mut text = format!(
+            "model    {}, {} tensors{files}, {:.1} MiB\n\
+             profile  {}; the NPU at {} MHz\n\
+             {}\
+             times    {times} the CPU alone is as published\n\
+             memory   {} of packed weights ({rule}), on {} file descriptor(s)\n\
+             {}\n\n",
             self.architecture,
             self.tensors,
-            mib(self.file_bytes)
+            mib(self.file_bytes),
+            self.profile,
+            self.clock_mhz,
+            refused.unwrap_or_default(),
+            budget.as_deref().unwrap_or("unlimited"),
+            self.fds,
+            self.fit()
         );
-        let _ = writeln!(
-            text,
-            "profile  {}; the NPU at {} MHz",
-            self.profile, self.clock_mhz
-        );
-        if let Some(reason) = &self.profile_refused {
-            let _ = writeln!(text, "         {reason}");
-        }
-        let _ = match &self.calibrated_on {
-            Some(board) => writeln!(
-                text,
-                "times    calibrated on {board}; other clocks are modelled, and the CPU alone is \
-                 as published"
-            ),
-            None => writeln!(
-                text,
-                "times    modelled, not measured on this machine; the CPU alone is as published"
-            ),
-        };
-        let rule = match (self.is_budget_given, self.budget_bytes) {
-            (true, _) => "from --mem",
-            (false, Some(_)) => "half of the available memory",
-            (false, None) => "the kernel does not show the available memory",
-        };
-        let budget = self.budget_bytes.map_or_else(
-            || "unlimited".to_owned(),
-            |bytes| format!("at most {:.1} MiB", mib(bytes)),
-        );
-        let _ = writeln!(
-            text,
-            "memory   {budget} of packed weights ({rule}), on {} file descriptor(s)",
-            self.fds
-        );
-        let _ = writeln!(text, "{}\n", self.fit());
         text.push_str(&table(&self.weight_rows()));
         match (&self.speed, &self.speed_unknown) {
             (Some(speed), _) => speed.write(self.clock_mhz, &mut text),
@@ -73,20 +60,18 @@ impl ModelReport {
     }
 
     fn fit(&self) -> String {
-        let sum = |fits: bool| {
-            let groups = self.weights.iter().filter(|group| group.fits() == fits);
-            groups.fold((0, 0), |(tensors, bytes), group| {
-                (tensors + group.tensors, bytes + group.packed_bytes)
-            })
-        };
         let fit = format!("{:.1} MiB of packed weights", mib(self.packed_bytes));
-        match sum(false) {
-            (0, _) => format!("fits     yes, {fit}"),
-            (tensors, bytes) => format!(
-                "fits     no, only {fit}; {tensors} tensors ({:.1} MiB) stay on the CPU",
-                mib(bytes)
-            ),
+        if self.fits {
+            return format!("fits     yes, {fit}");
         }
+        let staying = self.weights.iter().filter(|group| !group.fits());
+        let (tensors, bytes) = staying.fold((0, 0), |(tensors, bytes), group| {
+            (tensors + group.tensors, bytes + group.packed_bytes)
+        });
+        format!(
+            "fits     no, only {fit}; {tensors} tensors ({:.1} MiB) stay on the CPU",
+            mib(bytes)
+        )
     }
 
     fn weight_rows(&self) -> Vec<Vec<String>> {
@@ -100,28 +85,29 @@ impl ModelReport {
             "from rows",
             "MiB",
         ];
-        let row = |group: &WeightGroup| {
-            let experts = match group.matrices {
-                1 => String::new(),
-                several => format!(" x {several}"),
-            };
-            let or_none = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
-            vec![
-                group.name.clone(),
-                group.type_name.clone(),
-                format!("{} x {}{experts}", group.n, group.k),
-                group.tensors.to_string(),
-                group.place.words().to_owned(),
-                or_none(group.computed_in.map(str::to_owned)),
-                or_none(group.from_rows.map(|rows| rows.to_string())),
-                format!("{:.1}", mib(group.packed_bytes)),
-            ]
+        let heads = heads.map(str::to_owned).to_vec();
+        let rows = self.weights.iter().map(WeightGroup::cells);
+        iter::once(heads).chain(rows).collect()
+    }
+}
+
+impl WeightGroup {
+    fn cells(&self) -> Vec<String> {
+        let experts = match self.matrices {
+            1 => String::new(),
+            several => format!(" x {several}"),
         };
-        let heads = vec![heads.map(str::to_owned).to_vec()];
-        heads
-            .into_iter()
-            .chain(self.weights.iter().map(row))
-            .collect()
+        let or_none = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
+        vec![
+            self.name.clone(),
+            self.type_name.clone(),
+            format!("{} x {}{experts}", self.n, self.k),
+            self.tensors.to_string(),
+            self.place.words().to_owned(),
+            or_none(self.computed_in.map(str::to_owned)),
+            or_none(self.from_rows.map(|rows| rows.to_string())),
+            format!("{:.1}", mib(self.packed_bytes)),
+        ]
     }
 }
 
@@ -140,25 +126,16 @@ impl WeightPlace {
 
 impl SpeedReport {
     fn write(&self, here: u64, text: &mut String) {
-        let parts = [
-            (
-                "prompt processing in tokens/s, by prompt length".to_owned(),
-                &self.prompts,
-            ),
-            (
-                format!(
-                    "token generation in tokens/s, by parallel sequences of {} tokens",
-                    self.parallel_context
-                ),
-                &self.parallel,
-            ),
-        ];
-        for (title, rows) in parts {
-            let mut cells = vec![title, "CPU alone".to_owned()];
-            cells.extend(self.clocks_mhz.iter().map(|clock| format!("{clock} MHz")));
-            cells.push(format!("largest share, at {here} MHz"));
-            let cells = vec![cells];
-            let rows = cells.into_iter().chain(rows.iter().map(SpeedRow::cells));
+        let prompts = "prompt processing in tokens/s, by prompt length".to_owned();
+        let parallel = format!(
+            "token generation in tokens/s, by parallel sequences of {} tokens",
+            self.parallel_context
+        );
+        for (title, rows) in [(prompts, &self.prompts), (parallel, &self.parallel)] {
+            let mut heads = vec![title, "CPU alone".to_owned()];
+            heads.extend(self.clocks_mhz.iter().map(|clock| format!("{clock} MHz")));
+            heads.push(format!("largest share, at {here} MHz"));
+            let rows = iter::once(heads).chain(rows.iter().map(SpeedRow::cells));
             text.push('\n');
             text.push_str(&table(&rows.collect::<Vec<_>>()));
         }

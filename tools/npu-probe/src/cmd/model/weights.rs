@@ -59,96 +59,78 @@ pub(super) struct WeightGroup {
 
 impl WeightGroup {
     /// Whether memory and addresses suffice for these tensors.
-    pub(super) const fn fits(&self) -> bool {
-        !matches!(
-            self.place,
-            WeightPlace::CpuMemory | WeightPlace::CpuAddresses
-        )
+    pub(super) fn fits(&self) -> bool {
+        ![WeightPlace::CpuMemory, WeightPlace::CpuAddresses].contains(&self.place)
     }
 
-    fn is_alike(&self, other: &Self) -> bool {
-        let key = |group: &Self| (group.n, group.k, group.matrices, group.place);
-        self.name == other.name && self.type_name == other.type_name && key(self) == key(other)
+    /// The properties in which all tensors of a group are equal.
+    fn key(&self) -> impl PartialEq {
+        let names = (&self.name, &self.type_name);
+        (names, self.n, self.k, self.matrices, self.place)
     }
 }
 
-/// All weight matrices of a model.
-#[derive(Debug)]
-pub(super) struct PlacedWeights {
-    pub(super) groups: Vec<WeightGroup>,
-    /// Bytes of the weights on the NPU.
-    pub(super) bytes: u64,
-}
-
-/// Output channels and channels, if the tensor holds matrices.
-fn size(tensor: &GgufTensor) -> Option<[usize; 2]> {
-    let [k, n, ..] = tensor.dimensions;
-    (n > 1).then_some([n, k])
-}
-
-fn matrices(tensor: &GgufTensor) -> usize {
-    tensor.dimensions[2] * tensor.dimensions[3]
+/// The tensors of a model that hold matrices.
+fn matrices(model: &GgufModel) -> impl Iterator<Item = &GgufTensor> {
+    model
+        .tensors
+        .iter()
+        .filter(|tensor| tensor.dimensions[1] > 1)
 }
 
 /// Rejects models whose planning would take hours.
 pub(super) fn check(model: &GgufModel) -> anyhow::Result<()> {
-    let sized = || model.tensors.iter().filter(|one| size(one).is_some());
-    let sizes: HashSet<_> = sized().map(|one| (one.type_id, size(one))).collect();
-    let count: usize = sized().map(matrices).sum();
+    let size = |tensor: &GgufTensor| (tensor.type_id, [tensor.dimensions[0], tensor.dimensions[1]]);
+    let sizes: HashSet<_> = matrices(model).map(size).collect();
+    let count: usize = matrices(model).map(GgufTensor::matrices).sum();
     check_count("sizes of weights", sizes.len() as u64, MAX_SIZES)?;
     check_count("matrices of weights", count as u64, MAX_MATRICES)
 }
 
-impl PlacedWeights {
-    /// Places the weights in at most `limit` bytes of memory.
-    pub(super) fn new(model: &GgufModel, rules: &OffloadRules, limit: u64) -> Self {
-        let target = &rules.target;
-        let mut memory = MemoryPlan::for_weights(target.fds, limit, &target.options);
-        let roles = model
-            .tensors
-            .iter()
-            .map(|one| (WeightRole::of(&one.name), one));
-        let mut due: Vec<_> = roles.filter(|(_, one)| size(one).is_some()).collect();
-        if due.iter().any(|(role, _)| *role == WeightRole::Output) {
-            due.retain(|(role, _)| *role != WeightRole::Embedding);
-        }
-        due.sort_by_key(|(role, _)| *role);
-        let mut groups: Vec<WeightGroup> = Vec::new();
-        for (role, tensor) in due {
-            let group = place(tensor, role, rules, &mut memory);
-            match groups.iter_mut().find(|known| known.is_alike(&group)) {
-                Some(known) => {
-                    known.tensors += 1;
-                    known.packed_bytes = known.packed_bytes.saturating_add(group.packed_bytes);
-                }
-                None => groups.push(group),
+/// Places all weights of a model in `memory`.
+pub(super) fn place_all(
+    model: &GgufModel,
+    rules: &OffloadRules,
+    memory: &mut MemoryPlan,
+) -> Vec<WeightGroup> {
+    let due = matrices(model).map(|tensor| (WeightRole::of(&tensor.name), tensor));
+    let mut due: Vec<_> = due.collect();
+    if due.iter().any(|(role, _)| *role == WeightRole::Output) {
+        due.retain(|(role, _)| *role != WeightRole::Embedding);
+    }
+    due.sort_by_key(|(role, _)| *role);
+    let mut groups: Vec<WeightGroup> = Vec::new();
+    for (role, tensor) in due {
+        let group = place(tensor, role, rules, memory);
+        match groups.iter_mut().find(|known| known.key() == group.key()) {
+            Some(known) => {
+                known.tensors += 1;
+                known.packed_bytes = known.packed_bytes.saturating_add(group.packed_bytes);
             }
-        }
-        Self {
-            groups,
-            bytes: memory.total(),
+            None => groups.push(group),
         }
     }
+    groups
+}
 
-    /// The weights for the estimate of a whole graph, or why there is no estimate.
-    pub(super) fn of_graph(&self) -> Result<Vec<WeightMatrix>, String> {
-        let weights = self.groups.iter().map(|group| {
-            if group.matrices > 1 {
-                return Err("graphs with experts are not modelled".to_owned());
-            }
-            let format = group.format;
-            let format = format.ok_or_else(|| format!("{} is unknown", group.type_name))?;
-            Ok(WeightMatrix {
-                format,
-                size: [group.n, group.k],
-                count: group.tensors,
-                part: LayerPart::of(&group.name),
-                is_output: group.role != WeightRole::Layer,
-                is_placed: group.place == WeightPlace::Npu,
-            })
-        });
-        weights.collect()
-    }
+/// The weights for the estimate of a whole graph, or why there is no estimate.
+pub(super) fn of_graph(groups: &[WeightGroup]) -> Result<Vec<WeightMatrix>, String> {
+    let weights = groups.iter().map(|group| {
+        if group.matrices > 1 {
+            return Err("graphs with experts are not modelled".to_owned());
+        }
+        let format = group.format;
+        let format = format.ok_or_else(|| format!("{} is unknown", group.type_name))?;
+        Ok(WeightMatrix {
+            format,
+            size: [group.n, group.k],
+            count: group.tensors,
+            part: LayerPart::of(&group.name),
+            is_output: group.role != WeightRole::Layer,
+            is_placed: group.place == WeightPlace::Npu,
+        })
+    });
+    weights.collect()
 }
 
 fn place(
@@ -167,7 +149,7 @@ fn place(
         type_name,
         n,
         k,
-        matrices: matrices(tensor),
+        matrices: tensor.matrices(),
         tensors: 1,
         place: WeightPlace::CpuType,
         computed_in: None,
