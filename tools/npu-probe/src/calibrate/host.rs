@@ -33,27 +33,24 @@ pub(super) fn measure(device: &Device) -> Result<HostCores, Failure> {
     let cores = usual.cores.min(u32::try_from(cpus).unwrap_or(1));
     // Threads run on slow and fast cores; the highest rate is that of a fast core.
     let executed = std::thread::scope(|scope| {
-        let each: Vec<_> = (0..cpus)
-            .map_while(|_| {
-                let builder = std::thread::Builder::new();
-                builder
-                    .spawn_scoped(scope, kernel_instructions_per_second)
-                    .ok()
-            })
-            .collect();
-        if each.is_empty() {
-            return kernel_instructions_per_second();
-        }
+        let start = |_| {
+            let builder = std::thread::Builder::new();
+            let started = builder.spawn_scoped(scope, kernel_instructions_per_second);
+            started.ok()
+        };
+        let each: Vec<_> = (0..cpus).map_while(start).collect();
         let rates = each.into_iter().filter_map(|thread| thread.join().ok());
-        rates.fold(0.0, f64::max)
+        rates.reduce(f64::max)
     });
+    let executed = executed.unwrap_or_else(kernel_instructions_per_second);
+    let copied = copied_bytes_per_second(cores as usize);
+    let synced = synced_bytes_per_second(device);
     Ok(HostCores {
         cores,
         clock_hz: (executed / f64::from(usual.instructions_per_clock)) as u64,
         instructions_per_clock: usual.instructions_per_clock,
-        bytes_per_second: copied_bytes_per_second(cores as usize)
-            .map_err(Failure::device("cannot measure memory"))? as u64,
-        sync_bytes_per_second: synced_bytes_per_second(device)
+        bytes_per_second: copied.map_err(Failure::device("cannot measure memory"))? as u64,
+        sync_bytes_per_second: synced
             .map_err(Failure::device("cannot measure cache maintenance"))?
             as u64,
     })
@@ -66,11 +63,8 @@ fn shortest(mut run: impl FnMut()) -> f64 {
         run();
         start.elapsed()
     });
-    times
-        .min()
-        .unwrap_or(Duration::MAX)
-        .as_secs_f64()
-        .max(f64::MIN_POSITIVE)
+    let shortest = times.min().unwrap_or(Duration::MAX);
+    shortest.as_secs_f64().max(f64::MIN_POSITIVE)
 }
 
 /// Instructions per second of one core while it packs and reads, the unit of all kernels.

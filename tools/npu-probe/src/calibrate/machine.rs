@@ -3,10 +3,10 @@
 //! only in the measured property.
 
 use anyhow::anyhow;
-use npu_matmul::{Dtype, Profile, Results};
+use npu_matmul::{Dtype, Profile};
+use npu_model::Opened;
 use rknpu_regcmd::timing::{Dram, DriverCosts, Machine};
 
-use super::Open;
 use super::timed::TimedTasks;
 use crate::exit::Failure;
 use crate::flags::planning::HERTZ_PER_MHZ;
@@ -26,56 +26,53 @@ const NEAR: f64 = 0.03;
 fn of_macs(columns: usize, count: usize) -> TimedTasks {
     TimedTasks {
         dtype: Dtype::Fp16,
-        results: Results::Halves,
         tile: [256, 384, columns],
         count,
         devices: 1,
     }
 }
 
+/// A task that takes hardly any time.
+const NOTHING: TimedTasks = TimedTasks {
+    dtype: Dtype::Int8,
+    tile: [4, 32, 32],
+    count: 1,
+    devices: 1,
+};
+
 /// Tasks that are limited by the fetch of their weights.
 fn of_weights(columns: usize, devices: usize) -> TimedTasks {
     TimedTasks {
-        dtype: Dtype::Int8,
-        results: Results::Sums,
         tile: [4, 256, columns],
         count: 16,
         devices,
-    }
-}
-
-/// Tasks that take hardly any time.
-fn of_nothing(count: usize) -> TimedTasks {
-    TimedTasks {
-        dtype: Dtype::Int8,
-        results: Results::Sums,
-        tile: [4, 32, 32],
-        count,
-        devices: 1,
+        ..NOTHING
     }
 }
 
 /// Measures clock, memory and driver costs of a device with `cores` cores, at least one.
 pub(super) fn measure(
-    open: Open<'_>,
+    opened: &Opened,
     cores: usize,
     tell: &impl Fn(&str),
 ) -> Result<Machine, Failure> {
-    let is_model = open()?.model.is_some();
-    let count = if is_model { 2 } else { CLOCK_TASKS };
+    let count = match opened.model {
+        Some(_) => 2,
+        None => CLOCK_TASKS,
+    };
     let [few, many] = [of_macs(128, count), of_macs(256, count)];
     let more = |of: fn(&TimedTasks) -> u64| of(&many) - of(&few);
-    let hz = per_second(more(clocks), few.run(open)?, many.run(open)?)?;
+    let hz = per_second(more(clocks), few.run(opened)?, many.run(opened)?)?;
     let clock_hz = (hz / HERTZ_PER_MHZ as f64).round() as u64 * HERTZ_PER_MHZ;
-    let one = memory(open, 1)?;
+    let one = memory(opened, 1)?;
     let [computing, moving] = [more(clocks) as f64 / hz, more(bytes) as f64 / one];
     if moving > (1.0 - NEAR) * computing {
         tell("  memory limits even these tasks: the clock below is a lower bound");
     }
-    let all = memory(open, cores)?;
+    let all = memory(opened, cores)?;
     let mut machine = Profile::built_in().machine.at_clock(clock_hz);
     machine.dram = dram(clock_hz, one, all, cores);
-    machine.driver = driver(open, &machine)?;
+    machine.driver = driver(opened, &machine)?;
     Ok(machine)
 }
 
@@ -89,15 +86,15 @@ fn clocks(tasks: &TimedTasks) -> u64 {
 /// Bytes of B and C, which grow with the columns; A stays in CBUF.
 fn bytes(tasks: &TimedTasks) -> u64 {
     let [rows, k, columns] = tasks.tile;
-    let results = rows * tasks.dtype.matmul_type_of(tasks.results).out_bytes() as usize;
+    let results = rows * tasks.ty().out_bytes() as usize;
     ((tasks.dtype.input_bytes(k) + results) * columns * tasks.count * tasks.devices) as u64
 }
 
 /// Bytes per second that `devices` cores move together.
-fn memory(open: Open<'_>, devices: usize) -> Result<f64, Failure> {
+fn memory(opened: &Opened, devices: usize) -> Result<f64, Failure> {
     let [few, many] = [of_weights(512, devices), of_weights(1024, devices)];
     let more = bytes(&many) - bytes(&few);
-    per_second(more, few.run(open)?, many.run(open)?)
+    per_second(more, few.run(opened)?, many.run(opened)?)
 }
 
 /// The rate per second: the longer job does `more` work than the shorter one.
@@ -139,14 +136,14 @@ fn dram(clock_hz: u64, one: f64, all: f64, cores: usize) -> Dram {
 /// The driver's costs: measured times minus those that `machine` predicts for the tasks. How
 /// a job's start divides into submitting, attaching and waking is not measurable here; it
 /// follows the published figures (E-time-submit).
-fn driver(open: Open<'_>, machine: &Machine) -> Result<DriverCosts, Failure> {
+fn driver(opened: &Opened, machine: &Machine) -> Result<DriverCosts, Failure> {
     const FEW: usize = 1;
     const MANY: usize = 63;
     let bare = machine.with_driver(DriverCosts::NONE);
     let beside = |count| -> Result<u64, Failure> {
-        let tasks = of_nothing(count);
+        let tasks = TimedTasks { count, ..NOTHING };
         let of_tasks = tasks.predicted_ps(&bare).map_err(Failure::Device)?;
-        Ok(tasks.run(open)?.saturating_sub(of_tasks))
+        Ok(tasks.run(opened)?.saturating_sub(of_tasks))
     };
     let (few, many) = (beside(FEW)?, beside(MANY)?);
     let kick_ps = many.saturating_sub(few) / (MANY - FEW) as u64;

@@ -30,21 +30,18 @@ use crate::exit::Failure;
 use crate::output::{folder_of, try_write_whole};
 
 pub(crate) use report::CalibrateReport;
+pub(crate) use tiles::extend;
 
 /// Permissions of a profile: its owner reads and writes, others read.
 const MODE: u32 = 0o644;
 
-/// Opens a device for one measurement: a model gets a separate timeline.
-type Open<'a> = &'a dyn Fn() -> Result<Opened, Failure>;
-
 /// Measures everything that cannot hang a core, except the facts. `tell` prints progress and
 /// results; `keep` gets the profile after each part, so that a failure loses no earlier part.
 pub(crate) fn measured(
-    open: Open<'_>,
+    opened: &Opened,
     tell: &impl Fn(&str),
     keep: &impl Fn(&Profile) -> Result<(), Failure>,
 ) -> Result<Profile, Failure> {
-    let opened = open()?;
     let info = opened.device.info();
     let board = Board::of(&info);
     let mut profile = Profile::clone(&Profile::built_in());
@@ -53,15 +50,15 @@ pub(crate) fn measured(
     if found.board.is_some() {
         profile.choices = found.choices.clone();
         profile.facts = found.facts.clone();
-    }
-    if found.board.is_some() && !found.measured {
-        profile.envelope = found.envelope.clone();
+        if !found.measured {
+            profile.envelope = found.envelope.clone();
+        }
     }
     profile.name = format!("{board}, calibrated").into();
     profile.board = Some(board);
     profile.measured = true;
     tell("clock, memory and start costs");
-    profile.machine = machine::measure(open, info.files(), tell)?;
+    profile.machine = machine::measure(opened, info.files(), tell)?;
     tell(&format!("  {}", report::machine(&profile.machine)));
     keep(&profile)?;
     if !info.is_model {
@@ -71,22 +68,6 @@ pub(crate) fn measured(
         keep(&profile)?;
     }
     Ok(profile)
-}
-
-/// Searches for larger tiles than those that are known to run; they may hang a core.
-pub(crate) fn extended(
-    open: Open<'_>,
-    profile: &mut Profile,
-    tell: &impl Fn(&str),
-    keep: &impl Fn(&Profile) -> Result<(), Failure>,
-) -> Result<(), Failure> {
-    let opened = open()?;
-    if opened.device.info().is_model {
-        // The model runs all legal tiles.
-        return Ok(());
-    }
-    tell("larger tiles");
-    tiles::extend(profile, &opened.device, tell, keep)
 }
 
 /// Writes the whole file of a profile or nothing: the old content took long to measure.

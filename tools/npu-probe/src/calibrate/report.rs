@@ -5,7 +5,7 @@ use std::borrow::Cow;
 
 use npu_matmul::Profile;
 use npu_matmul::profile::HostCores;
-use rknpu_regcmd::timing::{DriverCosts, Machine};
+use rknpu_regcmd::timing::Machine;
 use serde::{Deserialize, Serialize};
 
 use super::facts::report::FactReport;
@@ -34,10 +34,8 @@ pub(crate) struct CalibrateReport {
 
 impl CalibrateReport {
     fn count(&self, kind: &str) -> usize {
-        let kinds = self
-            .facts
-            .iter()
-            .map(|fact| fact.outcome.kind_and_result().0);
+        let facts = self.facts.iter();
+        let kinds = facts.map(|fact| fact.outcome.kind_and_result().0);
         kinds.filter(|own| *own == kind).count()
     }
 
@@ -74,12 +72,7 @@ impl CalibrateReport {
 
 /// A line about the machine.
 pub(super) fn machine(machine: &Machine) -> String {
-    let DriverCosts {
-        submit_ps,
-        attach_ps,
-        kick_ps,
-        wake_ps,
-    } = machine.driver;
+    let driver = &machine.driver;
     let us = |ps: u64| ps as f64 / PS_PER_US;
     format!(
         "{} MHz; {:.2} GB/s for one core, at most {:.2} GB/s for all; {:.1} us for each job, \
@@ -87,8 +80,8 @@ pub(super) fn machine(machine: &Machine) -> String {
         machine.clock_hz / HERTZ_PER_MHZ,
         machine.dram.rate(machine.clock_hz, 1) as f64 / GIGA,
         machine.dram.shared_bytes_per_second as f64 / GIGA,
-        us(submit_ps + attach_ps + wake_ps),
-        us(kick_ps)
+        us(driver.submit_ps + driver.attach_ps + driver.wake_ps),
+        us(driver.kick_ps)
     )
 }
 

@@ -3,18 +3,16 @@
 
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, anyhow};
-use npu_matmul::profile::Choices;
+use anyhow::Context;
 use npu_matmul::{Dtype, Profile, Results};
-use npu_model::Model;
+use npu_model::Opened;
 use rknpu_regcmd::timing::{Machine, ScheduledJob, TaskWork, schedule};
-use rknpu_regcmd::{Binding, BufferId, MatmulTask, Program, tasks};
+use rknpu_regcmd::{Binding, BufferId, MatmulTask, MatmulType, Program, tasks};
 use rocket_uapi::{
     Bo, ByteLen, Deadline, Device, DevicePool, FrozenBo, Job, PAGE_BYTES, PendingJob, ProgramBo,
     witness_program,
 };
 
-use super::Open;
 use crate::exit::Failure;
 use crate::experiment::chained;
 
@@ -32,11 +30,11 @@ const A: BufferId = BufferId(0);
 const B: BufferId = BufferId(1);
 const C: BufferId = BufferId(2);
 
-/// One job on each device. Its tasks multiply the same rows by different weights, all zeros.
+/// One job on each device. Its tasks multiply the same rows by different weights, all zeros, and
+/// write fp16 results as binary16.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct TimedTasks {
     pub(super) dtype: Dtype,
-    pub(super) results: Results,
     /// Rows, K and columns of a task: a tile that has run on silicon.
     pub(super) tile: [usize; 3],
     /// Tasks of a job.
@@ -47,17 +45,17 @@ pub(super) struct TimedTasks {
 impl TimedTasks {
     /// Runs them with operands in place: nothing is packed or read. Returns the picoseconds
     /// from the client's SUBMIT until the client continues; modelled on the software model.
-    pub(super) fn run(&self, open: Open<'_>) -> Result<u64, Failure> {
-        let opened = open()?;
+    pub(super) fn run(&self, opened: &Opened) -> Result<u64, Failure> {
         let pool = DevicePool::open(&opened.device, self.devices)
             .map_err(Failure::device("cannot open the device again"))?;
         let jobs = pool.devices().iter().map(|device| self.prepare(device));
-        let mut jobs: Vec<PreparedJob> = jobs
-            .collect::<anyhow::Result<_>>()
-            .map_err(Failure::Device)?;
+        let jobs = jobs.collect::<anyhow::Result<Vec<_>>>();
+        let mut jobs = jobs.map_err(Failure::Device)?;
         let mut shortest = run_all(&mut jobs).map_err(Failure::Device)?;
         if let Some(model) = &opened.model {
-            return modelled_ps(model);
+            let machine = model.machine();
+            let end = self.predicted_ps(machine).map_err(Failure::Device)?;
+            return Ok(end.saturating_add(machine.driver.wake_ps));
         }
         for _ in 0..REPEAT {
             shortest = shortest.min(run_all(&mut jobs).map_err(Failure::Device)?);
@@ -65,27 +63,30 @@ impl TimedTasks {
         Ok(u64::try_from(shortest.as_nanos() * PS_PER_NS).unwrap_or(u64::MAX))
     }
 
-    /// Picoseconds that `machine` predicts for the tasks of one device and their witness.
+    /// Picoseconds that `machine` predicts for the tasks and the witnesses of their jobs.
     pub(super) fn predicted_ps(&self, machine: &Machine) -> anyhow::Result<u64> {
         let witness = witness_program().context("there is no witness program")?;
         let programs = self.programs()?;
         let works = programs.iter().chain([&witness]).map(work_of);
-        let job = ScheduledJob {
-            tasks: works.collect::<anyhow::Result<_>>()?,
+        let works = works.collect::<anyhow::Result<Vec<_>>>()?;
+        let jobs = (0..self.devices as u32).map(|file| ScheduledJob {
+            file,
+            tasks: works.clone(),
             ..ScheduledJob::default()
-        };
-        Ok(schedule(&[job], machine)?.end_ps)
+        });
+        Ok(schedule(&jobs.collect::<Vec<_>>(), machine)?.end_ps)
     }
 
-    fn choices() -> Choices {
-        Profile::built_in().choices.clone()
+    /// The type of its register programs.
+    pub(super) const fn ty(&self) -> MatmulType {
+        self.dtype.matmul_type_of(Results::Halves)
     }
 
     /// The tasks of a device: the same A, consecutive parts of B, and a separate C each.
     fn matmuls(&self) -> impl Iterator<Item = MatmulTask> {
         let [m, k, n] = self.tile.map(|size| size as u32);
         let first = MatmulTask {
-            ty: self.dtype.matmul_type_of(self.results),
+            ty: self.ty(),
             m,
             k,
             n,
@@ -102,12 +103,16 @@ impl TimedTasks {
     }
 
     fn programs(&self) -> anyhow::Result<Vec<Program>> {
-        chained(self.matmuls(), &Self::choices().program(self.dtype))
+        chained(
+            self.matmuls(),
+            &Profile::built_in().choices.program(self.dtype),
+        )
     }
 
     /// Buffers of zeros on one file of the device, and programs that use them.
     fn prepare(&self, device: &Device) -> anyhow::Result<PreparedJob> {
-        let choices = Self::choices();
+        let profile = Profile::built_in();
+        let choices = &profile.choices;
         let guard = match choices.guard_page.value {
             true => Some(device.alloc(ByteLen::new(PAGE_BYTES)?)?),
             false => None,
@@ -152,11 +157,9 @@ struct PreparedJob {
 impl PreparedJob {
     fn submit(&mut self) -> anyhow::Result<PendingJob> {
         let writes = self.writes.take().context("an earlier job did not end")?;
-        let mut builder = Job::builder(&self.device).program(&self.programs);
-        for bo in &self.reads {
-            builder = builder.reads(bo);
-        }
-        let job = builder.writes(writes).build();
+        let [a, b] = &self.reads;
+        let builder = Job::builder(&self.device).program(&self.programs);
+        let job = builder.reads(a).reads(b).writes(writes).build();
         let job = job.map_err(|error| error.refusal)?;
         let mut submitted = self.device.submit(vec![job])?;
         submitted.pop().context("the driver accepted no job")
@@ -166,14 +169,11 @@ impl PreparedJob {
 /// Runs all jobs at the same time. Returns how long the client waited.
 fn run_all(jobs: &mut [PreparedJob]) -> anyhow::Result<Duration> {
     let start = Instant::now();
-    let pending: Vec<_> = jobs
-        .iter_mut()
-        .map(PreparedJob::submit)
-        .collect::<anyhow::Result<_>>()?;
-    let mut ended = Vec::with_capacity(jobs.len());
-    for job in pending {
-        ended.push(job.wait(Deadline::after(JOB_WAIT))?);
-    }
+    let pending = jobs.iter_mut().map(PreparedJob::submit);
+    let pending = pending.collect::<anyhow::Result<Vec<_>>>()?;
+    let wait = |job: PendingJob| job.wait(Deadline::after(JOB_WAIT));
+    let ended = pending.into_iter().map(wait);
+    let ended = ended.collect::<Result<Vec<_>, _>>()?;
     let time = start.elapsed();
     for (job, mut ended) in jobs.iter_mut().zip(ended) {
         job.writes = ended.writes.pop();
@@ -187,38 +187,14 @@ fn work_of(program: &Program) -> anyhow::Result<TaskWork> {
     Ok(TaskWork::of(&task.regs, task.enable)?.fetching(words.len() as u64))
 }
 
-/// Modelled time until the client continues after the jobs that `model` has run, without
-/// pauses of the client between them.
-fn modelled_ps(model: &Model) -> Result<u64, Failure> {
-    let timeline = model
-        .timeline()
-        .ok_or_else(|| Failure::Device(anyhow!("the software model kept no timeline")))?;
-    let jobs: Vec<ScheduledJob> = timeline
-        .jobs()
-        .map(|(record, _)| ScheduledJob {
-            file: u32::try_from(record.file).unwrap_or(u32::MAX),
-            tasks: record.tasks.clone(),
-            chained: false,
-            hold_ps: record.hold_ps,
-            ..ScheduledJob::default()
-        })
-        .collect();
-    let machine = timeline.machine();
-    schedule(&jobs, machine)
-        .map(|timeline| timeline.end_ps.saturating_add(machine.driver.wake_ps))
-        .map_err(|error| Failure::Device(error.into()))
-}
-
 #[cfg(test)]
 mod tests {
-    use npu_model::Opened;
     use rocket_uapi::Selector;
 
     use super::*;
 
     const TASKS: TimedTasks = TimedTasks {
         dtype: Dtype::Int8,
-        results: Results::Sums,
         tile: [4, 32, 32],
         count: 3,
         devices: 2,
@@ -231,23 +207,18 @@ mod tests {
     /// Without a model the time is the elapsed time.
     #[test]
     fn what_is_no_model_is_timed() {
-        let open = || {
-            let mut opened = model();
-            opened.model = None;
-            Ok(opened)
-        };
-        assert!(TASKS.run(&open).unwrap() > 0);
+        let mut opened = model();
+        opened.model = None;
+        assert!(TASKS.run(&opened).unwrap() > 0);
     }
 
     #[test]
-    fn jobs_of_one_device_take_what_is_predicted() {
-        let tasks = TimedTasks {
-            devices: 1,
-            ..TASKS
-        };
-        let machine = *model().model.unwrap().timeline().unwrap().machine();
-        let predicted = tasks.predicted_ps(&machine).unwrap() + machine.driver.wake_ps;
-        assert_eq!(tasks.run(&|| Ok(model())).unwrap(), predicted);
+    fn jobs_take_what_the_models_timeline_shows() {
+        let opened = model();
+        let time = TASKS.run(&opened).unwrap();
+        let timeline = opened.model.unwrap().timeline().unwrap();
+        assert_eq!(timeline.jobs().len(), TASKS.devices);
+        assert_eq!(time, timeline.end_ps() + timeline.machine().driver.wake_ps);
     }
 
     #[test]
@@ -256,7 +227,6 @@ mod tests {
             tile: [4, 33, 32],
             ..TASKS
         };
-        let refused = tasks.run(&|| Ok(model()));
-        assert!(matches!(refused, Err(Failure::Device(_))));
+        assert!(matches!(tasks.run(&model()), Err(Failure::Device(_))));
     }
 }

@@ -15,9 +15,6 @@ use crate::output;
 use crate::progress::ProgressLine;
 use crate::report::DeviceReport;
 
-/// The name that stands for all facts.
-const ALL: &str = "all";
-
 /// Options of `calibrate`.
 #[derive(Debug, Args)]
 pub(crate) struct CalibrateFlags {
@@ -49,40 +46,19 @@ pub(crate) struct CalibrateFlags {
     report: ReportFlags,
 }
 
-impl CalibrateFlags {
-    /// Whether everything is measured, not only facts.
-    fn is_whole(&self) -> bool {
-        self.facts.is_empty()
-    }
-
-    /// Whether facts that match the model are shown too.
-    fn shows_all(&self) -> bool {
-        self.verbose || !self.is_whole()
-    }
-
-    /// Names of the facts to check; empty for all.
-    fn facts(&self) -> Vec<String> {
-        let named = self.facts.iter().filter(|name| *name != ALL);
-        named.cloned().collect()
-    }
-}
-
 pub(crate) fn run(args: &CalibrateFlags) -> Result<Verdict, Failure> {
-    let names = args.facts();
     // Reports misspelt names before anything runs.
-    facts::choose(&names)?;
-    let file = match (args.is_whole(), &args.out) {
-        (false, _) => None,
-        (true, Some(file)) => Some(file.clone()),
-        (true, None) => Some(Profile::users_file().ok_or_else(|| {
-            Failure::Usage(anyhow!(
-                "HOME is not set, so the profile has no default path; use --out FILE"
-            ))
-        })?),
-    };
-    let open = || super::open_with(&args.device, |options| options.timeline = true);
-    let opened = open()?;
-    let device = DeviceReport::new(opened.device.info(), opened.why);
+    let chosen = facts::choose(&args.facts)?;
+    let is_whole = args.facts.is_empty();
+    let file = args.out.clone().or_else(Profile::users_file);
+    let file = file.filter(|_| is_whole);
+    if is_whole && file.is_none() {
+        return Err(Failure::Usage(anyhow!(
+            "HOME is not set, so the profile has no default path; use --out FILE"
+        )));
+    }
+    let opened = super::open(&args.device)?;
+    let device = DeviceReport::new(opened.device.info(), opened.why.clone());
     let progress = ProgressLine::endless("calibrating");
     let say = |text: &str| progress.aside(|| args.report.say(text));
     let tell = |text: &str| progress.aside(|| output::tell(&format!("{text}\n")));
@@ -93,23 +69,23 @@ pub(crate) fn run(args: &CalibrateFlags) -> Result<Verdict, Failure> {
         None => Ok(()),
     };
     if file.is_some() {
-        profile = Some(calibrate::measured(&open, &tell, &keep)?);
+        profile = Some(calibrate::measured(&opened, &tell, &keep)?);
         tell("contested facts");
     }
     progress.doing("running experiments");
-    let facts = facts::settle(&opened.device, &names, args.risky, |fact| {
+    let facts = facts::settle(&opened.device, &chosen, args.risky, |fact| {
         if let (Some(profile), Some(settled)) = (&mut profile, fact.verdict()) {
             profile.facts.retain(|fact| fact.id != settled.id);
             profile.facts.push(settled);
             keep(profile)?;
         }
-        if args.shows_all() || fact.differs() {
+        if args.verbose || !is_whole || fact.differs() {
             say(&fact.text())?;
         }
         Ok(())
     })?;
     if let Some(profile) = &mut profile {
-        calibrate::extended(&open, profile, &tell, &keep)?;
+        calibrate::extend(profile, &opened.device, &tell, &keep)?;
     }
     drop(progress);
     let report = CalibrateReport {

@@ -42,10 +42,8 @@ pub(crate) fn judge(
     let outcome = ExperimentOutcome::Neither {
         nearest: nearest.map(|side| side.name.into()),
     };
-    (
-        outcome,
-        nearest.map(|side| side.seen.clone()).unwrap_or_default(),
-    )
+    let like = nearest.map(|side| side.seen.clone());
+    (outcome, like.unwrap_or_default())
 }
 
 /// Whether `device` is wrong, but only in atoms that are wrong in `spoiled`.
@@ -67,10 +65,8 @@ fn distance(a: &[SeenJob], b: &[SeenJob]) -> (usize, usize) {
         let bytes = a.output.iter().zip(&b.output);
         bytes.filter(|(a, b)| a != b).count()
     };
-    (
-        ends + a.len().abs_diff(b.len()),
-        pairs().map(differing).sum(),
-    )
+    let bytes = pairs().map(differing).sum();
+    (ends + a.len().abs_diff(b.len()), bytes)
 }
 
 #[cfg(test)]
@@ -85,8 +81,8 @@ mod tests {
         SeenJob { completed, output }
     }
 
-    /// Whether the side that settles the fact is exact; `None` if no side does.
-    fn on(spoiled: &[&str], device: &[SeenJob], sides: &[FactSide]) -> Option<(String, bool)> {
+    /// The side that settles the fact, and whether it is not exact.
+    fn on(spoiled: &[&str], device: &[SeenJob], sides: &[FactSide]) -> String {
         match judge(device, sides, spoiled).0 {
             ExperimentOutcome::Settled {
                 side,
@@ -94,9 +90,9 @@ mod tests {
                 exact,
             } => {
                 assert_eq!(is_default, side == sides[0].name);
-                Some((side.into_owned(), exact))
+                format!("{side}{}", if exact { "" } else { ", not exact" })
             }
-            ExperimentOutcome::Neither { .. } => None,
+            ExperimentOutcome::Neither { nearest } => format!("near {}", nearest.unwrap()),
             other => panic!("{other:?}"),
         }
     }
@@ -108,24 +104,19 @@ mod tests {
             seen: vec![seen(true, bytes)],
         });
         for (completed, bytes, plain, if_spoiled) in [
-            (true, [1, 2, 3], Some("right"), Some(("right", true))),
-            (true, [1, 9, 9], Some("bad"), Some(("bad", true))),
-            (true, [1, 8, 9], None, Some(("bad", false))),
-            (true, [1, 9, 3], None, Some(("bad", false))),
+            (true, [1, 2, 3], "right", "right"),
+            (true, [1, 9, 9], "bad", "bad"),
+            (true, [1, 8, 9], "near bad", "bad, not exact"),
+            (true, [1, 9, 3], "near right", "bad, not exact"),
             // The device is wrong where the side is right, or its job does not end.
-            (true, [0, 9, 6], None, None),
-            (false, [1, 9, 9], None, None),
+            (true, [0, 9, 6], "near bad", "near bad"),
+            (false, [1, 9, 9], "near bad", "near bad"),
         ] {
             let device = [seen(completed, bytes)];
-            let plain = plain.map(|side| (side.to_owned(), true));
-            let if_spoiled = if_spoiled.map(|(side, exact)| (side.to_owned(), exact));
             assert_eq!(on(&[], &device, &sides), plain, "{bytes:?}");
             assert_eq!(on(&["bad"], &device, &sides), if_spoiled, "{bytes:?}");
         }
-        let nearest = Some("bad".into());
-        let neither = ExperimentOutcome::Neither { nearest };
-        assert_eq!(judge(&[seen(true, [1, 8, 9])], &sides, &[]).0, neither);
         let two = [seen(true, [1, 2, 3]), seen(true, [1, 9, 9])];
-        assert_eq!(on(&["bad"], &two, &sides), None);
+        assert_eq!(on(&["bad"], &two, &sides), "near right");
     }
 }

@@ -2,17 +2,12 @@
 //! Outcomes of the experiments, as text and JSON.
 
 use std::borrow::Cow;
-use std::fmt::Write;
 
 use npu_matmul::profile::ContestedFact;
 use serde::{Deserialize, Serialize};
 
 use super::FactToSettle;
 use crate::first::RungRecord;
-
-/// Why no experiment runs after a core has stopped working.
-const LEFT_BROKEN: &str = "after an earlier experiment a plain matmul does not complete; the NPU \
-                           may need a power cycle";
 
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub(crate) struct FactReport {
@@ -94,12 +89,14 @@ impl FactReport {
 
     /// The report of a fact before its experiment: skipped because a core stopped working.
     pub(super) fn new(fact: &FactToSettle) -> Self {
+        let reason = "after an earlier experiment a plain matmul does not complete; the NPU may \
+                      need a power cycle";
         Self {
             name: fact.name.into(),
             question: fact.question.into(),
             sides: fact.switch().map_or(&[], |switch| switch.sides),
             outcome: ExperimentOutcome::NotRun {
-                reason: LEFT_BROKEN.to_owned(),
+                reason: reason.to_owned(),
             },
             note: fact.note,
             shown: Vec::new(),
@@ -125,7 +122,7 @@ impl FactReport {
 
     pub(crate) fn text(&self) -> String {
         let (kind, result) = self.outcome.kind_and_result();
-        let mut details = Vec::new();
+        let mut note = None;
         let result = match &self.outcome {
             ExperimentOutcome::Settled {
                 is_default, exact, ..
@@ -139,7 +136,7 @@ impl FactReport {
                     true => "",
                     false => "; wrong bytes differ from the model's",
                 };
-                details.extend(self.note.map(|note| format!("({note})")));
+                note = self.note.map(|note| format!("({note})"));
                 format!("{result} ({whose}{wrong})")
             }
             ExperimentOutcome::Neither { .. } => format!("{kind}, {result}"),
@@ -147,10 +144,8 @@ impl FactReport {
             ExperimentOutcome::NotRun { .. } => format!("{kind}: {result}"),
             ExperimentOutcome::Impossible { .. } => format!("not possible here: {result}"),
         };
-        let mut text = format!("{}: {result}\n", self.name);
-        for line in details.iter().chain(&self.shown) {
-            let _ = writeln!(text, "  {line}");
-        }
-        text
+        let lines = note.iter().chain(&self.shown);
+        let lines: String = lines.map(|line| format!("  {line}\n")).collect();
+        format!("{}: {result}\n{lines}", self.name)
     }
 }

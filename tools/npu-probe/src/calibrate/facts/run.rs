@@ -16,10 +16,10 @@ use crate::experiment::runner::{self, CoreRounds};
 use crate::first::{RungRecord, differences};
 use crate::table::joined;
 
-/// Runs the experiments for the named facts, or for all. `heard` gets each settled fact.
+/// Runs the experiments for `chosen` facts. `heard` gets each settled fact.
 pub(crate) fn settle(
     device: &Device,
-    names: &[String],
+    chosen: &[&FactToSettle],
     risky: bool,
     mut heard: impl FnMut(&FactReport) -> Result<(), Failure>,
 ) -> Result<Vec<FactReport>, Failure> {
@@ -30,7 +30,7 @@ pub(crate) fn settle(
     let mut facts = Vec::new();
     let mut known = Contested::default();
     let mut broken = false;
-    for fact in choose(names)? {
+    for fact in chosen {
         let mut report = FactReport::new(fact);
         if !broken {
             let has_killed = settle_one(device, fact, risky, &mut known, &mut report).map_err(
@@ -56,10 +56,14 @@ pub(crate) fn is_healthy(device: &Device) -> anyhow::Result<bool> {
     Ok(seen.iter().all(|job| job.completed))
 }
 
+/// The name that stands for all facts.
+const ALL: &str = "all";
+
 /// The named facts, or all, in the order of the table.
 pub(crate) fn choose(names: &[String]) -> Result<Vec<&'static FactToSettle>, Failure> {
-    for name in names {
-        if !FACTS.iter().any(|fact| fact.name == name) {
+    let names: Vec<&String> = names.iter().filter(|name| *name != ALL).collect();
+    for name in &names {
+        if !FACTS.iter().any(|fact| fact.name == *name) {
             let all = joined(FACTS.iter().map(|fact| fact.name), ", ");
             let name = name.escape_debug();
             return Err(Failure::Usage(anyhow!(
@@ -67,7 +71,7 @@ pub(crate) fn choose(names: &[String]) -> Result<Vec<&'static FactToSettle>, Fai
             )));
         }
     }
-    let wanted = |fact: &&FactToSettle| names.is_empty() || names.iter().any(|n| n == fact.name);
+    let wanted = |fact: &&FactToSettle| names.is_empty() || names.iter().any(|n| *n == fact.name);
     Ok(FACTS.iter().filter(wanted).collect())
 }
 
@@ -105,12 +109,8 @@ fn settle_one(
                     seen: runner::run_on_model(&experiment, contested)?,
                 })
             };
-            let sides: Vec<_> = switch
-                .sides
-                .iter()
-                .copied()
-                .map(side)
-                .collect::<Result<_, _>>()?;
+            let sides = switch.sides.iter().copied().map(side);
+            let sides = sides.collect::<Result<Vec<_>, _>>()?;
             let (outcome, like) = judge(&seen, &sides, experiment.spoiled);
             if let ExperimentOutcome::Settled { side, .. } = &outcome {
                 known.set(&format!("{}={side}", switch.name))?;
@@ -135,6 +135,8 @@ fn settle_one(
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
 
     #[test]
@@ -149,73 +151,53 @@ mod tests {
                 switch.sides
             );
         }
-        let mut names: Vec<_> = FACTS.iter().map(|fact| fact.name).collect();
-        names.sort_unstable();
-        names.dedup();
+        let names: BTreeSet<_> = FACTS.iter().map(|fact| fact.name).collect();
         assert_eq!(names.len(), FACTS.len(), "two facts have one name");
-    }
-
-    /// The outcome of a fact on a model set to `contested`, and whether jobs were killed.
-    fn settled(
-        fact: &FactToSettle,
-        contested: Contested,
-        known: &mut Contested,
-    ) -> (FactReport, bool) {
-        let device = runner::model(contested).open_device();
-        let mut report = FactReport::new(fact);
-        let killed = settle_one(&device, fact, true, known, &mut report).unwrap();
-        (report, killed)
-    }
-
-    #[test]
-    fn what_has_no_switch_is_seen_as_the_model_does_it() {
-        let mut observed = 0;
-        for fact in FACTS.iter().filter(|fact| fact.switch().is_none()) {
-            let default = Contested::default();
-            let (found, killed) = settled(fact, default, &mut Contested::default());
-            let as_model = ExperimentOutcome::Observed { as_model: true };
-            assert_eq!(found.outcome, as_model, "{}", found.name);
-            assert!(!killed || fact.risk.is_some(), "{}", found.name);
-            observed += 1;
+        let page = include_str!("../../../../../docs/profile.md");
+        for FactToSettle { name, question, .. } in FACTS {
+            let row = format!("| `{name}` | {question} |");
+            assert!(page.contains(&row), "docs/profile.md lacks\n{row}");
         }
-        assert!(observed > 0);
+        let risky: Vec<_> = FACTS.iter().map(|fact| fact.risk.is_some()).collect();
+        assert!(
+            risky.is_sorted() && risky.contains(&true),
+            "risky facts come last"
+        );
     }
 
+    /// A model on one side of a fact is found there; a fact without sides is seen as the model's
+    /// only variant.
     #[test]
     fn a_model_is_found_on_the_side_that_it_is_set_to() {
         for fact in FACTS {
-            let Some(switch) = fact.switch() else {
-                continue;
-            };
             if let SettlingMethod::Impossible(reason) = fact.method {
                 assert!(!reason.is_empty());
                 continue;
             }
-            for side in switch.sides {
-                let what = format!("{}={side}", switch.name);
+            let sides = fact.switch().map_or(&[""][..], |switch| switch.sides);
+            for (index, &side) in sides.iter().enumerate() {
+                let what = format!("{}={side}", fact.name);
                 let mut contested = Contested::default();
-                contested.set(&what).unwrap();
+                let mut wanted = ExperimentOutcome::Observed { as_model: true };
+                if fact.switch().is_some() {
+                    contested.set(&what).unwrap();
+                    wanted = ExperimentOutcome::Settled {
+                        side: side.into(),
+                        is_default: index == 0,
+                        exact: true,
+                    };
+                }
+                let device = runner::model(contested).open_device();
                 let mut known = Contested::default();
-                let (found, killed) = settled(fact, contested, &mut known);
-                let is_default = *side == switch.sides[0];
-                let wanted = ExperimentOutcome::Settled {
-                    side: (*side).into(),
-                    is_default,
-                    exact: true,
-                };
+                let mut found = FactReport::new(fact);
+                let killed = settle_one(&device, fact, true, &mut known, &mut found).unwrap();
                 assert_eq!(found.outcome, wanted, "{what}");
                 assert_eq!(known, contested, "{what}");
                 assert!(found.record.is_none() && found.shown.is_empty(), "{what}");
-                // On the default side only experiments that are meant to hang are killed.
-                assert!(!killed || !is_default || *side == "hangs", "{what}");
+                // By default only risky experiments are killed: on a side, those that hang on it.
+                let may_hang = fact.risk.is_some() && ["", "hangs"].contains(&side);
+                assert!(!killed || index > 0 || may_hang, "{what}");
             }
         }
-    }
-
-    #[test]
-    fn risky_experiments_come_last() {
-        let risky: Vec<_> = FACTS.iter().map(|fact| fact.risk.is_some()).collect();
-        assert!(risky.is_sorted());
-        assert!(risky.contains(&true));
     }
 }
