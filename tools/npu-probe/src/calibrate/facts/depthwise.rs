@@ -4,7 +4,7 @@
 //! weights are others.
 
 use rknpu_regcmd::regs::{cna, core, dpu, dpu_rdma};
-use rknpu_regcmd::{FieldRangeError, MatmulType, Precision, Register};
+use rknpu_regcmd::{MatmulType, Precision, Register};
 
 use super::matmuls::matmul;
 use crate::data::SplitMix64;
@@ -64,8 +64,10 @@ pub(crate) fn captured() -> anyhow::Result<Experiment> {
     };
     let weights = (0..TAPS as usize).flat_map(|tap| column(2 + tap).map(|weight| *weight as u8));
     let bias = column(1).flat_map(|bias| bias.to_le_bytes());
-    let input = vec![INPUT_BYTE; (PIXELS * CHANNELS) as usize];
-    experiment.inputs = vec![input, weights.collect(), bias.collect()];
+    if let [_, own_weights, own_bias] = &mut experiment.inputs[..] {
+        *own_weights = weights.collect();
+        *own_bias = bias.collect();
+    }
     for task in experiment.jobs.iter_mut().flat_map(|job| &mut job.tasks) {
         task.put(dpu::OutCvtOffset::from_bits(CAPTURED_OFFSET as u32));
     }
@@ -74,10 +76,6 @@ pub(crate) fn captured() -> anyhow::Result<Experiment> {
 
 /// A run in which the padding affects the results at every border.
 pub(super) fn depthwise_pad() -> anyhow::Result<Experiment> {
-    let mut task = matmul(MatmulType::Int8ToInt32, (PIXELS, CHANNELS, CHANNELS))?;
-    fetch(&mut task)?;
-    write(&mut task)?;
-
     let mut random = SplitMix64::new(4);
     let weight = |random: &mut SplitMix64| {
         let real = random.signed(WEIGHT_BITS + 1).unsigned_abs() as i32;
@@ -86,17 +84,21 @@ pub(super) fn depthwise_pad() -> anyhow::Result<Experiment> {
     let weights = (0..TAPS * CHANNELS).map(|_| weight(&mut random)).collect();
     let input = vec![INPUT_BYTE; (PIXELS * CHANNELS) as usize];
     let bias = (0..CHANNELS as i32).flat_map(|channel| (channel * 16).to_le_bytes());
-    let output = (PIXELS * CHANNELS) as usize;
-    Ok(Experiment::of(
-        vec![input, weights, bias.collect()],
-        output,
-        task,
-    ))
+    let output = input.len();
+    let inputs = vec![input, weights, bias.collect()];
+    Ok(Experiment::of(inputs, output, task()?))
 }
 
-/// Registers of CNA and CORE.
-fn fetch(task: &mut TaskTemplate) -> Result<(), FieldRangeError> {
-    change!(task; cna::ConvCon1 { conv_mode: DEPTHWISE });
+/// The matmul of as many rows as pixels, changed to a depthwise convolution.
+fn task() -> anyhow::Result<TaskTemplate> {
+    let mut task = matmul(MatmulType::Int8ToInt32, (PIXELS, CHANNELS, CHANNELS))?;
+    change! { task;
+        cna::ConvCon1 { conv_mode: DEPTHWISE }
+        core::MiscCfg { dw_en: 1, qd_en: 1 }
+        dpu::FeatureModeCfg { conv_mode: DEPTHWISE }
+        dpu::DataFormat { out_precision: Precision::Int8.code() }
+        dpu_rdma::FeatureModeCfg { conv_mode: DEPTHWISE }
+    }
     put! { task;
         cna::ConvCon2 { feature_grains: GRAINS }
         cna::DataSize0 { datain_width: SIDE, datain_height: SIDE }
@@ -112,19 +114,7 @@ fn fetch(task: &mut TaskTemplate) -> Result<(), FieldRangeError> {
         cna::DmaCon1 { line_stride: STRIDE }
         cna::DmaCon2 { surf_stride: STRIDE as i32 }
         cna::FcDataSize0 { dma_width: SIDE, dma_height: SIDE }
-    }
-    change!(task; core::MiscCfg { dw_en: 1, qd_en: 1 });
-    put!(task; core::DataoutSize0 { dataout_width: SIDE - 1, dataout_height: SIDE - 1 });
-    Ok(())
-}
-
-/// Registers of DPU and DPU_RDMA.
-fn write(task: &mut TaskTemplate) -> Result<(), FieldRangeError> {
-    change! { task;
-        dpu::FeatureModeCfg { conv_mode: DEPTHWISE }
-        dpu::DataFormat { out_precision: Precision::Int8.code() }
-    }
-    put! { task;
+        core::DataoutSize0 { dataout_width: SIDE - 1, dataout_height: SIDE - 1 }
         dpu::DataCubeWidth { width: SIDE - 1 }
         dpu::DataCubeHeight { height: SIDE - 1 }
         dpu::WdmaSize1 { width_wdma: SIDE - 1, height_wdma: SIDE - 1 }
@@ -139,8 +129,7 @@ fn write(task: &mut TaskTemplate) -> Result<(), FieldRangeError> {
         dpu_rdma::BrdmaCfg { brdma_data_use: USE_ALU_OPERAND }
     }
     task.put_address::<dpu_rdma::BsBaseAddr>(input(2).at(0));
-    change!(task; dpu_rdma::FeatureModeCfg { conv_mode: DEPTHWISE });
-    Ok(())
+    Ok(task)
 }
 
 #[cfg(test)]

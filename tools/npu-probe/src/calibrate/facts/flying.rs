@@ -18,6 +18,7 @@ const OPERAND_16_BITS: u32 = 2;
 const OPERAND_PER_PIXEL: u32 = 1;
 /// COMB_USE: both engines read.
 const COMBINED: u32 = 5;
+pub(super) const FP16: u32 = Precision::Fp16.code();
 
 /// A flying fp16 task of `pixels` atoms in a line, with BS, BN and EW bypassed, without its
 /// [`reader`].
@@ -25,13 +26,7 @@ pub(super) fn writer(pixels: u32) -> Result<TaskTemplate, FieldRangeError> {
     let mut task = TaskTemplate::blank(FLYING);
     put! { task;
         dpu::FeatureModeCfg { flying_mode: 1, output_mode: 2, burst_len: BURST_16 }
-        dpu::DataFormat {
-            proc_precision: Precision::Fp16.code(), in_precision: Precision::Fp16.code(),
-            out_precision: Precision::Fp16.code()
-        }
-    }
-    task.put_address::<dpu::DstBaseAddr>(OUT.at(0));
-    put! { task;
+        dpu::DataFormat { proc_precision: FP16, in_precision: FP16, out_precision: FP16 }
         dpu::DstSurfStride { dst_surf_stride: pixels }
         dpu::DataCubeWidth { width: pixels - 1 }
         dpu::DataCubeChannel { channel: LANES - 1, orig_channel: LANES - 1 }
@@ -44,6 +39,7 @@ pub(super) fn writer(pixels: u32) -> Result<TaskTemplate, FieldRangeError> {
         dpu::OutCvtScale { out_cvt_scale: 1, fp32tofp16_en: 1 }
         dpu::SurfaceAdd { surf_add: pixels }
     }
+    task.put_address::<dpu::DstBaseAddr>(OUT.at(0));
     Ok(task)
 }
 
@@ -52,16 +48,14 @@ pub(super) fn reader(task: &mut TaskTemplate, pixels: u32) -> Result<(), FieldRa
     put! { task;
         dpu_rdma::DataCubeWidth { width: pixels - 1 }
         dpu_rdma::DataCubeChannel { channel: LANES - 1 }
-    }
-    task.put_address::<dpu_rdma::SrcBaseAddr>(input(0).at(0));
-    put! { task;
         dpu_rdma::ErdmaCfg { erdma_disable: 1 }
         dpu_rdma::FeatureModeCfg {
-            flying_mode: 1, mrdma_fp16tofp32_en: 1, proc_precision: Precision::Fp16.code(),
-            burst_len: BURST_16, in_precision: Precision::Fp16.code()
+            flying_mode: 1, mrdma_fp16tofp32_en: 1, proc_precision: FP16,
+            burst_len: BURST_16, in_precision: FP16
         }
         dpu_rdma::Weight { m_weight: 1, b_weight: 1, n_weight: 1, e_weight: 1 }
     }
+    task.put_address::<dpu_rdma::SrcBaseAddr>(input(0).at(0));
     Ok(())
 }
 
@@ -114,10 +108,8 @@ pub(crate) fn flying(
 
 /// The bytes of fp16 values in memory.
 pub(super) fn fp16_bytes(values: impl IntoIterator<Item = f32>) -> Vec<u8> {
-    values
-        .into_iter()
-        .flat_map(|value| f16::from_f32(value).to_le_bytes())
-        .collect()
+    let bytes = |value| f16::from_f32(value).to_le_bytes();
+    values.into_iter().flat_map(bytes).collect()
 }
 
 /// A sum whose program writes no register of BS and BN. An active BS with operands of 0
@@ -148,11 +140,8 @@ pub(super) fn small_exponent() -> anyhow::Result<Experiment> {
 
 /// A sum with COMB_USE 5: both engines read.
 pub(super) fn flying_dual() -> anyhow::Result<Experiment> {
-    let mut experiment = flying(
-        FlyingOperation::Add,
-        [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0],
-        [0.5; 8],
-    )?;
+    let a = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0];
+    let mut experiment = flying(FlyingOperation::Add, a, [0.5; 8])?;
     for task in &mut experiment.jobs[0].tasks {
         // Each engine reads one atom, from either of the two buffers.
         let mode = task.value::<dpu_rdma::FeatureModeCfg>();
@@ -164,9 +153,7 @@ pub(super) fn flying_dual() -> anyhow::Result<Experiment> {
 /// Maxima of pairs with a NaN in the first place, in the second, in both, or in none.
 pub(super) fn nan_compare() -> anyhow::Result<Experiment> {
     const NAN: f32 = f32::NAN;
-    flying(
-        FlyingOperation::Max,
-        [NAN, 1.0, NAN, 1.0, NAN, -1.0, -1.0, 3.0],
-        [1.0, NAN, -1.0, 2.0, NAN, NAN, 2.0, 1.0],
-    )
+    let a = [NAN, 1.0, NAN, 1.0, NAN, -1.0, -1.0, 3.0];
+    let b = [1.0, NAN, -1.0, 2.0, NAN, NAN, 2.0, 1.0];
+    flying(FlyingOperation::Max, a, b)
 }

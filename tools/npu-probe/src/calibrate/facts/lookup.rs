@@ -67,16 +67,12 @@ impl Table {
             .leave_out::<dpu::LutAccessData>();
         let mut words = Vec::new();
         for (table, start) in [(0, -END), (1, 0)] {
-            words.push(word_of(
-                dpu::LutAccessCfg::new()
-                    .with_lut_table_id(table)?
-                    .with_lut_access_type(1)?,
-            ));
+            let access = dpu::LutAccessCfg::new().with_lut_table_id(table)?;
+            words.push(word_of(access.with_lut_access_type(1)?));
             for number in 0..ENTRIES {
-                let value = (self.entry)(start + number * STEP);
-                words.push(word_of(
-                    dpu::LutAccessData::new().with_lut_access_data(value.cast_unsigned().into())?,
-                ));
+                let value = (self.entry)(start + number * STEP).cast_unsigned();
+                let data = dpu::LutAccessData::new().with_lut_access_data(value.into())?;
+                words.push(word_of(data));
             }
         }
         task.begin_with(words);
@@ -121,7 +117,7 @@ pub(super) fn lut_ends() -> anyhow::Result<Experiment> {
         16376.0, 16384.0, 16400.0, 16416.0, 18000.0, 20000.0, 24000.0, 24576.0, 25000.0, 30000.0,
         40000.0, 49152.0, 50000.0, 60000.0, 65000.0, 65504.0,
     ];
-    let tables = [rising, |index| -rising(index)].map(|entry| Table {
+    let [one, other] = [rising, |index| -rising(index)].map(|entry| Table {
         scale: 1.0,
         entry,
         output: (0, 0),
@@ -130,10 +126,6 @@ pub(super) fn lut_ends() -> anyhow::Result<Experiment> {
     let both = arguments.into_iter().flat_map(|x| [x, -x]);
     let inputs = vec![fp16_bytes(both)];
     let output = inputs[0].len();
-    let [one, other] = tables;
-    Ok(Experiment::of_each(
-        inputs,
-        output,
-        [one.task()?, other.task()?],
-    ))
+    let tasks = [one.task()?, other.task()?];
+    Ok(Experiment::of_each(inputs, output, tasks))
 }

@@ -47,17 +47,16 @@ pub(super) fn fp16_matmul(shape @ (m, _, n): (u32, u32, u32)) -> anyhow::Result<
     Ok((template, inputs(fp16s, shape), (m * n * 4) as usize))
 }
 
+const INT16: u32 = Precision::Int16.code();
+
 /// An int16 matmul: an fp16 one, which has the same bytes and groups, changed.
 pub(super) fn int16_matmul(shape: (u32, u32, u32)) -> anyhow::Result<KnownMatmul> {
     let (mut task, _, output) = fp16_matmul(shape)?;
     change! { task;
-        cna::ConvCon1 {
-            in_precision: Precision::Int16.code(), proc_precision: Precision::Int16.code()
-        }
-        core::MiscCfg { proc_precision: Precision::Int16.code() }
+        cna::ConvCon1 { in_precision: INT16, proc_precision: INT16 }
+        core::MiscCfg { proc_precision: INT16 }
         dpu::DataFormat {
-            proc_precision: Precision::Int16.code(), in_precision: Precision::Int16.code(),
-            out_precision: Precision::Int32.code()
+            proc_precision: INT16, in_precision: INT16, out_precision: Precision::Int32.code()
         }
     }
     Ok((task, inputs(int16s, shape), output))
@@ -116,10 +115,12 @@ pub(super) fn partial_group() -> anyhow::Result<Experiment> {
     /// Atoms per pixel of 32 bytes.
     const GROUP_ATOMS: u32 = 2;
     let (mut task, inputs, _) = int8_matmul((ROWS, 32, COLUMNS))?;
-    change!(task; core::MiscCfg { qd_en: 1 });
-    put!(task; core::DataoutSize1 { dataout_channel: WRITTEN - 1 });
-    change!(task; dpu::DataFormat { out_precision: Precision::Int8.code() });
+    change! { task;
+        core::MiscCfg { qd_en: 1 }
+        dpu::DataFormat { out_precision: Precision::Int8.code() }
+    }
     put! { task;
+        core::DataoutSize1 { dataout_channel: WRITTEN - 1 }
         dpu::DataCubeChannel { channel: WRITTEN - 1, orig_channel: WRITTEN - 1 }
         dpu::WdmaSize0 { channel_wdma: WRITTEN - 1 }
     }
@@ -132,21 +133,17 @@ pub(super) fn tf32_operand() -> anyhow::Result<Experiment> {
     const DEPTH: u32 = 16;
     const COLUMNS: u32 = 16;
     const ROWS: u32 = 4;
+    const TF32: u32 = Precision::Tf32.code();
+    const FP32: u32 = Precision::Fp32.code();
     let (mut task, ..) = fp16_matmul((ROWS, 2 * DEPTH, COLUMNS))?;
     change! { task;
-        cna::ConvCon1 {
-            in_precision: Precision::Tf32.code(), proc_precision: Precision::Tf32.code()
-        }
+        cna::ConvCon1 { in_precision: TF32, proc_precision: TF32 }
+        core::MiscCfg { proc_precision: TF32 }
+        dpu::DataFormat { proc_precision: FP32, in_precision: FP32 }
     }
     put! { task;
         cna::DataSize1 { datain_channel: DEPTH, datain_channel_real: DEPTH - 1 }
         cna::FcDataSize1 { dma_channel: DEPTH }
-    }
-    change! { task;
-        core::MiscCfg { proc_precision: Precision::Tf32.code() }
-        dpu::DataFormat {
-            proc_precision: Precision::Fp32.code(), in_precision: Precision::Fp32.code()
-        }
     }
     // The result is 1 if the operand is cut to 10 mantissa bits, 1 + 2^-10 if rounded,
     // else more.
@@ -163,37 +160,22 @@ pub(super) fn int16_without_sum() -> anyhow::Result<Experiment> {
     Ok(Experiment::of(inputs, output, task))
 }
 
-/// Matmuls of two rows, then three, with the surface stride that follows from the address
-/// formula.
+/// Matmuls of two rows, then three: fewer than a group of lines. The surface stride follows from
+/// the address formula.
 pub(super) fn short_height() -> anyhow::Result<Experiment> {
-    const ROWS_MAX: u32 = 3;
-    let inputs = inputs(fp16s, (ROWS_MAX, short::DEPTH, short::COLUMNS));
-    let output = (ROWS_MAX * short::COLUMNS * 4) as usize;
-    let tasks = [short::matmul(2)?, short::matmul(ROWS_MAX)?];
-    Ok(Experiment::of_each(inputs, output, tasks).spoiled_on(&["garbage"]))
-}
-
-/// Matmuls with fewer rows than a group of lines.
-mod short {
-    use super::{TaskTemplate, change, cna, core, dpu, fp16_matmul, put};
-
-    pub(super) const DEPTH: u32 = 64;
-    pub(super) const COLUMNS: u32 = 16;
-    /// Lines of a group, and rows of the matmul that is changed.
-    const GROUP: u32 = 4;
+    const SHAPE: (u32, u32, u32) = (4, 64, 16);
     /// Atoms per pixel of 16 columns of fp32.
     const GROUP_ATOMS: u32 = 4;
-
-    pub(super) fn matmul(rows: u32) -> anyhow::Result<TaskTemplate> {
-        let (mut task, ..) = fp16_matmul((GROUP, DEPTH, COLUMNS))?;
+    let short = |rows: u32| -> anyhow::Result<TaskTemplate> {
+        let (mut task, ..) = fp16_matmul(SHAPE)?;
         change! { task;
             cna::ConvCon2 { feature_grains: rows + 1 }
             cna::DataSize0 { datain_height: rows }
             cna::DataSize3 { dataout_atomics: rows }
+            cna::FcDataSize0 { dma_height: rows }
         }
-        put!(task; cna::DmaCon2 { surf_stride: rows as i32 - GROUP as i32 });
-        change!(task; cna::FcDataSize0 { dma_height: rows });
         put! { task;
+            cna::DmaCon2 { surf_stride: rows as i32 - SHAPE.0 as i32 }
             core::DataoutSize0 { dataout_height: rows - 1 }
             dpu::DstSurfStride { dst_surf_stride: rows }
             dpu::DataCubeHeight { height: rows - 1 }
@@ -201,7 +183,12 @@ mod short {
             dpu::SurfaceAdd { surf_add: GROUP_ATOMS * rows }
         }
         Ok(task)
-    }
+    };
+    const MOST: u32 = 3;
+    let inputs = inputs(fp16s, (MOST, SHAPE.1, SHAPE.2));
+    let output = (MOST * SHAPE.2 * 4) as usize;
+    let tasks = [short(2)?, short(MOST)?];
+    Ok(Experiment::of_each(inputs, output, tasks).spoiled_on(&["garbage"]))
 }
 
 /// 144 lines of 224 bytes: 31.5 KiB if packed densely, 36 KiB in units of 64 bytes.
@@ -232,16 +219,11 @@ pub(super) fn few_grains() -> anyhow::Result<Experiment> {
 /// take 5 and all 128 take 20. There are 12 banks, one of them for features.
 pub(super) fn weight_room() -> anyhow::Result<Experiment> {
     const ROWS: u32 = 4;
-    let inputs = vec![
-        fp16s((ROWS * 8192) as usize, 1),
-        fp16s(128 * 2560, 2), // the larger of the two
-    ];
+    let features = fp16s((ROWS * 8192) as usize, 1);
+    let weights = fp16s(128 * 2560, 2); // the larger of the two
+    let output = (ROWS * 128 * 4) as usize;
     let tasks = [deep_matmul(ROWS, 8192, 32)?, deep_matmul(ROWS, 2560, 128)?];
-    Ok(Experiment::of_each(
-        inputs,
-        (ROWS * 128 * 4) as usize,
-        tasks,
-    ))
+    Ok(Experiment::of_each(vec![features, weights], output, tasks))
 }
 
 /// An fp16 matmul whose depth or weights rknpu-regcmd refuses.

@@ -6,7 +6,7 @@ use half::f16;
 use rknpu_regcmd::regs::{cna, dpu, dpu_rdma};
 use rknpu_regcmd::{MatmulType, Precision};
 
-use super::flying::{FlyingOperation, combined, flying, operand};
+use super::flying::{FP16, FlyingOperation, combined, flying, operand};
 use super::matmuls::{fp16_matmul, groups, inputs, int8_matmul, int16_matmul, matmul, small};
 use super::pooling::fp16_average;
 use crate::data::SplitMix64;
@@ -38,11 +38,8 @@ pub(super) fn int8_ties() -> anyhow::Result<Experiment> {
         kernel[0] = sum.cast_unsigned();
     }
     let output = ROWS as usize * COLUMNS as usize;
-    Ok(Experiment::of_each(
-        vec![a, b],
-        output,
-        [halved(0)?, halved(1)?],
-    ))
+    let tasks = [halved(0)?, halved(1)?];
+    Ok(Experiment::of_each(vec![a, b], output, tasks))
 }
 
 /// An int8 matmul with fp16 results: 64 columns, in groups of four atoms.
@@ -51,15 +48,12 @@ pub(super) fn int8_to_fp16() -> anyhow::Result<Experiment> {
     const GROUP_ATOMS: u32 = 4;
     let (mut task, inputs, _) = int8_matmul(SHAPE)?;
     change! { task;
-        dpu::DataFormat { out_precision: Precision::Fp16.code() }
+        dpu::DataFormat { out_precision: FP16 }
         dpu::OutCvtScale { fp32tofp16_en: 1 }
     }
     groups(&mut task, GROUP_ATOMS, SHAPE.0)?;
-    Ok(Experiment::of(
-        inputs,
-        (SHAPE.0 * SHAPE.2 * 2) as usize,
-        task,
-    ))
+    let output = (SHAPE.0 * SHAPE.2 * 2) as usize;
+    Ok(Experiment::of(inputs, output, task))
 }
 
 /// An int16 matmul of 256 columns, in groups of four atoms.
@@ -101,9 +95,8 @@ pub(super) fn signed_zeros() -> anyhow::Result<Experiment> {
     let a = [0.0, -0.0, 0.0, -0.0, INF, -INF, TINY, -TINY];
     let b = [-0.0, 0.0, 0.0, -0.0, 1.0, 1.0, 0.0, -0.0];
     let mut experiment = flying(FlyingOperation::Max, a, b)?;
-    experiment
-        .jobs
-        .extend(flying(FlyingOperation::Min, a, b)?.jobs);
+    let minima = flying(FlyingOperation::Min, a, b)?;
+    experiment.jobs.extend(minima.jobs);
     Ok(experiment)
 }
 
@@ -111,23 +104,13 @@ pub(super) fn signed_zeros() -> anyhow::Result<Experiment> {
 pub(super) fn fp16_overflow() -> anyhow::Result<Experiment> {
     /// The largest number, half the distance to the next, and the least number.
     const MAX: f32 = 65504.0;
-    const HALF_STEP: f32 = 16.0;
+    const HALF: f32 = 16.0;
     const LEAST: f32 = 5.960_464_5e-8;
     const INF: f32 = f32::INFINITY;
-    flying(
-        FlyingOperation::Add,
-        [MAX, -MAX, MAX, MAX, MAX, INF, LEAST, -LEAST],
-        [
-            MAX,
-            -MAX,
-            HALF_STEP,
-            HALF_STEP - 1.0,
-            -MAX,
-            -INF,
-            LEAST,
-            LEAST,
-        ],
-    )
+    const BELOW: f32 = HALF - 1.0;
+    let a = [MAX, -MAX, MAX, MAX, MAX, INF, LEAST, -LEAST];
+    let b = [MAX, -MAX, HALF, BELOW, -MAX, -INF, LEAST, LEAST];
+    flying(FlyingOperation::Add, a, b)
 }
 
 /// Means of numbers of very different size, so that the order of additions affects the
@@ -162,8 +145,8 @@ pub(super) fn in_place() -> anyhow::Result<Experiment> {
         .value::<dpu_rdma::FeatureModeCfg>()
         .with_mrdma_disable(0)?
         .with_mrdma_fp16tofp32_en(0)?
-        .with_proc_precision(Precision::Fp16.code())?
-        .with_in_precision(Precision::Fp16.code())?;
+        .with_proc_precision(FP16)?
+        .with_in_precision(FP16)?;
     // Both engines read the same data.
     combined(&mut task, mode)?;
     let inputs = inputs(fp16s, (ROWS, DEPTH, COLUMNS));

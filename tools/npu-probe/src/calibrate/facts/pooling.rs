@@ -7,7 +7,7 @@ use rknpu_regcmd::regs::{ppu, ppu_rdma};
 use rknpu_regcmd::task::POOLING;
 use rknpu_regcmd::{ATOM_BYTES, Precision};
 
-use super::flying::fp16_bytes;
+use super::flying::{FP16, fp16_bytes};
 use crate::data::SplitMix64;
 use crate::experiment::{Experiment, OUT, TaskTemplate, input, put};
 
@@ -43,22 +43,18 @@ fn average(channels: u32, read: u32, precision: u32) -> anyhow::Result<TaskTempl
         ppu::PoolingKernelCfg { kernel_width: KERNEL - 1, kernel_height: KERNEL - 1 }
         ppu::RecipKernelWidth { recip_kernel_width: reciprocal }
         ppu::RecipKernelHeight { recip_kernel_height: reciprocal }
-    }
-    task.put_address::<ppu::DstBaseAddr>(OUT.at(0));
-    put! { task;
         ppu::DstSurfStride { dst_surf_stride: OUTPUT * OUTPUT }
         ppu::DataFormat { proc_precision: precision, index_add: OUTPUT * OUTPUT }
         ppu::MiscCtrl { burst_len: BURST_4 }
         ppu_rdma::CubeInWidth { cube_in_width: INPUT - 1 }
         ppu_rdma::CubeInHeight { cube_in_height: INPUT - 1 }
         ppu_rdma::CubeInChannel { cube_in_channel: channels - 1 }
-    }
-    task.put_address::<ppu_rdma::SrcBaseAddr>(input(0).at(0));
-    put! { task;
         ppu_rdma::SrcLineStride { src_line_stride: INPUT }
         ppu_rdma::SrcSurfStride { src_surf_stride: INPUT * INPUT }
         ppu_rdma::DataFormat { in_precision: read }
     }
+    task.put_address::<ppu::DstBaseAddr>(OUT.at(0))
+        .put_address::<ppu_rdma::SrcBaseAddr>(input(0).at(0));
     Ok(task)
 }
 
@@ -67,7 +63,7 @@ pub(super) const VALUES: usize = INPUT_BYTES / 2;
 
 /// Means of [`VALUES`] numbers.
 pub(super) fn fp16_average(values: impl IntoIterator<Item = f32>) -> anyhow::Result<Experiment> {
-    let task = average(8, READ_16_BITS, Precision::Fp16.code())?;
+    let task = average(8, READ_16_BITS, FP16)?;
     Ok(Experiment::of(vec![fp16_bytes(values)], OUTPUT_BYTES, task))
 }
 
@@ -92,6 +88,6 @@ pub(super) fn byte_pooling() -> anyhow::Result<Experiment> {
     let mut task = average(16, READ_8_BITS, Precision::Int8.code())?;
     // As fp16, 16 channels are two surfaces; as bytes, one.
     task.prove_as(ppu_rdma::DataFormat::new().with_in_precision(READ_16_BITS)?)
-        .prove_as(ppu::DataFormat::new().with_proc_precision(Precision::Fp16.code())?);
+        .prove_as(ppu::DataFormat::new().with_proc_precision(FP16)?);
     Ok(Experiment::of(vec![bytes], OUTPUT_BYTES, task))
 }
