@@ -111,14 +111,15 @@ impl MeasuredMatmul {
         engine: &Engine,
         profile: &Profile,
     ) -> Result<Measurement, Failure> {
-        let operands = &self.operands()?;
         let MatmulShape { m, k, n } = self.shape;
-        let [_, _, c] = self.shape.lengths()?;
+        let [a, b, c] = self.shape.lengths()?;
+        let operands = &MatmulOperands::random(self.kind, a, b, SEED);
         let before = engine.counters();
         let start = Instant::now();
         let weights = operands.load(engine, self.kind.dtype(), n, k)?;
         let load = start.elapsed();
-        let loaded = engine.counters();
+        let packed = engine.counters().bytes_to_device;
+        let packed_bytes = packed.saturating_sub(before.bytes_to_device);
         let gemm = engine.prepare(&weights, m, MatmulResult::output(operands, self.results))?;
         let plan = gemm.plan();
         let prediction = plan.predict(&profile.machine);
@@ -163,9 +164,7 @@ impl MeasuredMatmul {
             bytes_from_device: each(|c| c.bytes_from_device),
             cache_bytes: each(|c| c.prep_bytes + c.fini_bytes),
             cache_bytes_needed: needed,
-            bytes_of_weights: loaded
-                .bytes_to_device
-                .saturating_sub(before.bytes_to_device),
+            bytes_of_weights: packed_bytes,
             load_ms: milliseconds(load),
             wall_ms: wall,
             cpu_ms: milliseconds(cpu) / self.repeat as f64,
@@ -179,12 +178,6 @@ impl MeasuredMatmul {
             operations_per_byte: operations
                 / operand_bytes(self.kind.dtype(), out_bytes, self.shape),
         })
-    }
-
-    /// Random operands, the same in every run.
-    fn operands(&self) -> Result<MatmulOperands, Failure> {
-        let [a, b, _] = self.shape.lengths()?;
-        Ok(MatmulOperands::random(self.kind, a, b, SEED))
     }
 }
 

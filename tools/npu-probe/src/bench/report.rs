@@ -45,7 +45,6 @@ pub(crate) struct MeasuringConditions {
     pub(crate) load_average: Option<f64>,
 }
 
-/// Cargo's profile of this program.
 pub(crate) const BUILD: &str = env!("BUILD_PROFILE");
 /// Cargo's profile of the packages.
 const SPEED_BUILD: &str = "dist";
@@ -74,6 +73,32 @@ impl MeasuringConditions {
             load_average: load_average(),
         }
     }
+
+    pub(crate) fn text(&self) -> String {
+        let mut text = self.device.text();
+        let load = self
+            .load_average
+            .map_or_else(|| "unknown".to_owned(), |load| load.to_string());
+        let _ = writeln!(text, "host       {} x {}, load {load}", self.cpus, self.cpu);
+        let _ = writeln!(
+            text,
+            "profile    {}: {} MHz for bounds and modelled times; {} file descriptor(s)",
+            self.profile, self.clock_mhz, self.fds
+        );
+        let threads = self.threads.as_deref().unwrap_or("one for each CPU");
+        let _ = writeln!(text, "threads    {threads}");
+        let _ = writeln!(text, "wall time  of {}", self.time_of);
+        if BUILD != SPEED_BUILD {
+            let _ = writeln!(
+                text,
+                "build      {BUILD}: speed is measured with `--profile {SPEED_BUILD}`"
+            );
+        }
+        if let Some(reason) = &self.profile_refused {
+            let _ = writeln!(text, "           {reason}");
+        }
+        text
+    }
 }
 
 /// The name of the first processor, from the kernel.
@@ -100,34 +125,6 @@ fn load_average() -> Option<f64> {
 pub(crate) struct BenchReport {
     pub(crate) conditions: MeasuringConditions,
     pub(crate) measurements: Vec<Measurement>,
-}
-
-impl MeasuringConditions {
-    pub(crate) fn text(&self) -> String {
-        let mut text = self.device.text();
-        let load = self
-            .load_average
-            .map_or_else(|| "unknown".to_owned(), |load| load.to_string());
-        let _ = writeln!(text, "host       {} x {}, load {load}", self.cpus, self.cpu);
-        let _ = writeln!(
-            text,
-            "profile    {}: {} MHz for bounds and modelled times; {} file descriptor(s)",
-            self.profile, self.clock_mhz, self.fds
-        );
-        let threads = self.threads.as_deref().unwrap_or("one for each CPU");
-        let _ = writeln!(text, "threads    {threads}");
-        let _ = writeln!(text, "wall time  of {}", self.time_of);
-        if BUILD != SPEED_BUILD {
-            let _ = writeln!(
-                text,
-                "build      {BUILD}: speed is measured with `--profile {SPEED_BUILD}`"
-            );
-        }
-        if let Some(reason) = &self.profile_refused {
-            let _ = writeln!(text, "           {reason}");
-        }
-        text
-    }
 }
 
 /// The type of results that are not sums, printed after the precision.
@@ -159,36 +156,25 @@ impl Measurement {
         if let Some(share) = self.share_of_bound {
             let _ = writeln!(text, "  reached  {:.0} % of the bound", share * 100.0);
         }
-        let _ = writeln!(
-            text,
-            "  modelled {:.3} ms, {:.1} GOP/s, {:.0} % of the bound ({:.3} ms, {} alone)",
+        text + &format!(
+            "  modelled {:.3} ms, {:.1} GOP/s, {:.0} % of the bound ({:.3} ms, {} alone)\n  \
+               each     {} SUBMITs, {} tasks, {:.2} MiB to the device, {:.2} MiB from it\n  \
+               caches   {:.2} MiB by PREP_BO and FINI_BO, {:.2} times the minimum\n  \
+               weights  {:.2} MiB, loaded in {:.3} ms\n",
             self.modelled_npu_ms,
             self.modelled_gops,
             self.modelled_share_of_bound * 100.0,
             self.bound_ms,
-            self.bound_by
-        );
-        let _ = writeln!(
-            text,
-            "  each     {} SUBMITs, {} tasks, {:.2} MiB to the device, {:.2} MiB from it",
+            self.bound_by,
             self.submits,
             self.tasks,
             self.bytes_to_device / MIB,
-            self.bytes_from_device / MIB
-        );
-        let _ = writeln!(
-            text,
-            "  caches   {:.2} MiB by PREP_BO and FINI_BO, {:.2} times the minimum",
+            self.bytes_from_device / MIB,
             self.cache_bytes / MIB,
-            self.cache_bytes / self.cache_bytes_needed.max(1) as f64
-        );
-        let _ = writeln!(
-            text,
-            "  weights  {:.2} MiB, loaded in {:.3} ms",
+            self.cache_bytes / self.cache_bytes_needed.max(1) as f64,
             self.bytes_of_weights as f64 / MIB,
             self.load_ms
-        );
-        text
+        )
     }
 }
 

@@ -17,16 +17,12 @@ use crate::report::DeviceReport;
 use crate::shape::{self, MatmulShape};
 
 /// A projection of an 8B transformer for a prompt of 512 tokens.
-const DEFAULT_SHAPE: MatmulShape = MatmulShape {
-    m: 512,
-    k: 4096,
-    n: 4096,
-};
+const DEFAULT_SHAPE: &str = "512x4096x4096";
 
 /// Options of `bench`.
 #[derive(Debug, Args)]
 pub(crate) struct BenchFlags {
-    #[arg(value_name = shape::FORM, help = shape::HELP, default_values_t = [DEFAULT_SHAPE])]
+    #[arg(value_name = shape::FORM, help = shape::HELP, default_value = DEFAULT_SHAPE)]
     shapes: Vec<MatmulShape>,
 
     /// Precisions of the operands [default: int8,fp16,int4]

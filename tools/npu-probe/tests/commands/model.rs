@@ -3,7 +3,7 @@
 //! printed output as expected.
 
 use std::fs::{self, File};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use crate::common::{fails, has, json, text};
 use crate::golden::compare;
@@ -18,7 +18,7 @@ const Q8_0: u32 = 8;
 struct Gguf {
     values: Vec<u8>,
     value_count: u64,
-    tensors: Vec<(String, Vec<u64>, u32)>,
+    tensors: Vec<(String, Vec<usize>, u32)>,
 }
 
 fn string(text: &str) -> Vec<u8> {
@@ -33,14 +33,14 @@ impl Gguf {
         self
     }
 
-    fn number(mut self, key: &str, number: u32) -> Self {
-        let value = [4, number].map(u32::to_le_bytes).concat();
+    fn number(mut self, key: &str, number: usize) -> Self {
+        let value = [4, number as u32].map(u32::to_le_bytes).concat();
         self.values.extend([string(key), value].concat());
         self.value_count += 1;
         self
     }
 
-    fn tensor(mut self, name: &str, dimensions: &[u64], type_id: u32) -> Self {
+    fn tensor(mut self, name: &str, dimensions: &[usize], type_id: u32) -> Self {
         let tensor = (name.to_owned(), dimensions.to_vec(), type_id);
         self.tensors.push(tensor);
         self
@@ -68,30 +68,22 @@ impl Gguf {
 
     /// A llama of this shape.
     fn of(shape: ModelShape, type_id: u32) -> Self {
-        let number = |number: usize| u32::try_from(number).unwrap();
-        let [hidden, wide, heads, kv_heads, dim, tokens] = [
-            shape.hidden,
-            shape.feed_forward,
-            shape.heads,
-            shape.kv_heads,
-            shape.head_dim,
-            shape.vocabulary,
-        ]
-        .map(|number| number as u64);
+        let (hidden, wide) = (shape.hidden, shape.feed_forward);
+        let [queries, keys] = [shape.heads, shape.kv_heads].map(|heads| heads * shape.head_dim);
         let mut file = Self::default()
             .text("general.architecture", "llama")
-            .number("llama.block_count", number(shape.layers))
-            .number("llama.embedding_length", number(shape.hidden))
-            .number("llama.feed_forward_length", number(shape.feed_forward))
-            .number("llama.attention.head_count", number(shape.heads))
-            .number("llama.attention.head_count_kv", number(shape.kv_heads))
-            .tensor("token_embd.weight", &[hidden, tokens], type_id);
+            .number("llama.block_count", shape.layers)
+            .number("llama.embedding_length", hidden)
+            .number("llama.feed_forward_length", wide)
+            .number("llama.attention.head_count", shape.heads)
+            .number("llama.attention.head_count_kv", shape.kv_heads)
+            .tensor("token_embd.weight", &[hidden, shape.vocabulary], type_id);
         for layer in 0..shape.layers {
             for (name, k, n) in [
-                ("attn_q", hidden, heads * dim),
-                ("attn_k", hidden, kv_heads * dim),
-                ("attn_v", hidden, kv_heads * dim),
-                ("attn_output", heads * dim, hidden),
+                ("attn_q", hidden, queries),
+                ("attn_k", hidden, keys),
+                ("attn_v", hidden, keys),
+                ("attn_output", queries, hidden),
                 ("ffn_gate", hidden, wide),
                 ("ffn_up", hidden, wide),
                 ("ffn_down", wide, hidden),
@@ -113,15 +105,13 @@ impl Gguf {
         for (name, dimensions, type_id) in &self.tensors {
             head.extend(string(name));
             head.extend((dimensions.len() as u32).to_le_bytes());
-            head.extend(dimensions.iter().flat_map(|size| size.to_le_bytes()));
+            let sizes = dimensions.iter().map(|size| *size as u64);
+            head.extend(sizes.flat_map(u64::to_le_bytes));
             head.extend(type_id.to_le_bytes());
             head.extend(offset.to_le_bytes());
-            let elements: u64 = dimensions.iter().product();
-            let bytes = match *type_id {
-                0 => 4 * elements,
-                F16 => 2 * elements,
-                _ => elements / 32 * 34,
-            };
+            let elements = dimensions.iter().product::<usize>() as u64;
+            let format = NumberFormat::of_ggml(*type_id);
+            let bytes = format.map_or(0, |(_, format)| format.bytes(elements));
             offset += bytes.next_multiple_of(32);
         }
         let bytes = (head.len() as u64).next_multiple_of(32) + offset;
@@ -136,26 +126,12 @@ impl Gguf {
     }
 }
 
-fn folder() -> tempfile::TempDir {
-    tempfile::tempdir().unwrap()
-}
-
-fn written(folder: &tempfile::TempDir, file: &Gguf) -> String {
+/// Runs `model` on this file.
+fn on<T>(file: &Gguf, options: &str, run: impl Fn(&str) -> T) -> T {
+    let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("model.gguf");
     file.write(&path);
-    path.to_str().unwrap().to_owned()
-}
-
-/// The text of `model` on this file.
-fn told(file: &Gguf, options: &str) -> String {
-    let folder = folder();
-    text(&format!("model {} {options}", written(&folder, file)))
-}
-
-/// The same as JSON.
-fn report(file: &Gguf, options: &str) -> Value {
-    let folder = folder();
-    json(&format!("model {} {options}", written(&folder, file)))
+    run(&format!("model {} {options}", path.display()))
 }
 
 /// The error for a file without a usable model.
@@ -167,7 +143,7 @@ fn refusal(path: &Path) -> String {
 
 #[test]
 fn a_small_llama_is_told_in_whole() {
-    let said = told(&Gguf::llama(Q8_0), "--mem 64M");
+    let said = on(&Gguf::llama(Q8_0), "--mem 64M", text);
     let golden = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/model/llama-q8_0.txt");
     compare(Path::new(golden), &said);
 }
@@ -176,7 +152,7 @@ fn a_small_llama_is_told_in_whole() {
 #[test]
 fn a_file_is_as_fast_as_the_model_that_it_has() {
     let shape = ModelShape::LLAMA32_1B;
-    let report = report(&Gguf::of(shape, Q8_0), "--mem 4G");
+    let report = on(&Gguf::of(shape, Q8_0), "--mem 4G", json);
     let rules = OffloadRules::new(PlanTarget::at_clock(200_000_000));
     let (_, format) = NumberFormat::of_ggml(Q8_0).unwrap();
     let graph = Graph::new(shape, format, &rules);
@@ -200,8 +176,13 @@ fn a_file_is_as_fast_as_the_model_that_it_has() {
 #[test]
 fn f16_is_computed_in_fp16_and_takes_twice_the_memory() {
     // With fewer heads the CPU is faster for keys and values in F16.
-    let [half, eight] = [F16, Q8_0]
-        .map(|type_id| report(&Gguf::with_kv_heads(4, type_id), "--mem 64M --clock 400"));
+    let [half, eight] = [F16, Q8_0].map(|type_id| {
+        on(
+            &Gguf::with_kv_heads(4, type_id),
+            "--mem 64M --clock 400",
+            json,
+        )
+    });
     assert_eq!(half["weights"][0]["computed_in"], "fp16");
     assert_eq!(eight["weights"][0]["computed_in"], "int8-hadamard");
     let bytes = |report: &Value| report["packed_bytes"].as_u64().unwrap();
@@ -216,13 +197,13 @@ fn f16_is_computed_in_fp16_and_takes_twice_the_memory() {
 #[test]
 fn what_does_not_fit_stays_with_the_cpu_and_is_as_fast_as_there() {
     let model = Gguf::llama(Q8_0);
-    let report = report(&model, "--mem 0");
+    let report = on(&model, "--mem 0", json);
     assert_eq!(report["fits"], false);
     assert_eq!(report["packed_bytes"], 0);
     for row in report["speed"]["prompts"].as_array().unwrap() {
         assert_eq!(row["npu"][2], row["cpu_alone"], "{row}");
     }
-    let said = told(&model, "--mem 300K");
+    let said = on(&model, "--mem 300K", text);
     has(&said, &["fits     no, only 0.2 MiB of packed weights; "]);
     // The order of the file, but the output's weight last.
     assert!(said.find("blk.*.attn_q.weight") < said.find("token_embd.weight"));
@@ -233,44 +214,52 @@ fn what_does_not_fit_stays_with_the_cpu_and_is_as_fast_as_there() {
 #[test]
 fn an_output_of_its_own_leaves_embeddings_to_be_looked_up() {
     let model = Gguf::llama(Q8_0).tensor("output.weight", &[256, 1024], Q8_0);
-    let said = told(&model, "--mem 64M");
+    let said = on(&model, "--mem 64M", text);
     has(&said, &["output.weight"]);
     assert!(!said.contains("token_embd"), "{said}");
 }
 
 #[test]
 fn what_is_not_modelled_is_said_and_the_rest_is_told() {
-    let ends = |model: Gguf, why: &str| {
-        let said = told(&model, "--mem 64M");
+    let llama = || Gguf::llama(Q8_0);
+    let of = |architecture| Gguf::default().text("general.architecture", architecture);
+    for (model, row, why) in [
+        (
+            llama().tensor("blk.0.odd.weight", &[256, 64], 99),
+            "CPU: type",
+            "type 99 is unknown",
+        ),
+        (
+            llama().tensor("blk.0.ffn_up_exps.weight", &[256, 512, 8], Q8_0),
+            "512 x 256 x 8",
+            "graphs with experts are not modelled",
+        ),
+        (
+            of("rwkv9").tensor("blk.0.w.weight", &[256, 64], F16),
+            "64 x 256",
+            "the attention of architecture `rwkv9` is not modelled",
+        ),
+        (of("qwen3"), "", "the file lacks `qwen3.embedding_length`"),
+        (
+            llama().number("llama.attention.key_length", 1 << 20),
+            "",
+            "4 heads of 1048576 channels are not possible",
+        ),
+    ] {
+        let said = on(&model, "--mem 64M", text);
+        has(&said, &[row]);
         let expected = format!("speed of the whole graph: unknown, {why}\n");
         assert!(said.ends_with(&expected), "{said}");
-        said
-    };
-    let odd = Gguf::llama(Q8_0).tensor("blk.0.odd.weight", &[256, 64], 99);
-    let said = ends(odd, "type 99 is unknown");
-    has(&said, &["CPU: type"]);
-    let experts = Gguf::llama(Q8_0).tensor("blk.0.ffn_up_exps.weight", &[256, 512, 8], Q8_0);
-    let said = ends(experts, "graphs with experts are not modelled");
-    has(&said, &["512 x 256 x 8"]);
-    let other = Gguf::default()
-        .text("general.architecture", "rwkv9")
-        .tensor("blk.0.w.weight", &[256, 64], F16);
-    ends(
-        other,
-        "the attention of architecture `rwkv9` is not modelled",
-    );
-    let bare = Gguf::default().text("general.architecture", "qwen3");
-    ends(bare, "the file lacks `qwen3.embedding_length`");
-    let large = Gguf::llama(Q8_0).number("llama.attention.key_length", 1 << 20);
-    ends(large, "4 heads of 1048576 channels are not possible");
+    }
 }
 
 #[test]
 fn a_file_that_was_cut_short_is_refused_wherever_it_ends() {
-    let folder = folder();
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("model.gguf");
     let model = Gguf::llama(Q8_0);
     let (head, bytes) = model.head();
-    let path = PathBuf::from(written(&folder, &model));
+    model.write(&path);
     let file = File::options().write(true).open(&path).unwrap();
     // Every byte of the head is tested with the reader.
     for end in [bytes - 32, head.len() as u64, head.len() as u64 - 1, 9] {
@@ -280,63 +269,53 @@ fn a_file_that_was_cut_short_is_refused_wherever_it_ends() {
     }
     file.set_len(3).unwrap();
     has(&refusal(&path), &["not a GGUF file"]);
-    assert!(refusal(&folder.path().join("none")).contains("cannot open"));
+    has(&refusal(&folder.path().join("none")), &["cannot open"]);
 }
 
 #[test]
 fn a_split_model_is_read_from_any_part_if_all_are_there() {
-    let folder = folder();
+    let folder = tempfile::tempdir().unwrap();
     let part = |index| folder.path().join(format!("m-{index:05}-of-00002.gguf"));
     let whole = Gguf::llama(Q8_0);
     let mut first = whole.clone().number("split.count", 2);
-    let rest = first.tensors.split_off(5);
     let mut second = Gguf::default().number("split.count", 2);
-    second.tensors = rest;
+    second.tensors = first.tensors.split_off(5);
     first.write(&part(1));
-    let said = refusal(&part(1));
-    has(
-        &said,
-        &["missing in the same folder: m-00002-of-00002.gguf"],
-    );
+    let missing = "missing in the same folder: m-00002-of-00002.gguf";
+    has(&refusal(&part(1)), &[missing]);
     second.write(&part(2));
     let [one, two] =
         [1, 2].map(|index| json(&format!("model {} --mem 64M", part(index).display())));
     assert_eq!(one, two);
     assert_eq!(one["files"], 2);
-    let alone = report(&whole, "--mem 64M");
+    let alone = on(&whole, "--mem 64M", json);
     assert_eq!(one["weights"], alone["weights"]);
     let renamed = folder.path().join("renamed.gguf");
     fs::rename(part(1), &renamed).unwrap();
-    assert!(refusal(&renamed).contains("-00001-of-00002.gguf"));
+    has(&refusal(&renamed), &["-00001-of-00002.gguf"]);
 }
 
 #[test]
-fn sizes_that_would_take_hours_are_refused() {
-    let folder = folder();
-    let mut model = Gguf::default();
-    for n in 2..300 {
-        model = model.tensor("a", &[32, n], Q8_0);
-    }
-    let said = refusal(Path::new(&written(&folder, &model)));
-    has(&said, &["298 sizes of weights"]);
-}
-
-#[test]
-fn files_that_are_no_model_are_named() {
-    for (key, value, kind) in [
-        ("general.type", "adapter", "an adapter (LoRA)"),
-        ("general.type", "imatrix", "an importance matrix"),
-        ("general.architecture", "controlvector", "a control vector"),
+fn files_that_cannot_be_planned_are_refused() {
+    let of = |key, value| {
+        let file = Gguf::default().text(key, value);
+        file.tensor("blk.0.attn_q.weight", &[256, 16], F16)
+    };
+    // Like real adapters, some name the architecture of their model.
+    let named = |kind| of("general.type", kind).text("general.architecture", "llama");
+    for (file, kind) in [
+        (named("adapter"), "an adapter (LoRA)"),
+        (named("imatrix"), "an importance matrix"),
+        (
+            of("general.architecture", "controlvector"),
+            "a control vector",
+        ),
     ] {
-        let folder = folder();
-        // Like real adapters, some name the architecture of their model.
-        let mut file = Gguf::default().text(key, value);
-        if key == "general.type" {
-            file = file.text("general.architecture", "llama");
-        }
-        let file = file.tensor("blk.0.attn_q.weight", &[256, 16], F16);
-        let said = refusal(Path::new(&written(&folder, &file)));
-        let expected = format!("the file is {kind}, not a model");
-        has(&said, &[&expected]);
+        let (_, err) = on(&file, "", |line| fails(line, 2));
+        has(&err, &[&format!("the file is {kind}, not a model")]);
     }
+    // These would take hours.
+    let many = (2..300).fold(Gguf::default(), |file, n| file.tensor("a", &[32, n], Q8_0));
+    let (_, err) = on(&many, "", |line| fails(line, 2));
+    has(&err, &["298 sizes of weights"]);
 }

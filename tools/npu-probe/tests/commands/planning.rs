@@ -8,8 +8,10 @@ use serde_json::Value;
 fn plans_are_for_any_int4_weights() {
     let plan = "plan 512x4096x4096 --dtype int4";
     assert_eq!(json(plan)["chosen"]["k_tiles"], 11);
-    let safe = "K tiles of 384 at most, safe for any int4 weights";
-    has(&text(plan), &[safe]);
+    has(
+        &text(plan),
+        &["K tiles of 384 at most, safe for any int4 weights"],
+    );
     fails(&format!("{plan} --k-tile 1408"), 2);
 }
 

@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! One plan of a matmul, and its prediction.
 
-use std::fmt::Write;
-
-use npu_matmul::predict::Prediction;
 use npu_matmul::{Dtype, Plan, PlanOptions};
 use rknpu_regcmd::timing::seconds;
 use rknpu_regcmd::{ChipProfile, DmaEngine, MatmulError};
@@ -57,19 +54,10 @@ impl PlanReport {
     pub(super) fn new(plan: &Plan, m: usize, options: &PlanOptions) -> Self {
         let weights = &plan.weights;
         let prediction = plan.predict(&options.profile.machine);
-        let Prediction {
-            npu_ps,
-            work,
-            tasks,
-            jobs,
-            packed_bytes,
-            read_bytes,
-            partial_sums,
-            parts,
-            driver_ps,
-            ..
-        } = prediction;
+        let (parts, bytes) = (&prediction.parts, &prediction.work.bytes);
         let call = plan.call(options);
+        let bound_ps = prediction.bound_ps();
+        let ms = |ps: u64| seconds(ps) * 1e3;
         let operations = 2.0 * m as f64 * weights.k as f64 * weights.n as f64;
         let tile = [weights.k_tile, plan.row_tile, plan.n_tile];
         Self {
@@ -77,32 +65,85 @@ impl PlanReport {
             k_tiles: weights.k_tile_count(),
             tile,
             banks: banks(weights.dtype, tile).ok(),
-            tasks,
-            jobs,
-            bytes_features: work.bytes.of(DmaEngine::Feature),
-            bytes_weights: work.bytes.of(DmaEngine::Weight),
-            bytes_outputs: work.bytes.of(DmaEngine::DpuWrite),
-            bytes_commands: work.command_bytes,
-            bytes_packed: packed_bytes,
-            bytes_read: read_bytes,
-            partial_sums,
-            modelled_call_ms: seconds(call.call_ps) * 1e3,
-            modelled_npu_ms: seconds(npu_ps) * 1e3,
-            modelled_pack_ms: seconds(call.pack_ps) * 1e3,
-            modelled_unpack_ms: seconds(call.unpack_ps) * 1e3,
-            modelled_dram_ms: seconds(call.memory_ps) * 1e3,
+            tasks: prediction.tasks,
+            jobs: prediction.jobs,
+            bytes_features: bytes.of(DmaEngine::Feature),
+            bytes_weights: bytes.of(DmaEngine::Weight),
+            bytes_outputs: bytes.of(DmaEngine::DpuWrite),
+            bytes_commands: prediction.work.command_bytes,
+            bytes_packed: prediction.packed_bytes,
+            bytes_read: prediction.read_bytes,
+            partial_sums: prediction.partial_sums,
+            modelled_call_ms: ms(call.call_ps),
+            modelled_npu_ms: ms(prediction.npu_ps),
+            modelled_pack_ms: ms(call.pack_ps),
+            modelled_unpack_ms: ms(call.unpack_ps),
+            modelled_dram_ms: ms(call.memory_ps),
             overlapped: call.overlapped(),
             waits_for: call.waits_for().to_string(),
-            call_over_bound: seconds(call.call_ps) / seconds(prediction.bound_ps().max(1)),
-            bound_ms: seconds(prediction.bound_ps()) * 1e3,
+            call_over_bound: seconds(call.call_ps) / seconds(bound_ps.max(1)),
+            bound_ms: ms(bound_ps),
             bound_by: prediction.bound_by().to_string(),
             over_bound: prediction.over_bound(),
-            modelled_gops: operations / seconds(npu_ps.max(1)) / 1e9,
-            modelled_macs_ms: seconds(parts.computing_ps) * 1e3,
-            modelled_memory_ms: seconds(parts.memory_ps) * 1e3,
-            modelled_edges_ms: seconds(parts.edges_ps) * 1e3,
-            modelled_driver_ms: seconds(driver_ps) * 1e3,
+            modelled_gops: operations / seconds(prediction.npu_ps.max(1)) / 1e9,
+            modelled_macs_ms: ms(parts.computing_ps),
+            modelled_memory_ms: ms(parts.memory_ps),
+            modelled_edges_ms: ms(parts.edges_ps),
+            modelled_driver_ms: ms(prediction.driver_ps),
         }
+    }
+
+    pub(super) fn text(&self) -> String {
+        let [depth, rows, channels] = self.tile;
+        let mib = |bytes: u64| bytes as f64 / MIB;
+        let banks = self.banks.map(|[data, weights]| {
+            format!("  CBUF     {data} banks of features, {weights} of weights\n")
+        });
+        let npu = format!(
+            "  bound    {:.3} ms: {} alone on the NPU\n  \
+               call     {:.3} ms, {:.2} times the bound: waits for the {}; {:.0} % of the shorter \
+             of CPU and NPU time is hidden\n  \
+               NPU      {:.3} ms, {:.2} times the bound; {:.0} GOP/s\n  \
+               of that  {:.3} ms MACs, {:.3} ms memory beyond them, {:.3} ms first and last bytes \
+             of tasks, {:.3} ms driver\n",
+            self.bound_ms,
+            self.bound_by,
+            self.modelled_call_ms,
+            self.call_over_bound,
+            self.waits_for,
+            100.0 * self.overlapped,
+            self.modelled_npu_ms,
+            self.over_bound,
+            self.modelled_gops,
+            self.modelled_macs_ms,
+            self.modelled_memory_ms,
+            self.modelled_edges_ms,
+            self.modelled_driver_ms
+        );
+        let bytes = format!(
+            "  CPU      packs {:.1} MiB in {:.3} ms; reads {:.1} MiB in {:.3} ms, adds {} of the \
+             elements\n  \
+               traffic  A {:.1}, B {:.1}, C {:.1}, programs {:.2} MiB; {:.3} ms of memory time, \
+             the CPU's included; {} tasks in {} jobs\n",
+            mib(self.bytes_packed),
+            self.modelled_pack_ms,
+            mib(self.bytes_read),
+            self.modelled_unpack_ms,
+            self.partial_sums,
+            mib(self.bytes_features),
+            mib(self.bytes_weights),
+            mib(self.bytes_outputs),
+            mib(self.bytes_commands),
+            self.modelled_dram_ms,
+            self.tasks,
+            self.jobs
+        );
+        format!(
+            "\ntiling   {} K tile(s): tiles of {rows} rows, K {depth}, up to {channels} channels\n\
+             {}{npu}{bytes}",
+            self.k_tiles,
+            banks.unwrap_or_default()
+        )
     }
 }
 
@@ -121,72 +162,4 @@ fn banks(dtype: Dtype, [k, m, n]: [usize; 3]) -> Result<[u32; 2], MatmulError> {
     }
     .check(&ChipProfile::RK3588)?;
     Ok([split.data_banks, split.weight_banks])
-}
-
-impl PlanReport {
-    pub(super) fn write(&self, text: &mut String) {
-        let [depth, rows, channels] = self.tile;
-        let mib = |bytes: u64| bytes as f64 / MIB;
-        let _ = writeln!(
-            text,
-            "\ntiling   {} K tile(s): tiles of {rows} rows, K {depth}, up to {channels} channels",
-            self.k_tiles,
-        );
-        if let Some([data, weights]) = self.banks {
-            let _ = writeln!(
-                text,
-                "  CBUF     {data} banks of features, {weights} of weights"
-            );
-        }
-        let _ = writeln!(
-            text,
-            "  bound    {:.3} ms: {} alone on the NPU",
-            self.bound_ms, self.bound_by
-        );
-        let _ = writeln!(
-            text,
-            "  call     {:.3} ms, {:.2} times the bound: waits for the {}; {:.0} % of the shorter \
-             of CPU and NPU time is hidden",
-            self.modelled_call_ms,
-            self.call_over_bound,
-            self.waits_for,
-            100.0 * self.overlapped
-        );
-        let _ = writeln!(
-            text,
-            "  NPU      {:.3} ms, {:.2} times the bound; {:.0} GOP/s",
-            self.modelled_npu_ms, self.over_bound, self.modelled_gops
-        );
-        let _ = writeln!(
-            text,
-            "  of that  {:.3} ms MACs, {:.3} ms memory beyond them, {:.3} ms first and last bytes \
-             of tasks, {:.3} ms driver",
-            self.modelled_macs_ms,
-            self.modelled_memory_ms,
-            self.modelled_edges_ms,
-            self.modelled_driver_ms
-        );
-        let _ = writeln!(
-            text,
-            "  CPU      packs {:.1} MiB in {:.3} ms; reads {:.1} MiB in {:.3} ms, adds {} of the \
-             elements",
-            mib(self.bytes_packed),
-            self.modelled_pack_ms,
-            mib(self.bytes_read),
-            self.modelled_unpack_ms,
-            self.partial_sums
-        );
-        let _ = writeln!(
-            text,
-            "  traffic  A {:.1}, B {:.1}, C {:.1}, programs {:.2} MiB; {:.3} ms of memory time, \
-             the CPU's included; {} tasks in {} jobs",
-            mib(self.bytes_features),
-            mib(self.bytes_weights),
-            mib(self.bytes_outputs),
-            mib(self.bytes_commands),
-            self.modelled_dram_ms,
-            self.tasks,
-            self.jobs
-        );
-    }
 }
