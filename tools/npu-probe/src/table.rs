@@ -3,6 +3,11 @@
 
 pub(crate) const MIB: f64 = 1024.0 * 1024.0;
 
+/// Bytes in mebibytes.
+pub(crate) fn mib(bytes: u64) -> f64 {
+    bytes as f64 / MIB
+}
+
 /// Joins parts to one text, with `between` between them.
 pub(crate) fn joined<T: ToString>(parts: impl IntoIterator<Item = T>, between: &str) -> String {
     let parts: Vec<String> = parts.into_iter().map(|part| part.to_string()).collect();

@@ -89,10 +89,6 @@ fn rate(operations: f64, ms: f64) -> f64 {
     operations / ms.max(f64::MIN_POSITIVE) / 1e6
 }
 
-fn share(bound_ms: f64, ms: f64) -> f64 {
-    bound_ms / ms.max(f64::MIN_POSITIVE)
-}
-
 /// A matmul to measure, and the number of repetitions.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct MeasuredMatmul {
@@ -152,6 +148,7 @@ impl MeasuredMatmul {
         // Without jobs there is no rate, and times of the software model do not apply to an NPU.
         let ran = submits > 0.0;
         let npu_ms = seconds(prediction.npu_ps) * 1e3;
+        let share = |ms: f64| bound_ms / ms.max(f64::MIN_POSITIVE);
         Ok(Measurement {
             dtype: self.kind,
             results: self.results,
@@ -173,8 +170,8 @@ impl MeasuredMatmul {
             modelled_gops: rate(operations, npu_ms),
             bound_ms,
             bound_by: prediction.bound_by().to_string(),
-            share_of_bound: (ran && !self.is_model).then(|| share(bound_ms, wall.median)),
-            modelled_share_of_bound: share(bound_ms, npu_ms),
+            share_of_bound: (ran && !self.is_model).then(|| share(wall.median)),
+            modelled_share_of_bound: share(npu_ms),
             operations_per_byte: operations
                 / operand_bytes(self.kind.dtype(), out_bytes, self.shape),
         })

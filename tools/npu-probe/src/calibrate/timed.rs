@@ -125,12 +125,11 @@ impl TimedTasks {
         let a = alloc(task.a_bytes(), 1, slack)?;
         let b = alloc(task.b_bytes(), self.count, slack)?;
         let c = alloc(task.c_bytes(), self.count, 0)?;
-        let bind = |id, bo: &Bo| Binding {
+        let bindings = [(A, &a), (B, &b), (C, &c)].map(|(id, bo)| Binding {
             id,
             iova: bo.iova(),
             len: bo.len() as u32,
-        };
-        let bindings = [bind(A, &a), bind(B, &b), bind(C, &c)];
+        });
         let programs = self.programs()?;
         let linked = programs.iter().map(|program| program.link(&bindings));
         Ok(PreparedJob {

@@ -18,7 +18,7 @@ use crate::exit::{Failure, Verdict};
 use crate::flags::planning::{HERTZ_PER_MHZ, PlanningFlags};
 use crate::flags::{DeviceFlags, OperandDtypes, ReportFlags};
 use crate::shape::{self, MatmulShape};
-use crate::table::MIB;
+use crate::table::{MIB, mib};
 use one::PlanReport;
 
 /// Options of `plan`.
@@ -193,7 +193,6 @@ impl MemoryReport {
     }
 
     fn text(&self) -> String {
-        let mib = |bytes: u64| bytes as f64 / MIB;
         let mut text = format!("\nweights  {:.2} MiB", mib(self.bytes));
         if let Some(each) = &self.bytes_per_fd {
             let each: Vec<_> = each.iter().map(|&x| format!("{:.2}", mib(x))).collect();

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Predicted speed of a model: prompts, and parallel sequences.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use npu_offload::{Graph, GraphTime, ModelShape, OffloadRules, WeightMatrix};
@@ -47,11 +48,8 @@ impl SpeedReport {
         rules: &OffloadRules,
     ) -> Self {
         let here = rules.target.megahertz();
-        let mut clocks_mhz = Vec::from(MEGAHERTZ);
-        if !clocks_mhz.contains(&here) {
-            clocks_mhz.push(here);
-            clocks_mhz.sort_unstable();
-        }
+        let clocks_mhz = BTreeSet::from_iter(MEGAHERTZ.into_iter().chain([here]));
+        let clocks_mhz = Vec::from_iter(clocks_mhz);
         let rules: Vec<_> = clocks_mhz.iter().map(|mhz| at_clock(rules, *mhz)).collect();
         let graph = |rules| Graph::of_weights(shape, weights.to_vec(), rules);
         let graphs: Vec<_> = rules.iter().map(graph).collect();

@@ -7,11 +7,7 @@ use std::iter;
 use super::ModelReport;
 use super::speed::{SpeedReport, SpeedRow};
 use super::weights::{WeightGroup, WeightPlace};
-use crate::table::{MIB, table};
-
-fn mib(bytes: u64) -> f64 {
-    bytes as f64 / MIB
-}
+use crate::table::{mib, table};
 
 impl ModelReport {
     pub(super) fn text(&self) -> String {

@@ -6,7 +6,7 @@ use rknpu_regcmd::timing::seconds;
 use rknpu_regcmd::{ChipProfile, DmaEngine, MatmulError};
 use serde::Serialize;
 
-use crate::table::MIB;
+use crate::table::mib;
 
 /// A plan and its predicted time.
 #[derive(Debug, Serialize)]
@@ -95,7 +95,6 @@ impl PlanReport {
 
     pub(super) fn text(&self) -> String {
         let [depth, rows, channels] = self.tile;
-        let mib = |bytes: u64| bytes as f64 / MIB;
         let banks = self.banks.map(|[data, weights]| {
             format!("  CBUF     {data} banks of features, {weights} of weights\n")
         });
