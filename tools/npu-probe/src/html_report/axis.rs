@@ -5,7 +5,7 @@
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PictureAxis {
     /// Values at both ends; the first is less than the second, and both are finite.
-    values: (f64, f64),
+    pub(super) values: (f64, f64),
     places: (f64, f64),
     is_log: bool,
 }
@@ -41,10 +41,6 @@ impl PictureAxis {
         let share = ((scale(value) - from) / (to - from)).clamp(0.0, 1.0);
         let share = if share.is_nan() { 0.0 } else { share };
         self.places.0 + share * (self.places.1 - self.places.0)
-    }
-
-    pub(super) fn ends(&self) -> (f64, f64) {
-        self.values
     }
 
     /// Values of the marks: powers of ten, or 1, 2 or 5 times a power of ten.

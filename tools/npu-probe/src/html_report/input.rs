@@ -27,8 +27,8 @@ const MOST_OF_OTHERS: u64 = 64 << 20;
 pub(crate) enum ReportInputError {
     #[error("cannot read the file")]
     Read(#[from] io::Error),
-    #[error("the file is longer than {} MiB", .0 >> 20)]
-    TooLong(u64),
+    #[error("the file is longer than {} MiB", MOST_OF_OTHERS >> 20)]
+    TooLong,
     #[error("the file is not JSON")]
     Json(#[source] serde_json::Error),
     #[error("the file is JSON, but not of a kind that `npu-probe report --help` lists")]
@@ -92,7 +92,7 @@ pub(super) fn content(file: impl Read) -> Result<ReportContent, ReportInputError
     let mut bytes = Vec::new();
     reader.take(MOST_OF_OTHERS + 1).read_to_end(&mut bytes)?;
     if bytes.len() as u64 > MOST_OF_OTHERS {
-        return Err(ReportInputError::TooLong(MOST_OF_OTHERS));
+        return Err(ReportInputError::TooLong);
     }
     let mut value = serde_json::from_slice(&bytes).map_err(ReportInputError::Json)?;
     let Value::Object(object) = &mut value else {

@@ -93,7 +93,7 @@ impl BenchReport {
         let (low, high) = ends(|dot| dot.gops, (top / 100.0, top));
         let y = PictureAxis::log((low / 2.0, high * 2.0), (BOTTOM, 10.0));
         let line = |dtype| {
-            let (from, to) = x.ends();
+            let (from, to) = x.values;
             let at = |intensity| roof(dtype, machine, intensity);
             // The roof is straight except at the corner of both limits.
             let corner = peak(dtype, machine) / at(1.0).max(f64::MIN_POSITIVE);

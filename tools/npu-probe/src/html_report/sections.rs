@@ -185,7 +185,6 @@ pub(super) fn profile(profile: &Profile) -> Markup {
     ])
 }
 
-/// The profile, and its decided facts.
 pub(super) fn profile_and_facts(whole: &Profile) -> Markup {
     html! {
         (profile(whole))

@@ -65,7 +65,6 @@ pub(super) fn int16_matmul(shape: (u32, u32, u32)) -> anyhow::Result<KnownMatmul
 /// Sizes of the int8 matmul that experiments change.
 const SMALL: (u32, u32, u32) = (4, 32, 32);
 
-/// The int8 matmul that experiments change.
 pub(super) fn small() -> anyhow::Result<KnownMatmul> {
     int8_matmul(SMALL)
 }

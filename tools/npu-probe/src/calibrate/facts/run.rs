@@ -62,14 +62,13 @@ const ALL: &str = "all";
 /// The named facts, or all, in the order of the table.
 pub(crate) fn choose(names: &[String]) -> Result<Vec<&'static FactToSettle>, Failure> {
     let names: Vec<&String> = names.iter().filter(|name| *name != ALL).collect();
-    for name in &names {
-        if !FACTS.iter().any(|fact| fact.name == *name) {
-            let all = joined(FACTS.iter().map(|fact| fact.name), ", ");
-            let name = name.escape_debug();
-            return Err(Failure::Usage(anyhow!(
-                "no experiment `{name}`; there are {all}"
-            )));
-        }
+    let is_unknown = |name: &&&String| !FACTS.iter().any(|fact| fact.name == **name);
+    if let Some(name) = names.iter().find(is_unknown) {
+        let all = joined(FACTS.iter().map(|fact| fact.name), ", ");
+        let name = name.escape_debug();
+        return Err(Failure::Usage(anyhow!(
+            "no experiment `{name}`; there are {all}"
+        )));
     }
     let wanted = |fact: &&FactToSettle| names.is_empty() || names.iter().any(|n| *n == fact.name);
     Ok(FACTS.iter().filter(wanted).collect())

@@ -72,11 +72,10 @@ impl SpeedReport {
         let is_possible = |tokens: &usize| context_length.is_none_or(|most| *tokens <= most);
         let prompts = PROMPTS.into_iter().filter(is_possible);
         let prompts = prompts.map(|tokens| row(tokens, &|graph| graph.prompt(tokens)));
-        let sequences = SEQUENCES.into_iter();
-        let parallel = sequences.map(|count| row(count, &|graph| graph.step(count, CONTEXT)));
+        let parallel = SEQUENCES.map(|count| row(count, &|graph| graph.step(count, CONTEXT)));
         Self {
             prompts: prompts.collect(),
-            parallel: parallel.collect(),
+            parallel: parallel.into(),
             clocks_mhz,
             context_length,
             parallel_context: CONTEXT,
