@@ -16,6 +16,9 @@ use super::*;
 use crate::dtype::{Dtype, Results};
 use crate::layout;
 
+/// Options of a board at a clock.
+const BOARDS: [fn(u64) -> PlanOptions; 2] = [PlanOptions::uncalibrated, PlanOptions::calibrated];
+
 fn dtype() -> impl Strategy<Value = Dtype> {
     prop::sample::select(&Dtype::ALL[..])
 }
@@ -117,13 +120,15 @@ proptest! {
     #[test]
     fn plans_are_whole_legal_and_bounded(
         dtype in dtype(),
-        m in 1..3000_usize,
+        m in prop_oneof![1..=32_usize, 1..3000_usize],
         k in 1..20_000_usize,
         n in 1..20_000_usize,
         devices in 1..6_usize,
         limits in limits(),
+        board in prop::sample::select(&BOARDS[..]),
+        parts in prop::option::of(0..9_usize),
     ) {
-        let options = PlanOptions { limits, ..PlanOptions::default() };
+        let options = PlanOptions { limits, parts, ..board(600_000_000) };
         let weights = WeightPlan::new(dtype, n, k, devices, &options).unwrap();
         match Plan::new(&weights, m, &options) {
             Ok(plan) => check(&plan, &limits),

@@ -68,7 +68,7 @@ const MATRICES: [(usize, usize); 7] = [
 #[test]
 fn the_rule_is_near_the_best_depth() {
     let mut ratios = Vec::new();
-    for new in [PlanOptions::uncalibrated, PlanOptions::calibrated] {
+    for new in BOARDS {
         for (megahertz, rows) in [(200, 512), (600, 512), (600, 128), (200, 32), (600, 8)] {
             let rule = PlanOptions {
                 batch_rows: rows,

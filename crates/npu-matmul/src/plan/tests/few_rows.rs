@@ -20,7 +20,6 @@ const MATRICES: [(usize, usize); 9] = [
     (6912, 1152),
 ];
 
-const BOARDS: [fn(u64) -> PlanOptions; 2] = [PlanOptions::uncalibrated, PlanOptions::calibrated];
 const CLOCKS: [u64; 2] = [200_000_000, 600_000_000];
 
 /// A matmul of few rows on a board, and its plan.
@@ -136,28 +135,4 @@ fn fewer_parts_are_not_faster() {
         }
     });
     assert!(sum / count <= 0.0, "{}", sum / count);
-}
-
-proptest! {
-    #![proptest_config(test_support::cases(96))]
-
-    #[test]
-    fn plans_of_few_rows_are_whole_legal_and_bounded(
-        dtype in dtype(),
-        m in 1..=32_usize,
-        k in 1..20_000_usize,
-        n in 1..20_000_usize,
-        devices in 1..6_usize,
-        limits in limits(),
-        board in prop::sample::select(&BOARDS[..]),
-        parts in prop::option::of(0..9_usize),
-    ) {
-        let options = PlanOptions { limits, parts, ..board(600_000_000) };
-        let weights = WeightPlan::new(dtype, n, k, devices, &options).unwrap();
-        match Plan::new(&weights, m, &options) {
-            Ok(plan) => check(&plan, &limits),
-            Err(PlanError::JobLimits { .. }) => prop_assert_ne!(limits, JobLimits::default()),
-            Err(other) => prop_assert!(false, "{other}"),
-        }
-    }
 }
