@@ -17,7 +17,7 @@ use crate::cpu_ops::{CpuOps, CpuStream, SetAbort, SetThreads};
 use crate::host_tensor::HostTensor;
 use crate::layout::{self, AllocBuffer};
 use crate::shared::GgmlPtr;
-use crate::symbols::{SymbolScope, function};
+use crate::symbols::{SymbolScope, as_function, function};
 
 /// `GGML_BACKEND_DEVICE_TYPE_CPU`
 const DEVICE_TYPE_CPU: c_int = 0;
@@ -27,10 +27,9 @@ const MOST_EXTRAS: usize = 16;
 /// Name in the CPU backend of the function that lists its extra buffer types.
 pub(crate) const EXTRAS_NAME: &CStr = c"ggml_backend_dev_get_extra_bufts";
 
-type CpuBufferType = unsafe extern "C" fn() -> *mut BufferType;
-type DevByType = unsafe extern "C" fn(c_int) -> *mut Device;
-type DevReg = unsafe extern "C" fn(*mut Device) -> *mut Reg;
+/// `ggml_backend_reg_get_proc_address`.
 type ProcAddress = unsafe extern "C" fn(*mut Reg, *const c_char) -> *mut c_void;
+/// `ggml_backend_dev_get_extra_bufts_t` of ggml-backend.h.
 type Extras = unsafe extern "C" fn(*mut Device) -> *const *mut BufferType;
 
 /// Replacements of the CPU's callbacks that make buffers.
@@ -45,8 +44,8 @@ pub(crate) struct MakerHooks {
 /// ggml's functions for its CPU backend, and the callbacks that were replaced.
 #[derive(Debug)]
 pub(crate) struct CpuBackend {
-    cpu_buffer_type: CpuBufferType,
-    device_reg: DevReg,
+    cpu_buffer_type: unsafe extern "C" fn() -> *mut BufferType,
+    device_reg: unsafe extern "C" fn(*mut Device) -> *mut Reg,
     proc_address: ProcAddress,
     /// The functions to compute on it; `None` if one is missing.
     ops: Option<CpuOps>,
@@ -77,9 +76,9 @@ impl CpuBackend {
     /// Finds the functions; `None` if one is missing.
     pub(crate) fn find(place: &SymbolScope, hooks: MakerHooks) -> Option<Self> {
         Some(Self {
-            cpu_buffer_type: function!(place, c"ggml_backend_cpu_buffer_type", CpuBufferType)?,
-            device_reg: function!(place, c"ggml_backend_dev_backend_reg", DevReg)?,
-            proc_address: function!(place, c"ggml_backend_reg_get_proc_address", ProcAddress)?,
+            cpu_buffer_type: function!(place, c"ggml_backend_cpu_buffer_type")?,
+            device_reg: function!(place, c"ggml_backend_dev_backend_reg")?,
+            proc_address: function!(place, c"ggml_backend_reg_get_proc_address")?,
             ops: CpuOps::find(place),
             hooks,
             replaced: OnceLock::new(),
@@ -115,16 +114,12 @@ impl CpuBackend {
     /// Creates a CPU backend for one stream; `None` if that fails.
     pub(crate) fn stream(&self) -> Option<CpuStream> {
         let (ops, device) = self.ops.zip(self.device())?;
-        let threads = self.own_function(device, c"ggml_backend_set_n_threads");
-        let abort = self.own_function(device, c"ggml_backend_set_abort_callback");
-        // SAFETY: the function behind this name has that type; a function pointer has the size
-        // of a data pointer on every Linux target.
-        let threads = threads.map(|function| unsafe {
-            std::mem::transmute::<NonNull<c_void>, SetThreads>(function)
-        });
+        let name = c"ggml_backend_set_n_threads";
+        // SAFETY: the function behind this name has that type.
+        let threads = unsafe { self.own_function::<SetThreads>(device, name) };
+        let name = c"ggml_backend_set_abort_callback";
         // SAFETY: as above.
-        let abort = abort
-            .map(|function| unsafe { std::mem::transmute::<NonNull<c_void>, SetAbort>(function) });
+        let abort = unsafe { self.own_function::<SetAbort>(device, name) };
         ops.stream(device, threads, abort)
     }
 
@@ -141,11 +136,16 @@ impl CpuBackend {
     }
 
     /// Returns a function that the CPU backend offers by name.
-    fn own_function(&self, device: GgmlPtr<Device>, name: &CStr) -> Option<NonNull<c_void>> {
+    ///
+    /// # Safety
+    /// `F` is the type of the function of this name.
+    unsafe fn own_function<F: Copy>(&self, device: GgmlPtr<Device>, name: &CStr) -> Option<F> {
         // SAFETY: a live device of the host.
         let reg = NonNull::new(unsafe { (self.device_reg)(device.get()) })?;
         // SAFETY: a live registry object; the name is NUL-terminated.
-        NonNull::new(unsafe { (self.proc_address)(reg.as_ptr(), name.as_ptr()) })
+        let function = unsafe { (self.proc_address)(reg.as_ptr(), name.as_ptr()) };
+        // SAFETY: of that type, by the caller's promise.
+        NonNull::new(function).map(|function| unsafe { as_function(function) })
     }
 
     /// The original `buffer_from_host_ptr` of the device.
@@ -172,9 +172,9 @@ impl CpuBackend {
             return Some(known);
         }
         // It is in libggml, unlike all others, which are in libggml-base.
-        let by_type = SymbolScope::candidates()
+        let by_type: unsafe extern "C" fn(c_int) -> *mut Device = SymbolScope::candidates()
             .iter()
-            .find_map(|place| function!(place, c"ggml_backend_dev_by_type", DevByType))?;
+            .find_map(|place| function!(place, c"ggml_backend_dev_by_type"))?;
         // SAFETY: reads the list of devices.
         let device = GgmlPtr::new(unsafe { by_type(DEVICE_TYPE_CPU) })?;
         Some(self.replaced.get_or_init(|| self.replace(device)))
@@ -193,12 +193,10 @@ impl CpuBackend {
 
     /// Replaces `alloc_buffer` of the extra buffer types.
     fn extras(&self, device: GgmlPtr<Device>) -> Vec<BufferMaker> {
-        let Some(extras) = self.own_function(device, EXTRAS_NAME) else {
+        // SAFETY: the function behind this name has that type.
+        let Some(extras) = (unsafe { self.own_function::<Extras>(device, EXTRAS_NAME) }) else {
             return Vec::new();
         };
-        // SAFETY: the function behind this name is `ggml_backend_dev_get_extra_bufts_t` of
-        // ggml-backend.h; a function pointer has the size of a data pointer on every Linux target.
-        let extras = unsafe { std::mem::transmute::<NonNull<c_void>, Extras>(extras) };
         // SAFETY: the CPU device, whose function it is.
         let first = unsafe { extras(device.get()) };
         if first.is_null() {

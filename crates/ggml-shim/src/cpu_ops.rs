@@ -9,7 +9,7 @@
 use std::ffi::{c_char, c_int, c_void};
 use std::ptr::{self, NonNull};
 
-use crate::abi::{AbortCallback, Backend, Device, Graph, Tensor};
+use crate::abi::{AbortCallback, Backend, Device, Graph, Tensor, status};
 use crate::shared::GgmlPtr;
 use crate::symbols::{SymbolScope, function};
 
@@ -32,53 +32,36 @@ pub(crate) type SetAbort = unsafe extern "C" fn(*mut Backend, Option<AbortCallba
 /// `struct ggml_context`, opaque here.
 type Context = c_void;
 
-/// Types of ggml's functions, by ggml.h, ggml-backend.h and ggml-cpu.h. They are the same from
-/// 0.9.1 to 0.27.
-mod c {
-    use super::*;
-
-    pub(super) type DevInit = unsafe extern "C" fn(*mut Device, *const c_char) -> *mut Backend;
-    pub(crate) type DevSupports = unsafe extern "C" fn(*mut Device, *const Tensor) -> bool;
-    pub(super) type Free = unsafe extern "C" fn(*mut Backend);
-    pub(super) type Compute = unsafe extern "C" fn(*mut Backend, *mut Graph) -> c_int;
-    pub(super) type Init = unsafe extern "C" fn(ContextParams) -> *mut Context;
-    pub(super) type FreeContext = unsafe extern "C" fn(*mut Context);
-    pub(super) type Overhead = unsafe extern "C" fn(usize, bool) -> usize;
-    pub(super) type NewGraph = unsafe extern "C" fn(*mut Context, usize, bool) -> *mut Graph;
-    pub(super) type Clear = unsafe extern "C" fn(*mut Graph);
-    pub(super) type Add = unsafe extern "C" fn(*mut Graph, *mut Tensor);
-}
-
 /// ggml's functions to compute on its CPU backend.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct CpuOps {
-    dev_init: c::DevInit,
+    dev_init: unsafe extern "C" fn(*mut Device, *const c_char) -> *mut Backend,
     /// Whether a device computes an operation, as ggml asks.
-    pub(crate) dev_supports: c::DevSupports,
-    free: c::Free,
-    compute: c::Compute,
-    init: c::Init,
-    free_context: c::FreeContext,
-    overhead: c::Overhead,
-    new_graph: c::NewGraph,
-    clear: c::Clear,
-    add: c::Add,
+    pub(crate) dev_supports: unsafe extern "C" fn(*mut Device, *const Tensor) -> bool,
+    free: unsafe extern "C" fn(*mut Backend),
+    compute: unsafe extern "C" fn(*mut Backend, *mut Graph) -> c_int,
+    init: unsafe extern "C" fn(ContextParams) -> *mut Context,
+    free_context: unsafe extern "C" fn(*mut Context),
+    overhead: unsafe extern "C" fn(usize, bool) -> usize,
+    new_graph: unsafe extern "C" fn(*mut Context, usize, bool) -> *mut Graph,
+    clear: unsafe extern "C" fn(*mut Graph),
+    add: unsafe extern "C" fn(*mut Graph, *mut Tensor),
 }
 
 impl CpuOps {
     /// Finds the functions; `None` if one is missing.
     pub(crate) fn find(place: &SymbolScope) -> Option<Self> {
         Some(Self {
-            dev_init: function!(place, c"ggml_backend_dev_init", c::DevInit)?,
-            dev_supports: function!(place, c"ggml_backend_dev_supports_op", c::DevSupports)?,
-            free: function!(place, c"ggml_backend_free", c::Free)?,
-            compute: function!(place, c"ggml_backend_graph_compute", c::Compute)?,
-            init: function!(place, c"ggml_init", c::Init)?,
-            free_context: function!(place, c"ggml_free", c::FreeContext)?,
-            overhead: function!(place, c"ggml_graph_overhead_custom", c::Overhead)?,
-            new_graph: function!(place, c"ggml_new_graph_custom", c::NewGraph)?,
-            clear: function!(place, c"ggml_graph_clear", c::Clear)?,
-            add: function!(place, c"ggml_graph_add_node", c::Add)?,
+            dev_init: function!(place, c"ggml_backend_dev_init")?,
+            dev_supports: function!(place, c"ggml_backend_dev_supports_op")?,
+            free: function!(place, c"ggml_backend_free")?,
+            compute: function!(place, c"ggml_backend_graph_compute")?,
+            init: function!(place, c"ggml_init")?,
+            free_context: function!(place, c"ggml_free")?,
+            overhead: function!(place, c"ggml_graph_overhead_custom")?,
+            new_graph: function!(place, c"ggml_new_graph_custom")?,
+            clear: function!(place, c"ggml_graph_clear")?,
+            add: function!(place, c"ggml_graph_add_node")?,
         })
     }
 
@@ -168,8 +151,7 @@ impl CpuStream {
         unsafe { (self.ops.compute)(self.backend.as_ptr(), graph) }
     }
 
-    /// Computes `nodes` in their order with this number of threads. Returns a value of
-    /// [`status`](crate::abi::status).
+    /// Computes `nodes` in their order with this number of threads. Returns a value of [`status`].
     ///
     /// # Safety
     /// `nodes` are live tensors of the host, allocated like their operands; the CPU computes their
@@ -189,11 +171,11 @@ impl CpuStream {
             }
             // SAFETY: both are live and ours; data by the caller's promise.
             let status = unsafe { (self.ops.compute)(self.backend.as_ptr(), self.graph) };
-            if status != crate::abi::status::SUCCESS {
+            if status != status::SUCCESS {
                 return status;
             }
         }
-        crate::abi::status::SUCCESS
+        status::SUCCESS
     }
 }
 

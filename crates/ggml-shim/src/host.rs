@@ -8,25 +8,11 @@ use std::ffi::{CStr, c_char, c_int};
 pub(crate) use ops::OpIds;
 
 use crate::abi::{Buffer, BufferType, Graph, Reg, Tensor};
-use crate::layout::{Probes, TableLayout};
+use crate::layout::TableLayout;
 use crate::load_error::{GgmlVersion, LoadError};
 use crate::log::Logger;
 use crate::symbols::{SymbolScope, function};
-
-/// Types of the ggml functions that are called here, by ggml.h, ggml-backend.h and ggml-impl.h.
-/// They are the same from 0.9.1 to 0.27.
-mod c {
-    use super::*;
-
-    pub(crate) type Version = unsafe extern "C" fn() -> *const c_char;
-    pub(crate) type BufferGetType = unsafe extern "C" fn(*mut Buffer) -> *mut BufferType;
-    pub(crate) type BufferGetUsage = unsafe extern "C" fn(*mut Buffer) -> c_int;
-    pub(crate) type BufferGetSize = unsafe extern "C" fn(*mut Buffer) -> usize;
-    pub(crate) type BuftIsHost = unsafe extern "C" fn(*mut BufferType) -> bool;
-    pub(crate) type GraphNodeCount = unsafe extern "C" fn(*mut Graph) -> c_int;
-    pub(crate) type RegByName = unsafe extern "C" fn(*const c_char) -> *mut Reg;
-    pub(crate) type GraphNode = unsafe extern "C" fn(*mut Graph, c_int) -> *mut Tensor;
-}
+use crate::types::FormatTable;
 
 /// The functions of the loaded ggml.
 #[derive(Debug)]
@@ -43,34 +29,36 @@ pub(crate) struct Host {
     pub(crate) marks_computed_nodes: bool,
     /// The program's log.
     pub(crate) logger: Logger,
+    /// ggml's number formats.
+    pub(crate) types: FormatTable,
     /// Returns the type of a live buffer.
-    pub(crate) buffer_get_type: c::BufferGetType,
+    pub(crate) buffer_get_type: unsafe extern "C" fn(*mut Buffer) -> *mut BufferType,
     /// Returns the usage of a live buffer, see [`crate::abi::usage`].
-    pub(crate) buffer_get_usage: c::BufferGetUsage,
+    pub(crate) buffer_get_usage: unsafe extern "C" fn(*mut Buffer) -> c_int,
     /// Returns the bytes of a live buffer.
-    pub(crate) buffer_get_size: c::BufferGetSize,
+    pub(crate) buffer_get_size: unsafe extern "C" fn(*mut Buffer) -> usize,
     /// Whether the CPU can read buffers of this type in place.
-    pub(crate) buft_is_host: c::BuftIsHost,
-    graph_n_nodes: c::GraphNodeCount,
-    graph_node: c::GraphNode,
+    pub(crate) buft_is_host: unsafe extern "C" fn(*mut BufferType) -> bool,
+    graph_n_nodes: unsafe extern "C" fn(*mut Graph) -> c_int,
+    graph_node: unsafe extern "C" fn(*mut Graph, c_int) -> *mut Tensor,
 }
 
 impl Host {
     /// Checks that this library supports the ggml of this process, and finds its functions.
     pub(crate) fn new(place: &SymbolScope) -> Result<Self, LoadError> {
-        let version = match function!(place, c"ggml_version", c::Version) {
-            Some(version) => {
-                // SAFETY: takes no arguments.
-                let version = unsafe { version() };
-                // SAFETY: it returns a string literal.
-                GgmlVersion(unsafe { ops::text(version) })
-            }
-            None => GgmlVersion("of unknown version".to_owned()),
-        };
-        let layout = TableLayout::detect(Probes::new(place), &version)?;
+        let version: Option<unsafe extern "C" fn() -> *const c_char> =
+            function!(place, c"ggml_version");
+        let version = version.map_or("of unknown version".to_owned(), |version| {
+            // SAFETY: takes no arguments.
+            let version = unsafe { version() };
+            // SAFETY: it returns a string literal.
+            unsafe { ops::text(version) }
+        });
+        let version = GgmlVersion(version);
+        let layout = TableLayout::detect(|name| place.symbol(name).is_some(), &version)?;
         layout.check(place, &version)?;
-        let op_name = function!(place, c"ggml_op_name", ops::OpName);
         let incomplete = || LoadError::Incomplete(version.clone());
+        let op_name: Option<ops::OpName> = function!(place, c"ggml_op_name");
         let ops = OpIds::find(op_name.ok_or_else(incomplete)?, &version)?;
         let find = || {
             Some(Self {
@@ -81,24 +69,13 @@ impl Host {
                 // 18550): 0.9.4 has neither, 0.9.7 has both.
                 marks_computed_nodes: place.symbol(c"ggml_build_forward_select").is_some(),
                 logger: Logger::new(Some(place)),
-                buffer_get_type: function!(
-                    place,
-                    c"ggml_backend_buffer_get_type",
-                    c::BufferGetType
-                )?,
-                buffer_get_usage: function!(
-                    place,
-                    c"ggml_backend_buffer_get_usage",
-                    c::BufferGetUsage
-                )?,
-                buffer_get_size: function!(
-                    place,
-                    c"ggml_backend_buffer_get_size",
-                    c::BufferGetSize
-                )?,
-                buft_is_host: function!(place, c"ggml_backend_buft_is_host", c::BuftIsHost)?,
-                graph_n_nodes: function!(place, c"ggml_graph_n_nodes", c::GraphNodeCount)?,
-                graph_node: function!(place, c"ggml_graph_node", c::GraphNode)?,
+                types: FormatTable::find(place)?,
+                buffer_get_type: function!(place, c"ggml_backend_buffer_get_type")?,
+                buffer_get_usage: function!(place, c"ggml_backend_buffer_get_usage")?,
+                buffer_get_size: function!(place, c"ggml_backend_buffer_get_size")?,
+                buft_is_host: function!(place, c"ggml_backend_buft_is_host")?,
+                graph_n_nodes: function!(place, c"ggml_graph_n_nodes")?,
+                graph_node: function!(place, c"ggml_graph_node")?,
             })
         };
         find().ok_or_else(incomplete)
@@ -108,9 +85,10 @@ impl Host {
     /// unlike all others, which are in libggml-base; a host without it counts as having loaded
     /// nothing.
     pub(crate) fn has_backend(&self, name: &CStr) -> bool {
-        let function = SymbolScope::candidates()
-            .iter()
-            .find_map(|place| function!(place, c"ggml_backend_reg_by_name", c::RegByName));
+        let function: Option<unsafe extern "C" fn(*const c_char) -> *mut Reg> =
+            SymbolScope::candidates()
+                .iter()
+                .find_map(|place| function!(place, c"ggml_backend_reg_by_name"));
         // SAFETY: reads the list of registered backends, which exists because
         // it is just loading us; the name is NUL-terminated.
         function.is_some_and(|by_name| !unsafe { by_name(name.as_ptr()) }.is_null())

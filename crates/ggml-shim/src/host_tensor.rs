@@ -15,15 +15,13 @@ use crate::descriptor::TensorDescriptor;
 use crate::evidence::Evidence;
 use crate::host::Host;
 use crate::tensor_bytes::TensorBytes;
-use crate::types::{Decoder, FormatTable};
+use crate::types::Decoder;
 
 /// The data needed to read tensors.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct TensorContext<'a> {
     /// The ggml that the tensors belong to.
     pub(crate) host: &'a Host,
-    /// The host's number formats.
-    pub(crate) types: FormatTable,
     /// Identifies weights, if the host does not.
     pub(crate) evidence: Option<&'a Evidence>,
 }
@@ -179,13 +177,13 @@ impl<'a> HostTensor<'a> {
     /// The format of its numbers.
     pub(crate) fn format(self) -> NumberFormat {
         // SAFETY: the type of a tensor of the host.
-        unsafe { self.context.types.format(self.fields().type_id) }
+        unsafe { self.host().types.format(self.fields().type_id) }
     }
 
     /// Decoder of its numbers, if ggml has one.
     pub(crate) fn decoder(self) -> Option<Decoder> {
         // SAFETY: the type of a tensor of the host.
-        unsafe { self.context.types.decoder(self.fields().type_id) }
+        unsafe { self.host().types.decoder(self.fields().type_id) }
     }
 
     pub(crate) fn descriptor(self) -> TensorDescriptor {

@@ -24,7 +24,8 @@ mod trial;
 pub(crate) use tables::{
     AllocBuffer, BackendCallbacks, BufferCallbacks, free_backend, hook_alloc, hook_host_ptr, stream,
 };
-use tables::{AnyBackend, BackendObject, slots};
+
+use std::ffi::CStr;
 
 use crate::abi::{Backend, Buffer, Device};
 use crate::load_error::{GgmlVersion, LoadError};
@@ -38,30 +39,16 @@ pub(crate) enum TableLayout {
     V0_26,
 }
 
-/// Which of the identifying functions the loaded ggml exports.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Probes {
-    /// `ggml_backend_tensor_set_2d`, since 0.10.
-    tensor_set_2d: bool,
-    /// `ggml_backend_buft_alloc_buffer_n`, since 0.26.
-    alloc_buffer_n: bool,
-}
-
-impl Probes {
-    /// Looks for them in `place`.
-    pub(crate) fn new(place: &SymbolScope) -> Self {
-        Self {
-            tensor_set_2d: place.symbol(c"ggml_backend_tensor_set_2d").is_some(),
-            alloc_buffer_n: place.symbol(c"ggml_backend_buft_alloc_buffer_n").is_some(),
-        }
-    }
-}
-
 impl TableLayout {
-    /// Recognises the layout of the ggml of `version` that exports `probes`.
-    pub(crate) fn detect(probes: Probes, version: &GgmlVersion) -> Result<Self, LoadError> {
+    /// Recognises the layout of the ggml of `version` that exports these functions.
+    pub(crate) fn detect(
+        exports: impl Fn(&CStr) -> bool,
+        version: &GgmlVersion,
+    ) -> Result<Self, LoadError> {
+        let alloc_buffer_n = exports(c"ggml_backend_buft_alloc_buffer_n");
+        let tensor_set_2d = exports(c"ggml_backend_tensor_set_2d");
         // The first version that may export these functions, and the first that may not.
-        let (layout, first, next) = match (probes.alloc_buffer_n, probes.tensor_set_2d) {
+        let (layout, first, next) = match (alloc_buffer_n, tensor_set_2d) {
             (true, true) => return Ok(Self::V0_26),
             // The version may still be that of the release before.
             (false, true) => (Self::V0_10, (0, 9, 1), (0, 26, 0)),
@@ -79,19 +66,21 @@ impl TableLayout {
 
     /// Tries the layout on the ggml in `place`.
     pub(crate) fn check(self, place: &SymbolScope, version: &GgmlVersion) -> Result<(), LoadError> {
-        let symbol = |name: &_| place.symbol(name);
-        let refuted = match self {
-            // SAFETY: the addresses of ggml's exported functions.
-            Self::V0_9_1 => unsafe { trial::refuted::<0>(symbol) },
-            // SAFETY: as above.
-            Self::V0_10 | Self::V0_26 => unsafe { trial::refuted::<{ slots::TWO_D }>(symbol) },
-        };
-        match refuted {
+        // SAFETY: the addresses of ggml's exported functions.
+        match unsafe { trial::refuted(self.two_d(), |name| place.symbol(name)) } {
             None => Ok(()),
             Some(function) => {
                 let function = function.to_string_lossy().into_owned();
                 Err(LoadError::OtherTables(version.clone(), function))
             }
+        }
+    }
+
+    /// Number of slots of strided copies.
+    const fn two_d(self) -> usize {
+        match self {
+            Self::V0_9_1 => 0,
+            Self::V0_10 | Self::V0_26 => tables::TWO_D,
         }
     }
 
@@ -109,14 +98,7 @@ impl TableLayout {
         device: *mut Device,
         callbacks: &BackendCallbacks,
     ) -> *mut Backend {
-        tables::new_backend(match self {
-            Self::V0_9_1 => AnyBackend {
-                old: BackendObject::new(device, callbacks),
-            },
-            Self::V0_10 | Self::V0_26 => AnyBackend {
-                new: BackendObject::new(device, callbacks),
-            },
-        })
+        tables::new_backend(self.two_d(), device, callbacks)
     }
 
     /// Replaces callbacks of `buffer`, and removes those that copy; returns the originals.
@@ -129,12 +111,8 @@ impl TableLayout {
         buffer: *mut Buffer,
         hooks: BufferCallbacks,
     ) -> BufferCallbacks {
-        match self {
-            // SAFETY: the caller's promise is the callee's.
-            Self::V0_9_1 => unsafe { tables::hook::<0>(buffer, hooks) },
-            // SAFETY: as above.
-            Self::V0_10 | Self::V0_26 => unsafe { tables::hook::<{ slots::TWO_D }>(buffer, hooks) },
-        }
+        // SAFETY: the caller's promise is the callee's.
+        unsafe { tables::hook(self.two_d(), buffer, hooks) }
     }
 }
 
@@ -171,11 +149,11 @@ pub(crate) mod tests {
             ("7.1", false, true, unknown),
             ("0.26.0", true, false, unknown),
         ] {
-            let probes = Probes {
-                tensor_set_2d,
-                alloc_buffer_n,
+            let exports = |name: &CStr| match name.to_bytes() {
+                b"ggml_backend_tensor_set_2d" => tensor_set_2d,
+                _ => alloc_buffer_n,
             };
-            let detected = TableLayout::detect(probes, &GgmlVersion(version.into()));
+            let detected = TableLayout::detect(exports, &GgmlVersion(version.into()));
             match (detected.map_err(|error| error.to_string()), expected) {
                 (Err(line), Err(why)) => {
                     assert!(line.contains(version) && line.contains(why), "{line}");
@@ -198,11 +176,8 @@ pub(crate) mod tests {
             ..BufferCallbacks::default()
         };
         for layout in [TableLayout::V0_9_1, TableLayout::V0_10, TableLayout::V0_26] {
-            let mut buffer = match layout {
-                TableLayout::V0_9_1 => tables::fake_buffer::<0>(),
-                _ => tables::fake_buffer::<{ slots::TWO_D }>(),
-            };
-            let address = ptr::from_mut(&mut *buffer).cast();
+            let mut buffer = [ptr::null_mut::<Buffer>(); tables::buffer::WORDS + tables::TWO_D];
+            let address = (&raw mut buffer).cast();
             // SAFETY: a buffer of this layout, which nobody else knows.
             let none = unsafe { layout.hook(address, had) };
             assert!(none.clear.is_none() && none.free_buffer.is_none());

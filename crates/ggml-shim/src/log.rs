@@ -31,7 +31,7 @@ impl Logger {
     /// Finds `ggml_log_internal`. It is the same in every version from 0.9.1 on, so that even the
     /// log of a ggml that is refused has the reason.
     pub(crate) fn new(place: Option<&SymbolScope>) -> Self {
-        Self(place.and_then(|place| function!(place, c"ggml_log_internal", LogInternal)))
+        Self(place.and_then(|place| function!(place, c"ggml_log_internal")))
     }
 
     /// Writes one line, after the name of this library's registry object.

@@ -27,7 +27,6 @@ use crate::shared::{self, GgmlPtr};
 use crate::stats::Stats;
 use crate::stream::Stream;
 use crate::trace::Trace;
-use crate::types::FormatTable;
 use crate::verify::Verification;
 use crate::weight_buffers::{WeightBuffers, WeightContext};
 
@@ -35,7 +34,6 @@ use crate::weight_buffers::{WeightBuffers, WeightContext};
 #[derive(Debug)]
 pub(crate) struct Runtime {
     pub(crate) host: Host,
-    pub(crate) types: FormatTable,
     pub(crate) cpu: CpuBackend,
     /// The host's buffers from which weights were packed.
     pub(crate) weight_buffers: WeightBuffers,
@@ -99,7 +97,6 @@ impl Runtime {
     pub(crate) fn context(&self) -> TensorContext<'_> {
         TensorContext {
             host: &self.host,
-            types: self.types,
             evidence: self.evidence.as_ref(),
         }
     }

@@ -23,7 +23,6 @@ use crate::runtime::{self, Runtime, contain};
 use crate::stats::DeviceStats;
 use crate::symbols::SymbolScope;
 use crate::trace::{self, Trace, TraceFile};
-use crate::types::FormatTable;
 use crate::verify::Verification;
 use crate::weight_buffers::WeightBuffers;
 use crate::{buffer, describe, device, engine, reg, shared};
@@ -93,9 +92,8 @@ fn open(
     device: &Selector,
 ) -> Result<Runtime, LoadError> {
     let host = Host::new(place)?;
-    let incomplete = || LoadError::Incomplete(host.version.clone());
-    let types = FormatTable::find(place).ok_or_else(incomplete)?;
-    let cpu = CpuBackend::find(place, buffer::HOOKS).ok_or_else(incomplete)?;
+    let cpu = CpuBackend::find(place, buffer::HOOKS)
+        .ok_or_else(|| LoadError::Incomplete(host.version.clone()))?;
     let logger = host.logger;
     for complaint in complaints {
         logger.write(LogLevel::Warn, &complaint);
@@ -162,7 +160,6 @@ fn open(
         row_scratch: RowScratch::default(),
         engine: Mutex::new(Some(Arc::new(engine))),
         host,
-        types,
         cpu,
         weight_buffers: WeightBuffers::default(),
         evidence: config.serve.then(Evidence::default),

@@ -9,20 +9,31 @@
 //! not reach the other, so it refuses to serve.
 
 use std::ffi::{CStr, CString, c_int, c_void};
+use std::mem;
 use std::ptr::{self, NonNull};
 
-/// Finds the function `$name` of type `$type`.
+/// Finds the function `$name`. The type of the variable or field for it is that of ggml's
+/// declaration, in ggml.h, ggml-backend.h, ggml-cpu.h or ggml-impl.h. These declarations are the
+/// same from 0.9.1 to 0.27.
 macro_rules! function {
-    ($place:expr, $name:literal, $type:ty) => {
+    ($place:expr, $name:literal) => {
         $place.symbol($name).map(|address| {
-            // SAFETY: the address is that of the exported function of this
-            // name, whose declaration in ggml is `$type`; a function pointer
-            // has the size of a data pointer on every Linux target.
-            unsafe { std::mem::transmute::<std::ptr::NonNull<std::ffi::c_void>, $type>(address) }
+            // SAFETY: the exported function of this name, of the type above.
+            unsafe { $crate::symbols::as_function(address) }
         })
     };
 }
 pub(crate) use function;
+
+/// The function at `address`.
+///
+/// # Safety
+/// A function of type `F` is there, as long as this library is loaded.
+pub(crate) unsafe fn as_function<F: Copy>(address: NonNull<c_void>) -> F {
+    const { assert!(size_of::<F>() == size_of::<NonNull<c_void>>()) };
+    // SAFETY: `F` is a type of functions, by the caller's promise, and these have this size.
+    unsafe { mem::transmute_copy(&address) }
+}
 
 /// A scope in which symbols are looked up.
 #[derive(Debug)]
@@ -71,35 +82,39 @@ impl SymbolScope {
     }
 }
 
-/// Paths of the loaded libraries that belong to ggml.
-fn loaded_ggml_libraries() -> Vec<CString> {
-    unsafe extern "C" fn visit(
+/// Calls `visit` with the description of the program and of each loaded library.
+pub(crate) fn each_loaded<F: FnMut(&libc::dl_phdr_info)>(mut visit: F) {
+    unsafe extern "C" fn each<F: FnMut(&libc::dl_phdr_info)>(
         info: *mut libc::dl_phdr_info,
         _size: usize,
-        data: *mut c_void,
+        visit: *mut c_void,
     ) -> c_int {
-        // SAFETY: dl_iterate_phdr passes a valid description for the duration
-        // of the call; its name is null or a NUL-terminated string.
-        let name = unsafe { (*info).dlpi_name };
-        if name.is_null() {
-            return 0;
+        // SAFETY: the closure below, which nobody else uses while dl_iterate_phdr runs.
+        let visit = unsafe { &mut *visit.cast::<F>() };
+        // SAFETY: dl_iterate_phdr passes a valid description for the duration of the call.
+        visit(unsafe { &*info });
+        0
+    }
+    // SAFETY: the callback matches the prototype, and gets the address of a closure that outlives
+    // the call.
+    unsafe { libc::dl_iterate_phdr(Some(each::<F>), ptr::from_mut(&mut visit).cast()) };
+}
+
+/// Paths of the loaded libraries that belong to ggml.
+fn loaded_ggml_libraries() -> Vec<CString> {
+    let mut found: Vec<CString> = Vec::new();
+    each_loaded(|info| {
+        if info.dlpi_name.is_null() {
+            return;
         }
-        // SAFETY: not null, NUL-terminated, valid during the call, as above.
-        let path = unsafe { CStr::from_ptr(name) };
+        // SAFETY: not null, hence NUL-terminated and valid during the call.
+        let path = unsafe { CStr::from_ptr(info.dlpi_name) };
         let bytes = path.to_bytes();
         let file = bytes.rsplit(|byte| *byte == b'/').next().unwrap_or(bytes);
         if file.starts_with(b"libggml") {
-            // SAFETY: `data` is the vector below, borrowed by nobody else
-            // while dl_iterate_phdr runs.
-            let found = unsafe { &mut *data.cast::<Vec<CString>>() };
             found.push(path.to_owned());
         }
-        0
-    }
-    let mut found: Vec<CString> = Vec::new();
-    // SAFETY: the callback matches the prototype and gets the address of a
-    // vector that outlives the call.
-    unsafe { libc::dl_iterate_phdr(Some(visit), ptr::from_mut(&mut found).cast()) };
+    });
     found
 }
 

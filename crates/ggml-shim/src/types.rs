@@ -36,9 +36,6 @@ const _: () = {
     assert!(offset_of!(Traits, to_float) == 40);
 };
 
-/// `ggml_get_type_traits`.
-type GetTraits = unsafe extern "C" fn(c_int) -> *const Traits;
-
 /// Decodes bytes of one format to f32.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Decoder {
@@ -87,12 +84,12 @@ impl Decoder {
 
 /// The host's table of formats.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct FormatTable(GetTraits);
+pub(crate) struct FormatTable(unsafe extern "C" fn(c_int) -> *const Traits);
 
 impl FormatTable {
     /// Finds the table; `None` if the host does not export it.
     pub(crate) fn find(place: &SymbolScope) -> Option<Self> {
-        function!(place, c"ggml_get_type_traits", GetTraits).map(Self)
+        function!(place, c"ggml_get_type_traits").map(Self)
     }
 
     /// The format with this number.

@@ -5,6 +5,7 @@ use std::ffi::c_int;
 use std::ptr;
 
 use super::*;
+use crate::types::tests::fake_types;
 
 /// A buffer of the host below.
 #[repr(C)]
@@ -55,6 +56,7 @@ pub(crate) fn fake_host() -> Host {
         version: GgmlVersion("fake".to_owned()),
         marks_computed_nodes: true,
         logger: Logger::new(None),
+        types: fake_types(),
         buffer_get_type: buffer_type,
         buffer_get_usage: usage,
         buffer_get_size: size,

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Calls functions of ggml by their prototypes: the types of a function's arguments and result
-//! determine what it is given, so that no call can give it less.
+//! Calls functions of ggml by their prototypes: the types of a function's arguments determine what
+//! it is given, so that no call can give it less.
 
-use std::ffi::{c_int, c_void};
-use std::mem::{self, size_of};
+use std::ffi::c_void;
+use std::mem::size_of;
 use std::ptr::NonNull;
 
 use crate::abi::{DeviceProps, Tensor};
+use crate::symbols::as_function;
 
 /// Functions with one to four arguments.
 pub(super) type F1<A, R> = unsafe extern "C" fn(A) -> R;
@@ -18,12 +19,14 @@ pub(super) type F4<A, B, C, D, R> = unsafe extern "C" fn(A, B, C, D) -> R;
 /// version adds fields.
 pub(super) const ROOM: usize = 4096;
 
+// Eight times its size today: of later versions only the beginning is known.
+const _: () = assert!(size_of::<DeviceProps>() <= ROOM / 8);
+
 /// Memory for the arguments of functions. It is not freed while a function runs.
 #[derive(Clone, Copy)]
 pub(super) struct Given {
     /// An object of ggml.
     pub(super) object: *mut c_void,
-    /// A tensor.
     pub(super) tensor: *mut Tensor,
     /// [`ROOM`] bytes that may be read and written, all of them 0 at first.
     pub(super) room: *mut c_void,
@@ -34,25 +37,9 @@ pub(super) trait Argument {
     fn of(given: Given) -> Self;
 }
 
+/// An object of ggml.
 #[repr(transparent)]
 pub(super) struct Object(*mut c_void);
-
-/// A tensor.
-#[repr(transparent)]
-pub(super) struct TensorArg(*mut Tensor);
-
-/// Zeros that the function may read and write: an empty text, the memory of a host, a graph without
-/// nodes, or the place of a result.
-#[repr(transparent)]
-pub(super) struct Zeros(*mut c_void);
-
-/// An offset or an index, always 0.
-#[repr(transparent)]
-pub(super) struct First(usize);
-
-/// A number of bytes, always 1.
-#[repr(transparent)]
-pub(super) struct ByteCount(usize);
 
 impl Argument for Object {
     fn of(given: Given) -> Self {
@@ -60,17 +47,23 @@ impl Argument for Object {
     }
 }
 
-impl Argument for TensorArg {
+impl Argument for *mut Tensor {
     fn of(given: Given) -> Self {
-        Self(given.tensor)
+        given.tensor
     }
 }
 
-impl Argument for Zeros {
+/// Zeros that the function may read and write: an empty text, the memory of a host, a graph without
+/// nodes, or the place of a result.
+impl Argument for *mut c_void {
     fn of(given: Given) -> Self {
-        Self(given.room)
+        given.room
     }
 }
+
+/// An offset or an index, always 0.
+#[repr(transparent)]
+pub(super) struct First(usize);
 
 impl Argument for First {
     fn of(_: Given) -> Self {
@@ -78,9 +71,10 @@ impl Argument for First {
     }
 }
 
-impl Argument for ByteCount {
+/// A number of bytes, always 1.
+impl Argument for usize {
     fn of(_: Given) -> Self {
-        Self(1)
+        1
     }
 }
 
@@ -91,63 +85,22 @@ impl Argument for u8 {
     }
 }
 
-// Eight times its size today: of later versions only the beginning is known.
-const _: () = assert!(size_of::<DeviceProps>() <= ROOM / 8);
-
-/// The type of a result.
-pub(super) trait Returned {
-    /// The result as a word of an object.
-    fn word(self) -> usize;
-}
-
-impl Returned for () {
-    fn word(self) -> usize {
-        0
-    }
-}
-
-impl Returned for bool {
-    fn word(self) -> usize {
-        self.into()
-    }
-}
-
-impl Returned for c_int {
-    fn word(self) -> usize {
-        self as usize
-    }
-}
-
-impl Returned for usize {
-    fn word(self) -> usize {
-        self
-    }
-}
-
-/// Any pointer.
-impl Returned for *mut c_void {
-    fn word(self) -> usize {
-        self.addr()
-    }
-}
-
 pub(super) trait Prototype {
-    /// Calls `function`; returns its result as a word.
+    /// Calls `function`.
     ///
     /// # Safety
     /// `function` is of this type, and is sound to call with such arguments.
-    unsafe fn call(function: NonNull<c_void>, given: Given) -> usize;
+    unsafe fn call(function: NonNull<c_void>, given: Given);
 }
 
 macro_rules! prototype {
     ($alias:ident: $($argument:ident)+) => {
-        impl<$($argument: Argument,)+ R: Returned> Prototype for $alias<$($argument,)+ R> {
-            unsafe fn call(function: NonNull<c_void>, given: Given) -> usize {
-                // SAFETY: a function pointer has the size of a data pointer on every Linux
-                // target; the function is of this type, by the caller's promise.
-                let function = unsafe { mem::transmute::<NonNull<c_void>, Self>(function) };
+        impl<$($argument: Argument,)+ R> Prototype for $alias<$($argument,)+ R> {
+            unsafe fn call(function: NonNull<c_void>, given: Given) {
+                // SAFETY: the function is of this type, by the caller's promise.
+                let function = unsafe { as_function::<Self>(function) };
                 // SAFETY: the caller's promise.
-                unsafe { function($($argument::of(given)),+) }.word()
+                unsafe { function($($argument::of(given)),+) };
             }
         }
     };

@@ -9,82 +9,65 @@
 //!   loads and stores of 64 bits are whole on `AArch64` and x86-64: a reader gets the old
 //!   callback or the new one. Either may be called, by the caller's promise.
 
-use std::ffi::{c_int, c_void};
-use std::ptr::{self, NonNull};
+use std::ffi::c_void;
+use std::mem;
+use std::ptr::NonNull;
 use std::slice;
 use std::sync::atomic::{AtomicPtr, Ordering};
+
+use crate::symbols::{as_function, each_loaded};
 
 /// Stores `hook` in `slot`; returns the callback that was there. Returns `None`, and leaves the
 /// slot as it is, if there was none or if the memory cannot be written.
 ///
 /// # Safety
-/// `slot` is a callback of an object that is not freed. From now on any thread may call
-/// `hook` in place of that callback, and that callback in place of `hook`.
-pub(super) unsafe fn replace(
-    slot: *mut *mut c_void,
-    hook: NonNull<c_void>,
-) -> Option<NonNull<c_void>> {
+/// `F` is a type of functions. `slot` is a callback of an object that is not freed. From now on any
+/// thread may call `hook` in place of that callback, and that callback in place of `hook`.
+pub(super) unsafe fn replace<F: Copy>(slot: *mut Option<F>, hook: F) -> Option<F> {
     if !slot.is_aligned() || !is_writable(slot.addr()) {
         return None;
     }
-    // SAFETY: aligned and writable, as was just checked, and not freed, by the caller's promise. In
-    // this library only this function accesses it; for ggml see the top of this file.
-    let slot = unsafe { AtomicPtr::from_ptr(slot) };
-    let if_any = |own: *mut c_void| (!own.is_null()).then_some(hook.as_ptr());
+    // SAFETY: a function is a pointer that is not null, and an `Option` of it one that may be null.
+    // Aligned and writable, as was just checked, and not freed, by the caller's promise. In this
+    // library only this function accesses it; for ggml see the top of this file.
+    let slot = unsafe { AtomicPtr::from_ptr(slot.cast::<*mut c_void>()) };
+    // SAFETY: as above.
+    let hook = unsafe { mem::transmute_copy::<F, *mut c_void>(&hook) };
+    let if_any = |own: *mut c_void| (!own.is_null()).then_some(hook);
     let replaced = slot.fetch_update(Ordering::AcqRel, Ordering::Acquire, if_any);
-    NonNull::new(replaced.ok()?)
-}
-
-/// An address to look up, and the result.
-struct Query {
-    address: usize,
-    is_writable: bool,
+    // SAFETY: the function of this slot.
+    NonNull::new(replaced.ok()?).map(|own| unsafe { as_function(own) })
 }
 
 /// Whether an address of a live object can be written. In a program or a library it can if its
 /// segment can and the loader does not protect it after relocation (`PT_GNU_RELRO`). Any other
 /// address was allocated.
 fn is_writable(address: usize) -> bool {
-    let mut query = Query {
-        address,
-        is_writable: true,
-    };
-    // SAFETY: the callback matches the prototype, and gets the address of a query that outlives
-    // the call.
-    unsafe { libc::dl_iterate_phdr(Some(visit), ptr::from_mut(&mut query).cast()) };
-    query.is_writable
-}
-
-/// Reads the segments of one program or library.
-unsafe extern "C" fn visit(
-    info: *mut libc::dl_phdr_info,
-    _size: usize,
-    query: *mut c_void,
-) -> c_int {
-    // SAFETY: the query of `is_writable`, which nobody else uses during the call.
-    let query = unsafe { &mut *query.cast::<Query>() };
-    // SAFETY: dl_iterate_phdr passes a valid description for the duration of the call.
-    let info = unsafe { &*info };
-    if info.dlpi_phdr.is_null() {
-        return 0;
-    }
-    // SAFETY: there are so many headers, which stay as long as the object that they describe is
-    // loaded.
-    let headers = unsafe { slice::from_raw_parts(info.dlpi_phdr, info.dlpi_phnum.into()) };
-    for header in headers {
-        let start = (info.dlpi_addr as usize).wrapping_add(header.p_vaddr as usize);
-        let is_inside = query.address.wrapping_sub(start) < header.p_memsz as usize;
-        query.is_writable &= match header.p_type {
-            libc::PT_LOAD if is_inside => header.p_flags & libc::PF_W != 0,
-            libc::PT_GNU_RELRO => !is_inside,
-            _ => true,
-        };
-    }
-    0
+    let mut is_writable = true;
+    each_loaded(|info| {
+        if info.dlpi_phdr.is_null() {
+            return;
+        }
+        // SAFETY: there are so many headers, which stay as long as the object that they describe is
+        // loaded.
+        let headers = unsafe { slice::from_raw_parts(info.dlpi_phdr, info.dlpi_phnum.into()) };
+        for header in headers {
+            let start = (info.dlpi_addr as usize).wrapping_add(header.p_vaddr as usize);
+            let is_inside = address.wrapping_sub(start) < header.p_memsz as usize;
+            is_writable &= match header.p_type {
+                libc::PT_LOAD if is_inside => header.p_flags & libc::PF_W != 0,
+                libc::PT_GNU_RELRO => !is_inside,
+                _ => true,
+            };
+        }
+    });
+    is_writable
 }
 
 #[cfg(test)]
 mod tests {
+    use std::ptr;
+
     use super::*;
 
     /// A constant object with a pointer, which the loader writes before it protects the page.
@@ -104,7 +87,7 @@ mod tests {
 
     fn replaced(slot: *mut *mut c_void) -> Option<NonNull<c_void>> {
         // SAFETY: a pointer that nobody calls and that is not freed during the call.
-        unsafe { replace(slot, hook()) }
+        unsafe { replace(slot.cast(), hook()) }
     }
 
     #[test]

@@ -1,16 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The structs of ggml that differ between versions, generic over the difference: `TWO_D`, the
-//! number of slots of strided copies, `set_tensor_2d` and `get_tensor_2d`, in the tables of buffers
-//! and (`_async`) of backends. It is 0 before 0.10, then [`slots::TWO_D`].
+//! The objects of ggml that differ between versions, as words of 8 bytes: each holds a callback or
+//! a pointer. They differ in `two_d`, the number of slots of strided copies, `set_tensor_2d` and
+//! `get_tensor_2d`, in the tables of buffers and (`_async`) of backends. It is 0 before 0.10, then
+//! [`TWO_D`].
 //!
-//! An array of no elements takes no room in C's layout, so one declaration
-//! serves all versions. Offsets: ggml's `ggml-backend-impl.h` of 0.9.1, 0.10,
-//! 0.25.3 and 0.26.0, and for 0.27.0 the accessor functions of Debian's
-//! binary, disassembled.
+//! Positions: ggml's `ggml-backend-impl.h` of 0.9.1, 0.10, 0.25.3 and 0.26.0, and for 0.27.0 the
+//! accessor functions of Debian's binary, disassembled.
 
 use std::ffi::{c_char, c_int, c_void};
-use std::mem::{self, offset_of, size_of};
-use std::ptr::{self, NonNull};
+use std::ptr;
 
 use super::slot;
 use crate::abi::{
@@ -18,25 +16,49 @@ use crate::abi::{
 };
 use crate::stream::Stream;
 
-/// Number of slots of an addition, in versions that have it; 0 in the others.
-pub(super) mod slots {
-    /// Strided copies: one to set, one to get.
-    pub(crate) const TWO_D: usize = 2;
+/// Slots of strided copies in versions that have them: one to set, one to get.
+pub(super) const TWO_D: usize = 2;
+
+const _: () = assert!(size_of::<*mut c_void>() == 8 && size_of::<Absent>() == 8);
+
+/// Positions in `struct ggml_backend_buffer`, which begins with `struct ggml_backend_buffer_i`.
+pub(super) mod buffer {
+    pub(crate) const FREE_BUFFER: usize = 0;
+    // get_base
+    pub(crate) const INIT_TENSOR: usize = 2;
+    pub(crate) const MEMSET_TENSOR: usize = 3;
+    pub(crate) const SET_TENSOR: usize = 4;
+    // get_tensor
+    /// Of the first strided copy. All positions from here on are `two_d` higher.
+    pub(crate) const COPIES: usize = 6;
+    pub(crate) const CPY_TENSOR: usize = 6;
+    pub(crate) const CLEAR: usize = 7;
+    // reset
+    pub(crate) const BUFFER_TYPE: usize = 9;
+    // context, size, usage
+    #[cfg(test)]
+    pub(crate) const WORDS: usize = 13;
+}
+
+/// Positions in `struct ggml_backend`, whose second field is `struct ggml_backend_i`.
+pub(super) mod backend {
+    pub(crate) const GUID: usize = 0;
+    pub(crate) const GET_NAME: usize = 1;
+    pub(crate) const FREE: usize = 2;
+    // set_tensor_async, get_tensor_async, the strided copies. All positions from here on are
+    // `two_d` higher.
+    // cpy_tensor_async
+    pub(crate) const SYNCHRONIZE: usize = 6;
+    // graph_plan_create, graph_plan_free, graph_plan_update, graph_plan_compute
+    pub(crate) const GRAPH_COMPUTE: usize = 11;
+    // event_record, event_wait, graph_optimize
+    pub(crate) const DEVICE: usize = 15;
+    // context
+    pub(crate) const WORDS: usize = 17;
 }
 
 /// `alloc_buffer` of `struct ggml_backend_buffer_type_i`.
 pub(crate) type AllocBuffer = unsafe extern "C" fn(*mut BufferType, usize) -> *mut Buffer;
-/// `free_buffer` of `struct ggml_backend_buffer_i`.
-pub(crate) type FreeBuffer = unsafe extern "C" fn(*mut Buffer);
-/// `init_tensor` of that struct.
-pub(crate) type InitTensor = unsafe extern "C" fn(*mut Buffer, *mut Tensor) -> c_int;
-/// `memset_tensor` of that struct.
-pub(crate) type MemsetTensor = unsafe extern "C" fn(*mut Buffer, *mut Tensor, u8, usize, usize);
-/// `set_tensor` of that struct.
-pub(crate) type SetTensor =
-    unsafe extern "C" fn(*mut Buffer, *mut Tensor, *const c_void, usize, usize);
-/// `clear` of that struct.
-pub(crate) type Clear = unsafe extern "C" fn(*mut Buffer, u8);
 
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct BackendCallbacks {
@@ -47,122 +69,25 @@ pub(crate) struct BackendCallbacks {
     pub(crate) graph_compute: unsafe extern "C" fn(*mut Backend, *mut Graph) -> c_int,
 }
 
-/// The callbacks with which ggml fills, changes or frees a buffer. Any may be missing.
+/// The callbacks of `struct ggml_backend_buffer_i` with which ggml fills, changes or frees a
+/// buffer. Any may be missing.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct BufferCallbacks {
-    pub(crate) free_buffer: Option<FreeBuffer>,
-    pub(crate) init_tensor: Option<InitTensor>,
-    pub(crate) memset_tensor: Option<MemsetTensor>,
-    pub(crate) set_tensor: Option<SetTensor>,
-    pub(crate) clear: Option<Clear>,
+    pub(crate) free_buffer: Option<unsafe extern "C" fn(*mut Buffer)>,
+    pub(crate) init_tensor: Option<unsafe extern "C" fn(*mut Buffer, *mut Tensor) -> c_int>,
+    pub(crate) memset_tensor:
+        Option<unsafe extern "C" fn(*mut Buffer, *mut Tensor, u8, usize, usize)>,
+    pub(crate) set_tensor:
+        Option<unsafe extern "C" fn(*mut Buffer, *mut Tensor, *const c_void, usize, usize)>,
+    pub(crate) clear: Option<unsafe extern "C" fn(*mut Buffer, u8)>,
 }
 
 /// The beginning of `struct ggml_backend_buffer_type`, which all versions share.
 #[repr(C)]
 struct BufferTypeHead {
     get_name: Absent,
-    alloc_buffer: *mut c_void,
+    alloc_buffer: Option<AllocBuffer>,
 }
-
-/// `struct ggml_backend_buffer_i`.
-#[repr(C)]
-pub(super) struct BufferInterface<const TWO_D: usize> {
-    pub(super) free_buffer: Option<FreeBuffer>,
-    pub(super) get_base: Absent,
-    pub(super) init_tensor: Option<InitTensor>,
-    pub(super) memset_tensor: Option<MemsetTensor>,
-    pub(super) set_tensor: Option<SetTensor>,
-    pub(super) get_tensor: Absent,
-    pub(super) two_d: [Absent; TWO_D],
-    pub(super) cpy_tensor: Absent,
-    pub(super) clear: Option<Clear>,
-    pub(super) reset: Absent,
-}
-
-/// `struct ggml_backend_buffer`; made by the host.
-#[repr(C)]
-pub(super) struct BufferObject<const TWO_D: usize> {
-    pub(super) iface: BufferInterface<TWO_D>,
-    pub(super) buffer_type: *mut BufferType,
-    pub(super) context: *mut c_void,
-    pub(super) size: usize,
-    pub(super) usage: c_int,
-}
-
-/// `struct ggml_backend_i`.
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub(super) struct BackendInterface<const TWO_D: usize> {
-    pub(super) get_name: unsafe extern "C" fn(*mut Backend) -> *const c_char,
-    pub(super) free: unsafe extern "C" fn(*mut Backend),
-    pub(super) set_tensor_async: Absent,
-    pub(super) get_tensor_async: Absent,
-    pub(super) two_d_async: [Absent; TWO_D],
-    pub(super) cpy_tensor_async: Absent,
-    pub(super) synchronize: Absent,
-    pub(super) graph_plan_create: Absent,
-    pub(super) graph_plan_free: Absent,
-    pub(super) graph_plan_update: Absent,
-    pub(super) graph_plan_compute: Absent,
-    pub(super) graph_compute: unsafe extern "C" fn(*mut Backend, *mut Graph) -> c_int,
-    pub(super) event_record: Absent,
-    pub(super) event_wait: Absent,
-    pub(super) graph_optimize: Absent,
-}
-
-/// `struct ggml_backend`.
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub(super) struct BackendObject<const TWO_D: usize> {
-    pub(super) guid: *const [u8; 16],
-    pub(super) iface: BackendInterface<TWO_D>,
-    pub(super) device: *mut Device,
-    pub(super) context: *mut c_void,
-}
-
-/// Size of a pointer, in which the shifts below are counted.
-const P: usize = 8;
-
-/// Asserts the offsets in a buffer with this number of slots.
-const fn check_buffer<const TWO_D: usize>() {
-    assert!(size_of::<BufferInterface<TWO_D>>() == (9 + TWO_D) * P);
-    assert!(size_of::<BufferObject<TWO_D>>() == 104 + TWO_D * P);
-    assert!(offset_of!(BufferInterface<TWO_D>, get_base) == 0x08);
-    assert!(offset_of!(BufferInterface<TWO_D>, init_tensor) == 0x10);
-    assert!(offset_of!(BufferInterface<TWO_D>, memset_tensor) == 0x18);
-    assert!(offset_of!(BufferInterface<TWO_D>, set_tensor) == 0x20);
-    assert!(offset_of!(BufferInterface<TWO_D>, get_tensor) == 0x28);
-    assert!(offset_of!(BufferInterface<TWO_D>, cpy_tensor) == 0x30 + TWO_D * P);
-    assert!(offset_of!(BufferInterface<TWO_D>, clear) == 0x38 + TWO_D * P);
-    assert!(offset_of!(BufferInterface<TWO_D>, reset) == 0x40 + TWO_D * P);
-    assert!(offset_of!(BufferObject<TWO_D>, buffer_type) == 0x48 + TWO_D * P);
-    assert!(offset_of!(BufferObject<TWO_D>, context) == 0x50 + TWO_D * P);
-    assert!(offset_of!(BufferObject<TWO_D>, size) == 0x58 + TWO_D * P);
-    assert!(offset_of!(BufferObject<TWO_D>, usage) == 0x60 + TWO_D * P);
-}
-
-/// Asserts the offsets in a backend, from the start of the object like the accessors.
-const fn check_backend<const TWO_D: usize>() {
-    let table = offset_of!(BackendObject<TWO_D>, iface);
-    assert!(table == 8);
-    assert!(size_of::<BackendInterface<TWO_D>>() == (14 + TWO_D) * P);
-    assert!(size_of::<BackendObject<TWO_D>>() == 136 + TWO_D * P);
-    assert!(table + offset_of!(BackendInterface<TWO_D>, free) == 0x10);
-    assert!(table + offset_of!(BackendInterface<TWO_D>, synchronize) == 0x30 + TWO_D * P);
-    assert!(table + offset_of!(BackendInterface<TWO_D>, graph_compute) == 0x58 + TWO_D * P);
-    assert!(table + offset_of!(BackendInterface<TWO_D>, graph_optimize) == 0x70 + TWO_D * P);
-    assert!(offset_of!(BackendObject<TWO_D>, device) == 0x78 + TWO_D * P);
-    assert!(offset_of!(BackendObject<TWO_D>, context) == 0x80 + TWO_D * P);
-}
-
-const _: () = {
-    assert!(size_of::<*const c_void>() == P);
-    assert!(offset_of!(BufferTypeHead, alloc_buffer) == 0x08);
-    check_buffer::<0>();
-    check_buffer::<{ slots::TWO_D }>();
-    check_backend::<0>();
-    check_backend::<{ slots::TWO_D }>();
-};
 
 /// Replaces the `alloc_buffer` of a buffer type; returns the original. Returns `None`, and changes
 /// nothing, if it has none or cannot be written.
@@ -174,14 +99,10 @@ pub(crate) unsafe fn hook_alloc(
     buffer_type: *mut BufferType,
     hook: AllocBuffer,
 ) -> Option<AllocBuffer> {
-    let hook = NonNull::new(hook as *mut c_void)?;
     // SAFETY: `struct ggml_backend_buffer_type` begins so in every version.
     let slot = unsafe { &raw mut (*buffer_type.cast::<BufferTypeHead>()).alloc_buffer };
     // SAFETY: the caller's promise is the callee's.
-    let own = unsafe { slot::replace(slot, hook) }?;
-    // SAFETY: the callback of this slot; a function pointer has the size of a data pointer on
-    // every Linux target.
-    Some(unsafe { mem::transmute::<NonNull<c_void>, AllocBuffer>(own) })
+    unsafe { slot::replace(slot, hook) }
 }
 
 /// Replaces the `buffer_from_host_ptr` of a device; returns the original. Returns `None`, and
@@ -194,61 +115,33 @@ pub(crate) unsafe fn hook_host_ptr(
     device: *mut Device,
     hook: BufferFromHostPtr,
 ) -> Option<BufferFromHostPtr> {
-    let hook = NonNull::new(hook as *mut c_void)?;
     let object = device.cast::<DeviceObject>();
     // SAFETY: a `struct ggml_backend_device`, in which the slot lies.
     let slot = unsafe { &raw mut (*object).iface.buffer_from_host_ptr };
-    // SAFETY: the caller's promise is the callee's; an `Option` of a function pointer is a
-    // pointer that may be null.
-    let own = unsafe { slot::replace(slot.cast(), hook) }?;
-    // SAFETY: as in `hook_alloc`.
-    Some(unsafe { mem::transmute::<NonNull<c_void>, BufferFromHostPtr>(own) })
+    // SAFETY: the caller's promise is the callee's.
+    unsafe { slot::replace(slot, hook) }
 }
 
 /// A backend of ours: ggml's object, and behind it our stream, at the same place in each layout.
 #[repr(C)]
 struct OwnBackend {
-    object: AnyBackend,
+    /// A `struct ggml_backend` of either layout. Only ggml reads it.
+    object: [*mut c_void; backend::WORDS + TWO_D],
     stream: Stream,
 }
 
-/// A `struct ggml_backend` of either layout. Only ggml reads it.
-#[repr(C)]
-pub(super) union AnyBackend {
-    /// Before 0.10.
-    pub(super) old: BackendObject<0>,
-    pub(super) new: BackendObject<{ slots::TWO_D }>,
-}
-
-impl<const TWO_D: usize> BackendObject<TWO_D> {
-    pub(super) fn new(device: *mut Device, callbacks: &BackendCallbacks) -> Self {
-        Self {
-            guid: callbacks.guid,
-            iface: BackendInterface {
-                get_name: callbacks.name,
-                free: callbacks.free,
-                set_tensor_async: None,
-                get_tensor_async: None,
-                two_d_async: [None; TWO_D],
-                cpy_tensor_async: None,
-                synchronize: None,
-                graph_plan_create: None,
-                graph_plan_free: None,
-                graph_plan_update: None,
-                graph_plan_compute: None,
-                graph_compute: callbacks.graph_compute,
-                event_record: None,
-                event_wait: None,
-                graph_optimize: None,
-            },
-            device,
-            context: ptr::null_mut(),
-        }
-    }
-}
-
 /// Creates a backend of ours, with a new stream.
-pub(super) fn new_backend(object: AnyBackend) -> *mut Backend {
+pub(super) fn new_backend(
+    two_d: usize,
+    device: *mut Device,
+    callbacks: &BackendCallbacks,
+) -> *mut Backend {
+    let mut object = [ptr::null_mut(); _];
+    object[backend::GUID] = ptr::from_ref(callbacks.guid).cast_mut().cast();
+    object[backend::GET_NAME] = callbacks.name as *mut c_void;
+    object[backend::FREE] = callbacks.free as *mut c_void;
+    object[backend::GRAPH_COMPUTE + two_d] = callbacks.graph_compute as *mut c_void;
+    object[backend::DEVICE + two_d] = device.cast();
     let stream = Stream::default();
     Box::into_raw(Box::new(OwnBackend { object, stream })).cast()
 }
@@ -276,33 +169,37 @@ pub(crate) unsafe fn free_backend(backend: *mut Backend) {
 /// See [`super::TableLayout::hook`].
 ///
 /// # Safety
-/// `buffer` is a live buffer of a host whose buffers have `TWO_D` such slots,
+/// `buffer` is a live buffer of a host whose buffers have `two_d` such slots,
 /// and nobody else looks at its callbacks meanwhile.
-pub(super) unsafe fn hook<const TWO_D: usize>(
+pub(super) unsafe fn hook(
+    two_d: usize,
     buffer: *mut Buffer,
     hooks: BufferCallbacks,
 ) -> BufferCallbacks {
-    // SAFETY: by the caller's promise `buffer` points at a live
-    // `struct ggml_backend_buffer` of this layout, which is a `BufferObject`,
-    // and nobody else accesses its table.
-    let iface = unsafe { &mut (*buffer.cast::<BufferObject<TWO_D>>()).iface };
-    // Without these ggml copies with `set_tensor` and `get_tensor`, row by row.
-    iface.two_d = [None; TWO_D];
-    iface.cpy_tensor = None;
-    BufferCallbacks {
-        free_buffer: mem::replace(&mut iface.free_buffer, hooks.free_buffer),
-        init_tensor: mem::replace(&mut iface.init_tensor, hooks.init_tensor),
-        memset_tensor: mem::replace(&mut iface.memset_tensor, hooks.memset_tensor),
-        set_tensor: mem::replace(&mut iface.set_tensor, hooks.set_tensor),
-        clear: mem::replace(&mut iface.clear, hooks.clear),
+    /// # Safety
+    /// This word of `buffer` is a callback of type `F` that may be missing; the rest as above.
+    unsafe fn replace<F>(buffer: *mut Buffer, word: usize, hook: Option<F>) -> Option<F> {
+        let slot = buffer.cast::<Option<F>>().wrapping_add(word);
+        // SAFETY: it lies in a live object, and nobody else accesses it, by the caller's promise.
+        unsafe { slot.replace(hook) }
     }
-}
-
-/// A buffer of no bytes, without callbacks.
-#[cfg(test)]
-pub(super) fn fake_buffer<const TWO_D: usize>() -> Box<dyn std::any::Any> {
-    // SAFETY: its callbacks may be missing, its pointers null, its numbers 0.
-    Box::new(unsafe { mem::zeroed::<BufferObject<TWO_D>>() })
+    // Without these ggml copies with `set_tensor` and `get_tensor`, row by row.
+    for word in buffer::COPIES..=buffer::CPY_TENSOR + two_d {
+        // SAFETY: a callback, by its position; the rest by the caller's promise.
+        unsafe { replace::<unsafe extern "C" fn()>(buffer, word, None) };
+    }
+    BufferCallbacks {
+        // SAFETY: as above, and of this type.
+        free_buffer: unsafe { replace(buffer, buffer::FREE_BUFFER, hooks.free_buffer) },
+        // SAFETY: as above.
+        init_tensor: unsafe { replace(buffer, buffer::INIT_TENSOR, hooks.init_tensor) },
+        // SAFETY: as above.
+        memset_tensor: unsafe { replace(buffer, buffer::MEMSET_TENSOR, hooks.memset_tensor) },
+        // SAFETY: as above.
+        set_tensor: unsafe { replace(buffer, buffer::SET_TENSOR, hooks.set_tensor) },
+        // SAFETY: as above.
+        clear: unsafe { replace(buffer, buffer::CLEAR + two_d, hooks.clear) },
+    }
 }
 
 /// A buffer type with only the beginning of the struct.
@@ -315,7 +212,7 @@ impl FakeBufferType {
     pub(crate) fn new(alloc: AllocBuffer) -> Self {
         Self(Box::new(std::cell::UnsafeCell::new(BufferTypeHead {
             get_name: None,
-            alloc_buffer: alloc as *mut c_void,
+            alloc_buffer: Some(alloc),
         })))
     }
 
@@ -326,8 +223,6 @@ impl FakeBufferType {
     /// The callback that makes its buffers now.
     pub(crate) fn alloc(&self) -> AllocBuffer {
         // SAFETY: nobody writes it during this call.
-        let address = NonNull::new(unsafe { (*self.0.get()).alloc_buffer }).unwrap();
-        // SAFETY: only functions of this type are stored there.
-        unsafe { mem::transmute::<NonNull<c_void>, AllocBuffer>(address) }
+        unsafe { (*self.0.get()).alloc_buffer }.unwrap()
     }
 }

@@ -11,11 +11,10 @@ use std::ffi::{CStr, c_int, c_void};
 use std::mem::{offset_of, size_of};
 use std::ptr::{self, NonNull};
 
-use super::prototype::{
-    ByteCount, F1, F2, F3, F4, First, Given, Object, Prototype, ROOM, TensorArg, Zeros,
-};
-use super::tables::{BackendObject, BufferObject};
+use super::prototype::{F1, F2, F3, F4, First, Given, Object, Prototype, ROOM};
+use super::tables::{backend, buffer};
 use crate::abi::{DeviceObject, RegObject, Tensor};
+use crate::symbols::as_function;
 
 /// Words of an object of marks: more than any object of ggml has.
 const WORDS: usize = 40;
@@ -45,11 +44,10 @@ static MARKS: [Mark; WORDS] = marks!(
 );
 
 /// What a function does with its object.
-#[derive(Debug, Clone, Copy)]
 enum Does {
-    /// It calls the callback of this word.
-    Calls(usize),
-    /// It returns this word.
+    /// It calls the callback of this word. The second field calls the function, by its prototype.
+    Calls(usize, unsafe fn(NonNull<c_void>, Given)),
+    /// It returns this word, a pointer.
     Returns(usize),
 }
 
@@ -57,8 +55,6 @@ enum Does {
 struct Trial {
     name: &'static CStr,
     does: Does,
-    /// Calls it, by its prototype.
-    call: unsafe fn(NonNull<c_void>, Given) -> usize,
 }
 
 /// Offset of a field, in words.
@@ -67,94 +63,103 @@ macro_rules! word {
 }
 
 fn calls<F: Prototype>(name: &'static CStr, word: usize) -> Trial {
-    let (does, call) = (Does::Calls(word), F::call);
-    Trial { name, does, call }
+    let does = Does::Calls(word, F::call);
+    Trial { name, does }
 }
 
-fn returns<F: Prototype>(name: &'static CStr, word: usize) -> Trial {
-    let (does, call) = (Does::Returns(word), F::call);
-    Trial { name, does, call }
+fn returns(name: &'static CStr, word: usize) -> Trial {
+    let does = Does::Returns(word);
+    Trial { name, does }
 }
 
 type Pointer = *mut c_void;
 
-/// The trials of a layout with `TWO_D` slots of strided copies. (The first callback of a buffer,
+/// The trials of a layout with `two_d` slots of strided copies. (The first callback of a buffer,
 /// which frees it, is not tried: ggml would free the object too.) The prototypes are those of
 /// ggml-backend.h, the same in all versions from 0.9.1 to 0.27.0.
 #[rustfmt::skip]
-fn trials<const TWO_D: usize>() -> Vec<Trial> {
+fn trials(two_d: usize) -> Vec<Trial> {
     vec![
         // `struct ggml_backend_buffer_type` begins with these two.
         calls::<F1<Object, Pointer>>(c"ggml_backend_buft_name", 0),
-        calls::<F2<Object, ByteCount, Pointer>>(c"ggml_backend_buft_alloc_buffer", 1),
-        calls::<F2<Object, TensorArg, c_int>>(c"ggml_backend_buffer_init_tensor", word!(BufferObject<TWO_D>, iface.init_tensor)),
-        calls::<F4<TensorArg, u8, First, ByteCount, ()>>(c"ggml_backend_tensor_memset", word!(BufferObject<TWO_D>, iface.memset_tensor)),
-        calls::<F4<TensorArg, Zeros, First, ByteCount, ()>>(c"ggml_backend_tensor_set", word!(BufferObject<TWO_D>, iface.set_tensor)),
-        calls::<F2<Object, u8, ()>>(c"ggml_backend_buffer_clear", word!(BufferObject<TWO_D>, iface.clear)),
-        returns::<F1<Object, Pointer>>(c"ggml_backend_buffer_get_type", word!(BufferObject<TWO_D>, buffer_type)),
-        calls::<F1<Object, Pointer>>(c"ggml_backend_name", word!(BackendObject<TWO_D>, iface.get_name)),
-        calls::<F1<Object, ()>>(c"ggml_backend_free", word!(BackendObject<TWO_D>, iface.free)),
-        calls::<F1<Object, ()>>(c"ggml_backend_synchronize", word!(BackendObject<TWO_D>, iface.synchronize)),
-        calls::<F2<Object, Zeros, c_int>>(c"ggml_backend_graph_compute_async", word!(BackendObject<TWO_D>, iface.graph_compute)),
-        returns::<F1<Object, Pointer>>(c"ggml_backend_get_device", word!(BackendObject<TWO_D>, device)),
+        calls::<F2<Object, usize, Pointer>>(c"ggml_backend_buft_alloc_buffer", 1),
+        calls::<F2<Object, *mut Tensor, c_int>>(c"ggml_backend_buffer_init_tensor", buffer::INIT_TENSOR),
+        calls::<F4<*mut Tensor, u8, First, usize, ()>>(c"ggml_backend_tensor_memset", buffer::MEMSET_TENSOR),
+        calls::<F4<*mut Tensor, Pointer, First, usize, ()>>(c"ggml_backend_tensor_set", buffer::SET_TENSOR),
+        calls::<F2<Object, u8, ()>>(c"ggml_backend_buffer_clear", buffer::CLEAR + two_d),
+        returns(c"ggml_backend_buffer_get_type", buffer::BUFFER_TYPE + two_d),
+        calls::<F1<Object, Pointer>>(c"ggml_backend_name", backend::GET_NAME),
+        calls::<F1<Object, ()>>(c"ggml_backend_free", backend::FREE),
+        calls::<F1<Object, ()>>(c"ggml_backend_synchronize", backend::SYNCHRONIZE + two_d),
+        calls::<F2<Object, Pointer, c_int>>(c"ggml_backend_graph_compute_async", backend::GRAPH_COMPUTE + two_d),
+        returns(c"ggml_backend_get_device", backend::DEVICE + two_d),
         calls::<F1<Object, Pointer>>(c"ggml_backend_dev_name", word!(DeviceObject, iface.get_name)),
         calls::<F1<Object, Pointer>>(c"ggml_backend_dev_description", word!(DeviceObject, iface.get_description)),
-        calls::<F3<Object, Zeros, Zeros, ()>>(c"ggml_backend_dev_memory", word!(DeviceObject, iface.get_memory)),
+        calls::<F3<Object, Pointer, Pointer, ()>>(c"ggml_backend_dev_memory", word!(DeviceObject, iface.get_memory)),
         calls::<F1<Object, c_int>>(c"ggml_backend_dev_type", word!(DeviceObject, iface.get_type)),
-        calls::<F2<Object, Zeros, ()>>(c"ggml_backend_dev_get_props", word!(DeviceObject, iface.get_props)),
-        calls::<F2<Object, Zeros, Pointer>>(c"ggml_backend_dev_init", word!(DeviceObject, iface.init_backend)),
+        calls::<F2<Object, Pointer, ()>>(c"ggml_backend_dev_get_props", word!(DeviceObject, iface.get_props)),
+        calls::<F2<Object, Pointer, Pointer>>(c"ggml_backend_dev_init", word!(DeviceObject, iface.init_backend)),
         calls::<F1<Object, Pointer>>(c"ggml_backend_dev_buffer_type", word!(DeviceObject, iface.get_buffer_type)),
-        calls::<F4<Object, Zeros, ByteCount, ByteCount, Pointer>>(c"ggml_backend_dev_buffer_from_host_ptr", word!(DeviceObject, iface.buffer_from_host_ptr)),
-        calls::<F2<Object, TensorArg, bool>>(c"ggml_backend_dev_supports_op", word!(DeviceObject, iface.supports_op)),
+        calls::<F4<Object, Pointer, usize, usize, Pointer>>(c"ggml_backend_dev_buffer_from_host_ptr", word!(DeviceObject, iface.buffer_from_host_ptr)),
+        calls::<F2<Object, *mut Tensor, bool>>(c"ggml_backend_dev_supports_op", word!(DeviceObject, iface.supports_op)),
         calls::<F2<Object, Object, bool>>(c"ggml_backend_dev_supports_buft", word!(DeviceObject, iface.supports_buft)),
-        calls::<F2<Object, TensorArg, bool>>(c"ggml_backend_dev_offload_op", word!(DeviceObject, iface.offload_op)),
-        returns::<F1<Object, Pointer>>(c"ggml_backend_dev_backend_reg", word!(DeviceObject, reg)),
+        calls::<F2<Object, *mut Tensor, bool>>(c"ggml_backend_dev_offload_op", word!(DeviceObject, iface.offload_op)),
+        returns(c"ggml_backend_dev_backend_reg", word!(DeviceObject, reg)),
         calls::<F1<Object, Pointer>>(c"ggml_backend_reg_name", word!(RegObject, iface.get_name)),
         calls::<F1<Object, usize>>(c"ggml_backend_reg_dev_count", word!(RegObject, iface.get_device_count)),
         calls::<F2<Object, First, Pointer>>(c"ggml_backend_reg_dev_get", word!(RegObject, iface.get_device)),
-        calls::<F2<Object, Zeros, Pointer>>(c"ggml_backend_reg_get_proc_address", word!(RegObject, iface.get_proc_address)),
+        calls::<F2<Object, Pointer, Pointer>>(c"ggml_backend_reg_get_proc_address", word!(RegObject, iface.get_proc_address)),
     ]
 }
 
-/// Tries the layout with `TWO_D` slots of strided copies, with the functions that `symbol` finds by
+/// Tries the layout with `two_d` slots of strided copies, with the functions that `symbol` finds by
 /// name. Returns the name of the first function that does not do what it should. A function that
 /// ggml does not export proves nothing.
 ///
 /// # Safety
 /// The addresses are of ggml's functions of these names.
-pub(super) unsafe fn refuted<const TWO_D: usize>(
+pub(super) unsafe fn refuted(
+    two_d: usize,
     symbol: impl Fn(&CStr) -> Option<NonNull<c_void>>,
 ) -> Option<&'static CStr> {
-    let mut trials = trials::<TWO_D>();
     // Functions that take a tensor end the program if they take it for one without data.
     // SAFETY: the caller's promise is the callee's.
     if unsafe { !is_our_tensor(&symbol) } {
         return Some(c"ggml_get_data");
     }
-    trials.retain(|trial| {
-        let Some(function) = symbol(trial.name) else {
-            return false;
-        };
+    let refuted = trials(two_d).into_iter().find(|trial| {
         // SAFETY: the caller's promise is the callee's.
-        unsafe { !trial.holds(function) }
+        symbol(trial.name).is_some_and(|function| unsafe { !trial.holds(function) })
     });
-    trials.first().map(|trial| trial.name)
+    refuted.map(|trial| trial.name)
 }
 
 impl Trial {
     /// # Safety
     /// `function` is ggml's of this name.
     unsafe fn holds(&self, function: NonNull<c_void>) -> bool {
-        CALLED.set(None);
-        let mut tensor = tensor(marks());
-        // SAFETY: it has the prototype that it was listed with. Whichever word of an object of
-        // marks it calls, that is a function and ignores its arguments; it reads other words as
-        // numbers, and the tensor as the one that `is_our_tensor` has seen.
-        let call = |given| unsafe { (self.call)(function, given) };
-        let returned = with_given(&mut tensor, call);
         match self.does {
-            Does::Calls(word) => CALLED.get() == Some(word),
-            Does::Returns(word) => returned == MARKS[word] as usize,
+            Does::Calls(word, call) => {
+                CALLED.set(None);
+                let mut tensor = tensor(marks());
+                let mut room = [0_u64; ROOM / size_of::<u64>()];
+                let given = Given {
+                    object: marks(),
+                    tensor: &raw mut tensor,
+                    room: (&raw mut room).cast(),
+                };
+                // SAFETY: it has the prototype that it was listed with. Whichever word of an object
+                // of marks it calls, that is a function and ignores its arguments; it reads other
+                // words as numbers, and the tensor as the one that `is_our_tensor` has seen.
+                unsafe { call(function, given) };
+                CALLED.get() == Some(word)
+            }
+            Does::Returns(word) => {
+                // SAFETY: each function that is listed so has this prototype.
+                let read = unsafe { as_function::<F1<Pointer, Pointer>>(function) };
+                // SAFETY: it reads a word of the object.
+                unsafe { read(marks()) }.addr() == MARKS[word] as usize
+            }
         }
     }
 }
@@ -162,16 +167,6 @@ impl Trial {
 /// The object of marks. A function of ggml that calls one callback only reads its object.
 fn marks() -> *mut c_void {
     ptr::from_ref(&MARKS).cast_mut().cast()
-}
-
-/// Runs `call` with the arguments for functions.
-fn with_given<R>(tensor: &mut Tensor, call: impl FnOnce(Given) -> R) -> R {
-    let mut room = [0_u64; ROOM / size_of::<u64>()];
-    call(Given {
-        object: marks(),
-        tensor,
-        room: ptr::from_mut(&mut room).cast(),
-    })
 }
 
 /// A tensor of one float, in the buffer `buffer`.
@@ -190,26 +185,25 @@ fn tensor(buffer: *mut c_void) -> Tensor {
 unsafe fn is_our_tensor(symbol: &impl Fn(&CStr) -> Option<NonNull<c_void>>) -> bool {
     const DATA: usize = 4096;
     let mut one = tensor(ptr::without_provenance_mut(DATA));
-    let mut shows = |name: &CStr, call: unsafe fn(_, _) -> usize, expected| {
-        let Some(function) = symbol(name) else {
-            return true;
-        };
-        // SAFETY: ggml's function of this name, with its prototype; it reads the tensor, and
-        // nothing behind its addresses.
-        let call = |given| unsafe { call(function, given) };
-        with_given(&mut one, call) == expected
-    };
-    shows(
-        c"ggml_nbytes",
-        F1::<TensorArg, usize>::call,
-        size_of::<f32>(),
-    ) && shows(c"ggml_get_data", F1::<TensorArg, Pointer>::call, DATA)
+    let has_size = symbol(c"ggml_nbytes").is_none_or(|function| {
+        // SAFETY: ggml's function of this name, with its prototype.
+        let nbytes = unsafe { as_function::<F1<*mut Tensor, usize>>(function) };
+        // SAFETY: it reads the tensor, and nothing behind its addresses.
+        unsafe { nbytes(&raw mut one) == size_of::<f32>() }
+    });
+    has_size
+        && symbol(c"ggml_get_data").is_none_or(|function| {
+            // SAFETY: as above.
+            let data = unsafe { as_function::<F1<*mut Tensor, Pointer>>(function) };
+            // SAFETY: as above.
+            unsafe { data(&raw mut one) }.addr() == DATA
+        })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::layout::tables::slots;
+    use crate::layout::tables::TWO_D;
 
     /// `ggml_backend_buffer_clear` of a host, which calls the callback of this word.
     unsafe extern "C" fn clear<const WORD: usize>(object: *mut c_void, _: u8) {
@@ -236,42 +230,37 @@ mod tests {
         (name, NonNull::new(function as *mut c_void).unwrap())
     }
 
-    fn refuted_by<const TWO_D: usize>(
-        functions: &[(&CStr, NonNull<c_void>)],
-    ) -> Option<&'static CStr> {
+    fn refuted_by(two_d: usize, functions: &[(&CStr, NonNull<c_void>)]) -> Option<&'static CStr> {
         let symbol = |name: &CStr| {
             let (_, function) = functions.iter().find(|(known, _)| *known == name)?;
             Some(*function)
         };
         // SAFETY: the functions above, with the prototypes of ggml's of these names.
-        unsafe { refuted::<TWO_D>(symbol) }
+        unsafe { refuted(two_d, symbol) }
     }
 
     #[test]
     fn a_slot_more_is_seen_wherever_it_is() {
         let (at_7, at_9) = (clears::<7>(), clears::<9>());
         let name = at_7.0;
-        assert_eq!(refuted_by::<0>(&[at_7]), None);
-        assert_eq!(refuted_by::<0>(&[at_9]), Some(name));
-        assert_eq!(refuted_by::<{ slots::TWO_D }>(&[at_9]), None);
-        assert_eq!(refuted_by::<{ slots::TWO_D }>(&[at_7]), Some(name));
+        assert_eq!(refuted_by(0, &[at_7]), None);
+        assert_eq!(refuted_by(0, &[at_9]), Some(name));
+        assert_eq!(refuted_by(TWO_D, &[at_9]), None);
+        assert_eq!(refuted_by(TWO_D, &[at_7]), Some(name));
         let device = reads::<16>(c"ggml_backend_dev_backend_reg");
-        assert_eq!(
-            refuted_by::<{ slots::TWO_D }>(&[at_9, device]),
-            Some(device.0)
-        );
+        assert_eq!(refuted_by(TWO_D, &[at_9, device]), Some(device.0));
     }
 
     #[test]
     fn what_is_not_exported_proves_nothing() {
-        assert_eq!(refuted_by::<{ slots::TWO_D }>(&[]), None);
+        assert_eq!(refuted_by(TWO_D, &[]), None);
     }
 
     #[test]
     fn another_tensor_is_seen_before_any_function_takes_one() {
         let data = reads::<30>(c"ggml_get_data");
-        assert_eq!(refuted_by::<{ slots::TWO_D }>(&[data]), Some(data.0));
+        assert_eq!(refuted_by(TWO_D, &[data]), Some(data.0));
         let data = reads::<31>(c"ggml_get_data");
-        assert_eq!(refuted_by::<{ slots::TWO_D }>(&[data]), None);
+        assert_eq!(refuted_by(TWO_D, &[data]), None);
     }
 }

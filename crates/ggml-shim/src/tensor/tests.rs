@@ -13,7 +13,7 @@ use crate::host::tests::{FakeBuffer, REARRANGED, fake_host};
 use crate::host_tensor::TensorContext;
 use crate::reason::DeclineReason;
 use crate::supports;
-use crate::types::tests::{Q8_0, fake_types};
+use crate::types::tests::Q8_0;
 use npu_offload::ComputeType;
 
 /// Numbers of operations in the fake host.
@@ -40,7 +40,6 @@ fn buffer(buffer_type: *mut BufferType, usage: c_int, size: usize) -> FakeBuffer
 pub(crate) fn host_tensor<'a>(host: &'a Host, tensor: &'a Tensor) -> HostTensor<'a> {
     let context = TensorContext {
         host,
-        types: fake_types(),
         evidence: None,
     };
     // SAFETY: live while it is borrowed; a test's operands and buffers are its own variables, which
@@ -250,18 +249,11 @@ fn with_array<T>(places: [usize; 3], body: impl FnOnce(&mut MulMat<'_>) -> T) ->
 #[test]
 fn data_is_seen_where_it_lies() {
     let sizes = with_array([0, 128, 256], |matmul| {
-        let NodeOutput::InPlace(out) = &mut matmul.out else {
-            panic!("set aside");
-        };
-        out.fill(2.0);
-        let out = out.len();
-        (
-            matmul.weights.bytes.len(),
-            matmul.activations.bytes.len(),
-            out,
-        )
+        matmul.out.values_mut().fill(2.0);
+        let operands = [&matmul.weights, &matmul.activations].map(|rows| rows.bytes.len());
+        (operands, matmul.out.values().len())
     });
-    assert_eq!(sizes, Some((64 * 4 * 2, 64 * 2 * 4, 8)));
+    assert_eq!(sizes, Some(([64 * 4 * 2, 64 * 2 * 4], 8)));
 }
 
 #[test]
