@@ -4,9 +4,7 @@
 
 use anyhow::Result;
 use npu_matmul::memory::MemoryPlan;
-use npu_offload::{
-    Graph, ModelShape, NumberFormat, OffloadRules, PlanTarget, WeightMatrix, add_tensor,
-};
+use npu_offload::{Graph, ModelShape, NumberFormat, OffloadRules, PlanTarget, WeightMatrix};
 use rknpu_regcmd::timing::seconds;
 
 use crate::generated::table;
@@ -145,9 +143,8 @@ impl Split<'_> {
             let precision = self.rules.decide(format, size).precision;
             let plan = target.weight_plan(precision, size);
             let placed = plan.map_or(0, |plan| {
-                let plans = [plan];
                 (0..one.count)
-                    .take_while(|_| add_tensor(&mut memory, &plans).is_ok())
+                    .take_while(|_| memory.add(&plan).is_ok())
                     .count()
             });
             for (count, is_placed) in [(placed, true), (one.count - placed, false)] {

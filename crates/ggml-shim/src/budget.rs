@@ -86,18 +86,20 @@ pub(crate) struct Budget(Mutex<State>);
 #[derive(Debug)]
 pub(crate) struct WeightDecision {
     budget: Arc<Budget>,
-    plans: Vec<WeightPlan>,
-    outcome: Mutex<Result<(), LeftOnCpu>>,
+    /// Packs each of the tensor's matrices.
+    plan: WeightPlan,
+    matrices: usize,
+    /// Bytes of all of them.
+    bytes: u64,
+    /// Why the tensor may not be on the NPU; `None` if it may.
+    refusal: Mutex<Option<LeftOnCpu>>,
     /// Number of packed matrices.
     packed: AtomicU64,
 }
 
 /// Counts a matrix as packed for as long as this lives.
 #[derive(Debug)]
-pub(crate) struct PackedCount {
-    decision: Arc<WeightDecision>,
-    bytes: u64,
-}
+pub(crate) struct PackedCount(Arc<WeightDecision>);
 
 impl Budget {
     /// Creates a budget of all of `memory`, which was made for `limit` bytes.
@@ -119,33 +121,41 @@ impl Budget {
         shared::lock(&self.0)
     }
 
-    /// Decides about a tensor whose matrices `plans` pack: all of them or none. Its matmuls take
-    /// `prompt_ps` picoseconds of a prompt of [`npu_offload::MOST_ROWS`] tokens.
+    /// Decides about a tensor of so many matrices, each packed by `plan`: all of them or none. Its
+    /// matmuls take `prompt_ps` picoseconds of a prompt of [`npu_offload::MOST_ROWS`] tokens.
     pub(crate) fn decide(
         self: &Arc<Self>,
         wanted: bool,
-        plans: Vec<WeightPlan>,
+        plan: WeightPlan,
+        matrices: usize,
         prompt_ps: u64,
     ) -> Arc<WeightDecision> {
         let mut state = self.lock();
-        let outcome = if wanted {
-            state.add(&plans)
+        let refusal = if wanted {
+            let added = add_tensor(&mut state.memory, &plan, matrices);
+            added.err().map(|error| match error {
+                DoesNotFit::Memory { .. } => LeftOnCpu::Memory,
+                DoesNotFit::Mappings { .. } => LeftOnCpu::Mappings,
+                _ => LeftOnCpu::Addresses,
+            })
         } else {
-            Err(LeftOnCpu::Excluded)
+            Some(LeftOnCpu::Excluded)
         };
-        match outcome {
-            Ok(()) => {
+        let bytes = plan.device_bytes().saturating_mul(matrices as u64);
+        match refusal {
+            None => {
                 state.chosen += 1;
                 state.prompt_ps = state.prompt_ps.saturating_add(prompt_ps);
             }
-            Err(why) => state.leave(why, &plans),
+            Some(why) => state.leave(why, bytes),
         }
         state.fresh = true;
-        drop(state);
         Arc::new(WeightDecision {
             budget: Arc::clone(self),
-            plans,
-            outcome: Mutex::new(outcome),
+            plan,
+            matrices,
+            bytes,
+            refusal: Mutex::new(refusal),
             packed: AtomicU64::new(0),
         })
     }
@@ -205,108 +215,83 @@ impl State {
         self.cpu.values().fold(TensorCount::default(), add)
     }
 
-    fn add(&mut self, plans: &[WeightPlan]) -> Result<(), LeftOnCpu> {
-        add_tensor(&mut self.memory, plans).map_err(|error| match error {
-            DoesNotFit::Memory { .. } => LeftOnCpu::Memory,
-            DoesNotFit::Mappings { .. } => LeftOnCpu::Mappings,
-            _ => LeftOnCpu::Addresses,
-        })
-    }
-
-    fn leave(&mut self, why: LeftOnCpu, plans: &[WeightPlan]) {
+    /// Counts a tensor of `bytes` bytes as left to the CPU.
+    fn leave(&mut self, why: LeftOnCpu, bytes: u64) {
         let count = self.cpu.entry(why).or_default();
         count.tensors += 1;
-        count.bytes += bytes(plans);
+        count.bytes += bytes;
         let left = self.left();
         if left.tensors >= self.most.cpu.tensors {
             self.most.cpu = left;
         }
     }
 
-    fn forget(&mut self, outcome: Result<(), LeftOnCpu>, plans: &[WeightPlan]) {
-        match outcome {
-            Ok(()) => {
-                self.chosen -= 1;
-                for plan in plans {
-                    self.memory.remove(plan);
-                }
-            }
-            Err(why) => {
-                let count = self.cpu.entry(why).or_default();
-                count.tensors -= 1;
-                count.bytes -= bytes(plans);
-                if count.tensors == 0 {
-                    self.cpu.remove(&why);
-                }
-            }
+    /// Takes back `decision`, which has this `refusal`.
+    fn forget(&mut self, refusal: Option<LeftOnCpu>, decision: &WeightDecision) {
+        let Some(why) = refusal else {
+            self.chosen -= 1;
+            (0..decision.matrices).for_each(|_| self.memory.remove(&decision.plan));
+            return;
+        };
+        let count = self.cpu.entry(why).or_default();
+        count.tensors -= 1;
+        count.bytes -= decision.bytes;
+        if count.tensors == 0 {
+            self.cpu.remove(&why);
         }
     }
-}
-
-fn bytes(plans: &[WeightPlan]) -> u64 {
-    plans.iter().map(WeightPlan::device_bytes).sum()
 }
 
 impl WeightDecision {
     /// Whether the tensor may be on the NPU.
     pub(crate) fn is_accepted(&self) -> bool {
-        self.outcome().is_ok()
+        self.refusal().is_none()
     }
 
     /// Why the tensor may not be on the NPU; `None` if it may.
     pub(crate) fn refusal(&self) -> Option<LeftOnCpu> {
-        self.outcome().err()
-    }
-
-    fn outcome(&self) -> MutexGuard<'_, Result<(), LeftOnCpu>> {
-        shared::lock(&self.outcome)
+        *shared::lock(&self.refusal)
     }
 
     /// Counts one of its matrices as packed.
     pub(crate) fn count_packed(self: &Arc<Self>) -> PackedCount {
-        // A tensor's matrices have the same size.
-        let bytes = self.plans.first().map_or(0, WeightPlan::device_bytes);
         let mut state = self.budget.lock();
         // The lock orders this access.
         let is_first = self.packed.fetch_add(1, Ordering::Relaxed) == 0;
         state.packed.tensors += u64::from(is_first);
-        state.packed.bytes += bytes;
+        state.packed.bytes += self.plan.device_bytes();
         if state.packed.bytes >= state.most.npu.bytes {
             state.most.npu = state.packed;
         }
-        drop(state);
-        PackedCount {
-            decision: Arc::clone(self),
-            bytes,
-        }
+        PackedCount(Arc::clone(self))
     }
 
     /// Withdraws a positive decision.
     pub(crate) fn revoke(&self, why: LeftOnCpu) {
-        let mut outcome = self.outcome();
-        if outcome.is_ok() {
+        let mut refusal = shared::lock(&self.refusal);
+        if refusal.is_none() {
             let mut state = self.budget.lock();
-            state.forget(*outcome, &self.plans);
-            state.leave(why, &self.plans);
+            state.forget(None, self);
+            state.leave(why, self.bytes);
             state.fresh = true;
-            *outcome = Err(why);
+            *refusal = Some(why);
         }
     }
 }
 
 impl Drop for WeightDecision {
     fn drop(&mut self) {
-        let outcome = *self.outcome();
-        self.budget.lock().forget(outcome, &self.plans);
+        let refusal = self.refusal();
+        self.budget.lock().forget(refusal, self);
     }
 }
 
 impl Drop for PackedCount {
     fn drop(&mut self) {
-        let mut state = self.decision.budget.lock();
-        let is_last = self.decision.packed.fetch_sub(1, Ordering::Relaxed) == 1;
+        let mut state = self.0.budget.lock();
+        let is_last = self.0.packed.fetch_sub(1, Ordering::Relaxed) == 1;
         state.packed.tensors -= u64::from(is_last);
-        state.packed.bytes -= self.bytes;
+        state.packed.bytes -= self.0.plan.device_bytes();
     }
 }
 
@@ -328,23 +313,25 @@ pub(crate) mod tests {
 
     /// A decision that weights may be on the NPU.
     pub(crate) fn accepted() -> Arc<WeightDecision> {
-        budget(1).decide(true, vec![plan()], 0)
+        wanted(&budget(1), 1)
     }
 
-    fn budget(tensors: u64) -> Arc<Budget> {
-        let total = tensors * (plan().device_bytes() + 64 * 1024);
-        Budget::new(
-            MemoryPlan::for_weights(3, total, &PlanOptions::default()),
-            total,
-        )
+    /// A budget for so many matrices.
+    fn budget(matrices: u64) -> Arc<Budget> {
+        let total = matrices * (plan().device_bytes() + 64 * 1024);
+        let memory = MemoryPlan::for_weights(3, total, &PlanOptions::default());
+        Budget::new(memory, total)
+    }
+
+    /// The decision about a tensor of so many matrices that the user wants on the NPU.
+    fn wanted(budget: &Arc<Budget>, matrices: usize) -> Arc<WeightDecision> {
+        budget.decide(true, plan(), matrices, 0)
     }
 
     #[test]
     fn what_comes_first_is_taken_until_it_is_full_and_given_back_when_it_goes() {
         let budget = budget(2);
-        let first = budget.decide(true, vec![plan()], 0);
-        let second = budget.decide(true, vec![plan()], 0);
-        let third = budget.decide(true, vec![plan()], 0);
+        let [first, second, third] = [(); 3].map(|()| wanted(&budget, 1));
         assert!(first.is_accepted() && second.is_accepted() && !third.is_accepted());
         let line = budget.report(false).unwrap();
         let is_chosen = line.starts_with("weights for the NPU: 2 tensors (");
@@ -353,25 +340,19 @@ pub(crate) mod tests {
         assert!(is_chosen && is_left && is_why, "{line}");
         assert_eq!(budget.report(false), None);
         drop(first);
-        assert!(budget.decide(true, vec![plan()], 0).is_accepted());
+        assert!(wanted(&budget, 1).is_accepted());
         drop((second, third));
         assert_eq!(tensors(&budget), (0, 0));
         assert_eq!(budget.most().cpu.tensors, 1);
-    }
-
-    #[test]
-    fn all_matrices_of_a_tensor_fit_or_none() {
-        let budget = budget(2);
-        let three = budget.decide(true, vec![plan(); 3], 0);
-        assert!(!three.is_accepted());
-        assert_eq!(tensors(&budget), (0, 1));
-        assert!(budget.decide(true, vec![plan(); 2], 0).is_accepted());
+        // All matrices of a tensor fit, or none.
+        let three = wanted(&budget, 3);
+        assert!(!three.is_accepted() && wanted(&budget, 2).is_accepted());
     }
 
     #[test]
     fn what_the_user_excludes_takes_nothing_and_is_named() {
         let budget = budget(1);
-        let excluded = budget.decide(false, vec![plan()], 0);
+        let excluded = budget.decide(false, plan(), 1, 0);
         assert!(!excluded.is_accepted());
         let line = budget.report(false).unwrap();
         assert!(line.contains("GGML_ROCKET_TENSORS"), "{line}");
@@ -381,12 +362,12 @@ pub(crate) mod tests {
     #[test]
     fn a_failure_gives_back_and_is_counted_once() {
         let budget = budget(1);
-        let decision = budget.decide(true, vec![plan()], 0);
+        let decision = wanted(&budget, 1);
         decision.revoke(LeftOnCpu::Failed);
         decision.revoke(LeftOnCpu::Failed);
         assert!(!decision.is_accepted());
         assert_eq!(tensors(&budget), (0, 1));
-        assert!(budget.decide(true, vec![plan()], 0).is_accepted());
+        assert!(wanted(&budget, 1).is_accepted());
         drop(decision);
         assert_eq!(tensors(&budget), (0, 0));
     }
@@ -394,19 +375,19 @@ pub(crate) mod tests {
     #[test]
     fn a_measured_board_tells_how_fast_a_prompt_will_be() {
         let budget = budget(4);
-        let _both = [1, 2].map(|_| budget.decide(true, vec![plan()], PS_PER_SECOND));
+        let decide = || budget.decide(true, plan(), 1, PS_PER_SECOND);
+        let _both = [decide(), decide()];
         let line = budget.report(true).unwrap();
         let speed = "; a prompt of 512 tokens at up to 256 tokens/s";
         assert!(line.contains(speed), "{line}");
-        let _another = budget.decide(true, vec![plan()], PS_PER_SECOND);
+        let _another = decide();
         assert!(!budget.report(false).unwrap().contains("prompt"));
     }
 
     #[test]
     fn what_is_packed_is_told_and_not_what_may_be() {
         let budget = budget(8);
-        let experts = budget.decide(true, vec![plan(); 3], 0);
-        let never = budget.decide(true, vec![plan()], 0);
+        let (experts, never) = (wanted(&budget, 3), wanted(&budget, 1));
         assert_eq!(budget.most().npu, TensorCount::default());
         let two = [experts.count_packed(), experts.count_packed()];
         let most = TensorCount {

@@ -13,6 +13,7 @@
 
 use std::collections::HashMap;
 use std::ops::Range;
+use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, RwLock};
 
@@ -28,6 +29,7 @@ use crate::log::LogLevel;
 use crate::pack::PackedMatrix;
 use crate::patterns::Patterns;
 use crate::pieces::TensorPieces;
+use crate::ranges::RangeSet;
 use crate::reason::DeclineReason;
 use crate::resident::{MatrixKey, ResidentMatrices};
 use crate::shared::{GgmlPtr, lock, read, write};
@@ -92,8 +94,6 @@ impl Candidate {
 pub(crate) struct WeightBuffer {
     buffer: GgmlPtr<Buffer>,
     pub(crate) order: WeightOrder,
-    /// Counts buffers in the order in which they were made.
-    number: usize,
     /// The callbacks that the host gave it.
     pub(crate) originals: BufferCallbacks,
     /// Weights packed from it.
@@ -106,12 +106,16 @@ pub(crate) struct WeightBuffer {
     /// For each tensor with a decision, whether it may be on the NPU.
     decisions: RwLock<HashMap<(MatrixKey, usize), DecidedTensor>>,
     /// Addresses that graphs write.
-    written: RwLock<Vec<Range<usize>>>,
+    written: RwLock<RangeSet>,
     /// Parts of tensors that are not complete yet.
     pub(crate) pieces: Mutex<TensorPieces>,
 }
 
 impl WeightBuffer {
+    fn is(&self, buffer: *const Buffer) -> bool {
+        ptr::eq(self.buffer.get(), buffer)
+    }
+
     /// Whether a tensor waits for [`WeightBuffers::settle`].
     pub(crate) fn is_waiting(&self) -> bool {
         self.waiting.load(Ordering::Acquire) > 0
@@ -133,10 +137,10 @@ impl WeightBuffer {
     /// new. The time of the write is unknown, so nothing packed from the range is used from now on.
     pub(crate) fn leave_written(&self, range: &Range<usize>) -> bool {
         let mut written = write(&self.written);
-        if written.contains(range) {
+        if written.covers(range) {
             return false;
         }
-        written.push(range.clone());
+        written.add(range);
         // A thread that decides meanwhile either sees the range, or its decision is seen here.
         drop(written);
         for tensor in read(&self.decisions).values() {
@@ -146,11 +150,6 @@ impl WeightBuffer {
         }
         self.residents.forget(range.clone());
         true
-    }
-
-    fn is_written(&self, extent: &Range<usize>) -> bool {
-        let written = read(&self.written);
-        written.iter().any(|range| overlap(extent, range))
     }
 
     /// Records a tensor that is placed in this buffer. Decides about it at once, if its turn has
@@ -200,8 +199,8 @@ impl WeightBuffer {
         let is_layer = WeightRole::of(name) == WeightRole::Layer;
         let call_ps = context.rules.decide(weights.format, [n, k]).call_ps;
         let prompt_ps = call_ps.filter(|_| is_layer).unwrap_or(0);
-        let decision = context.budget.decide(wanted, vec![plan; key.1], prompt_ps);
-        if self.is_written(&extent) {
+        let decision = (context.budget).decide(wanted, plan, key.1, prompt_ps);
+        if read(&self.written).overlaps(&extent) {
             decision.revoke(LeftOnCpu::Written);
         }
         let tensor = DecidedTensor {
@@ -232,33 +231,25 @@ fn decision_key(weights: &TensorDescriptor, address: usize) -> Option<(MatrixKey
     Some((weights.key(address, [0, 0])?, weights.matrices()?))
 }
 
-/// All of the CPU's buffers, by address.
+/// All of the CPU's buffers, in the order in which they were made.
 #[derive(Debug, Default)]
 pub(crate) struct WeightBuffers {
-    entries: RwLock<Entries>,
+    entries: RwLock<Vec<Arc<WeightBuffer>>>,
     settling: Mutex<()>,
 }
 
-#[derive(Debug, Default)]
-struct Entries {
-    by_address: HashMap<usize, Arc<WeightBuffer>>,
-    made: usize,
-}
-
-impl Entries {
+impl WeightBuffers {
     /// Adds a buffer in which `candidates` lie.
     fn add(
-        &mut self,
+        &self,
         buffer: GgmlPtr<Buffer>,
         order: WeightOrder,
         originals: BufferCallbacks,
         candidates: Vec<Candidate>,
     ) {
-        self.made += 1;
-        let entry = WeightBuffer {
+        write(&self.entries).push(Arc::new(WeightBuffer {
             buffer,
             order,
-            number: self.made,
             originals,
             residents: Arc::default(),
             waiting: AtomicUsize::new(candidates.len()),
@@ -267,15 +258,13 @@ impl Entries {
             decisions: RwLock::default(),
             written: RwLock::default(),
             pieces: Mutex::default(),
-        };
-        self.by_address.insert(buffer.get().addr(), Arc::new(entry));
+        }));
     }
-}
 
-impl WeightBuffers {
     /// Returns the entry of `buffer`; `None` if it was not watched when it was made.
     pub(crate) fn get(&self, buffer: *const Buffer) -> Option<Arc<WeightBuffer>> {
-        read(&self.entries).by_address.get(&buffer.addr()).cloned()
+        let entries = read(&self.entries);
+        entries.iter().find(|entry| entry.is(buffer)).cloned()
     }
 
     /// Returns the decision about `tensor`, which `weights` describes, and makes one if there is
@@ -320,18 +309,19 @@ impl WeightBuffers {
         order: WeightOrder,
         hooks: BufferCallbacks,
     ) {
-        let mut entries = write(&self.entries);
         let Some(address) = GgmlPtr::new(buffer) else {
             return;
         };
         // SAFETY: live, and nobody calls its callbacks, by the caller's promise.
         let originals = unsafe { host.layout.hook(buffer, hooks) };
-        entries.add(address, order, originals, Vec::new());
+        self.add(address, order, originals, Vec::new());
     }
 
     /// Forgets a buffer that is about to be freed.
     pub(crate) fn remove(&self, buffer: *const Buffer) -> Option<Arc<WeightBuffer>> {
-        write(&self.entries).by_address.remove(&buffer.addr())
+        let mut entries = write(&self.entries);
+        let index = entries.iter().position(|entry| entry.is(buffer))?;
+        Some(entries.remove(index))
     }
 
     /// Decides about all waiting weights, in the order in which they were placed, but the output
@@ -356,13 +346,12 @@ impl WeightBuffers {
         &self,
         has_weights: impl Fn(*mut Buffer) -> bool,
     ) -> Vec<(Arc<WeightBuffer>, Candidate)> {
-        let entries = read(&self.entries);
-        let mut buffers: Vec<_> = entries.by_address.values().cloned().collect();
-        buffers.retain(|entry| {
+        let is_due = |entry: &&Arc<WeightBuffer>| {
             entry.order == WeightOrder::Rearranged || has_weights(entry.buffer.get())
-        });
+        };
+        let entries = read(&self.entries);
+        let buffers: Vec<_> = entries.iter().filter(is_due).cloned().collect();
         drop(entries);
-        buffers.sort_by_key(|entry| entry.number);
         let mut due: Vec<_> = buffers
             .iter()
             .flat_map(|entry| {

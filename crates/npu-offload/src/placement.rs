@@ -28,16 +28,18 @@ impl WeightRole {
     }
 }
 
-/// Adds all matrices of a tensor to `memory`, or none.
+/// Adds a tensor of so many matrices, each packed by `plan`, to `memory`: all of them or none.
 ///
 /// # Errors
 /// Why they do not fit.
-pub fn add_tensor(memory: &mut MemoryPlan, plans: &[WeightPlan]) -> Result<(), DoesNotFit> {
-    for (index, plan) in plans.iter().enumerate() {
+pub fn add_tensor(
+    memory: &mut MemoryPlan,
+    plan: &WeightPlan,
+    matrices: usize,
+) -> Result<(), DoesNotFit> {
+    for added in 0..matrices {
         if let Err(error) = memory.add(plan) {
-            for plan in &plans[..index] {
-                memory.remove(plan);
-            }
+            (0..added).for_each(|_| memory.remove(plan));
             return Err(error);
         }
     }

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Tests of the order in which weights are decided about.
 
-use std::ptr;
-
 use super::*;
 use crate::abi::type_id;
 use crate::budget::tests::accepted;
@@ -13,10 +11,9 @@ const BYTES: usize = 2 * 64 * 64;
 
 impl WeightBuffers {
     /// Adds a buffer with tensors of these names.
-    fn add(&self, order: WeightOrder, names: &[&str]) -> *mut Buffer {
-        let mut entries = write(&self.entries);
+    fn add_named(&self, order: WeightOrder, names: &[&str]) -> *mut Buffer {
         // Not in the order of the addresses.
-        let address = 0x100_0000 - 0x1_0000 * entries.made;
+        let address = 0x100_0000 - 0x1_0000 * read(&self.entries).len();
         let buffer: *mut Buffer = ptr::without_provenance_mut(address);
         let candidate = |(index, name): (usize, &&str)| Candidate {
             name: (*name).to_owned(),
@@ -25,7 +22,7 @@ impl WeightBuffers {
         };
         let candidates = names.iter().enumerate().map(candidate).collect();
         let originals = BufferCallbacks::default();
-        entries.add(GgmlPtr::new(buffer).unwrap(), order, originals, candidates);
+        self.add(GgmlPtr::new(buffer).unwrap(), order, originals, candidates);
         buffer
     }
 
@@ -54,8 +51,8 @@ impl WeightBuffers {
 #[test]
 fn the_outputs_weights_come_last_and_tables_that_are_looked_up_never() {
     let buffers = WeightBuffers::default();
-    buffers.add(WeightOrder::Plain, &["token_embd.weight", "b"]);
-    buffers.add(WeightOrder::Rearranged, &["output.weight", "c", "d"]);
+    buffers.add_named(WeightOrder::Plain, &["token_embd.weight", "b"]);
+    buffers.add_named(WeightOrder::Rearranged, &["output.weight", "c", "d"]);
     let names = buffers.due_names(|_| true);
     assert_eq!(names, ["b", "c", "d", "output.weight"]);
     assert!(buffers.due_names(|_| true).is_empty());
@@ -64,30 +61,30 @@ fn the_outputs_weights_come_last_and_tables_that_are_looked_up_never() {
 #[test]
 fn a_table_of_embeddings_that_is_the_outputs_weight_too_comes_last() {
     let buffers = WeightBuffers::default();
-    buffers.add(WeightOrder::Plain, &["token_embd.weight", "b"]);
+    buffers.add_named(WeightOrder::Plain, &["token_embd.weight", "b"]);
     assert_eq!(buffers.due_names(|_| true), ["b", "token_embd.weight"]);
     // The CPU has rearranged it for matmuls, and looks rows up elsewhere.
     let buffers = WeightBuffers::default();
-    buffers.add(WeightOrder::Plain, &["token_embd.weight"]);
-    buffers.add(WeightOrder::Rearranged, &["token_embd.weight", "c"]);
+    buffers.add_named(WeightOrder::Plain, &["token_embd.weight"]);
+    buffers.add_named(WeightOrder::Rearranged, &["token_embd.weight", "c"]);
     assert_eq!(buffers.due_names(|_| true), ["c", "token_embd.weight"]);
 }
 
 #[test]
 fn an_output_that_was_decided_about_is_remembered() {
     let buffers = WeightBuffers::default();
-    let rearranged = buffers.add(WeightOrder::Rearranged, &[]);
+    let rearranged = buffers.add_named(WeightOrder::Rearranged, &[]);
     let entry = buffers.get(rearranged).unwrap();
     entry.has_output.store(true, Ordering::Relaxed);
-    buffers.add(WeightOrder::Plain, &["token_embd.weight", "b"]);
+    buffers.add_named(WeightOrder::Plain, &["token_embd.weight", "b"]);
     assert_eq!(buffers.due_names(|_| true), ["b"]);
 }
 
 #[test]
 fn what_is_in_no_buffer_of_weights_waits() {
     let buffers = WeightBuffers::default();
-    let cache = buffers.add(WeightOrder::Plain, &["cache_k_l0"]);
-    buffers.add(WeightOrder::Plain, &["b"]);
+    let cache = buffers.add_named(WeightOrder::Plain, &["cache_k_l0"]);
+    buffers.add_named(WeightOrder::Plain, &["b"]);
     let has_weights = |buffer: *mut Buffer| !ptr::eq(buffer, cache);
     assert_eq!(buffers.due_names(has_weights), ["b"]);
     assert!(buffers.get(cache).unwrap().is_waiting());
@@ -97,7 +94,7 @@ fn what_is_in_no_buffer_of_weights_waits() {
 #[test]
 fn what_a_graph_writes_is_left_to_the_cpu_and_its_neighbours_are_not() {
     let buffers = WeightBuffers::default();
-    let buffer = buffers.add(WeightOrder::Plain, &["a", "b", "c"]);
+    let buffer = buffers.add_named(WeightOrder::Plain, &["a", "b", "c"]);
     let [a, b, c] = [0, 1, 2].map(|index| buffers.take(buffer, index));
     let entry = buffers.get(buffer).unwrap();
     let second = buffer.addr() + BYTES..buffer.addr() + 2 * BYTES;
@@ -107,6 +104,6 @@ fn what_a_graph_writes_is_left_to_the_cpu_and_its_neighbours_are_not() {
     assert!(a.is_accepted() && c.is_accepted());
     // That holds for later decisions too.
     let extent = |index: usize| buffer.addr() + index * BYTES..buffer.addr() + (index + 1) * BYTES;
-    let are_written = [0, 1, 2].map(|index| entry.is_written(&extent(index)));
+    let are_written = [0, 1, 2].map(|index| read(&entry.written).overlaps(&extent(index)));
     assert_eq!(are_written, [false, true, false]);
 }

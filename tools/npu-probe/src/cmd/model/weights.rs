@@ -173,7 +173,7 @@ fn place(
     group.computed_in = Some(decision.precision.name());
     group.from_rows = decision.fewest_rows;
     group.packed_bytes = plan.device_bytes().saturating_mul(group.matrices as u64);
-    group.place = match add_tensor(memory, &vec![plan; group.matrices]) {
+    group.place = match add_tensor(memory, &plan, group.matrices) {
         Ok(()) => WeightPlace::Npu,
         Err(DoesNotFit::Memory { .. }) => WeightPlace::CpuMemory,
         Err(_) => WeightPlace::CpuAddresses,
