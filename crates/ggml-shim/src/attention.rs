@@ -159,7 +159,7 @@ impl<'a> Operands<'a> {
         let is_part = dv <= d && node.values.begins(&node.keys);
         let mask = node.mask.as_ref().map(|mask| {
             let data = quants::as_f16(mask.bytes).ok_or(MulMatError::Data("mask"))?;
-            Ok::<_, MulMatError>(HeadVectors::new(data, mask.nb))
+            Ok::<_, MulMatError>(HeadVectors::new(data, mask))
         });
         let sinks = node.sinks.as_ref().map(|sinks| {
             let sinks = floats(sinks, "sinks")?;
@@ -168,7 +168,7 @@ impl<'a> Operands<'a> {
         Ok(Self {
             shape: node.shape,
             params: node.params,
-            queries: HeadVectors::new(floats(&node.queries, "queries")?, node.queries.nb),
+            queries: HeadVectors::new(floats(&node.queries, "queries")?, &node.queries),
             keys: cached(&node.keys, d, "keys")?,
             values: if is_part {
                 None
@@ -235,9 +235,9 @@ impl<'a> Operands<'a> {
 }
 
 impl<'a, T: Clone> HeadVectors<'a, T> {
-    /// Takes ggml's strides in bytes, which are whole elements.
-    fn new(data: &'a [T], nb: [usize; 4]) -> Self {
-        let [_, row, head, stream] = nb.map(|bytes| bytes / size_of::<T>());
+    /// Views `data`, the numbers of `rows`, whose strides are whole elements.
+    fn new(data: &'a [T], rows: &TensorBytes<'_>) -> Self {
+        let [_, row, head, stream] = rows.tensor.nb.map(|bytes| bytes / size_of::<T>());
         Self {
             data: Cow::Borrowed(data),
             strides: [row, head, stream],
@@ -256,9 +256,10 @@ impl<'a, T: Clone> HeadVectors<'a, T> {
 impl CachedRows<'_> {
     /// Whether each of its rows begins where a row of `other` does, in the same format.
     fn begins(&self, other: &Self) -> bool {
-        self.rows.bytes.as_ptr() == other.rows.bytes.as_ptr()
-            && self.rows.nb == other.rows.nb
-            && self.decoder.format == other.decoder.format
+        let (own, other) = (&self.rows, &other.rows);
+        own.bytes.as_ptr() == other.bytes.as_ptr()
+            && own.tensor.nb == other.tensor.nb
+            && own.tensor.format == other.tensor.format
     }
 }
 
@@ -276,7 +277,7 @@ impl<'a> HalfRows<'a> {
         if decoder.format.id == type_id::F16 {
             let data = quants::as_f16(from.bytes).ok_or(MulMatError::Data(what))?;
             return Ok(Self {
-                vectors: HeadVectors::new(data, from.nb),
+                vectors: HeadVectors::new(data, from),
                 factor: 1.0,
             });
         }

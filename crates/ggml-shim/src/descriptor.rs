@@ -43,18 +43,28 @@ impl TensorDescriptor {
         Ok(dimensions)
     }
 
+    /// Bytes of a row; `None` if it is not a whole number of blocks.
+    pub(crate) fn row_bytes(&self) -> Option<usize> {
+        self.format.row_bytes(usize::try_from(self.ne[0]).ok()?)
+    }
+
+    /// Bytes from the first element to row `index[0]` of matrix `index[1..]`.
+    pub(crate) fn offset(&self, index: [usize; 3]) -> Option<usize> {
+        let mut offset = 0_usize;
+        for (index, stride) in index.iter().zip(&self.nb[1..]) {
+            offset = offset.checked_add(index.checked_mul(*stride)?)?;
+        }
+        Some(offset)
+    }
+
     /// Returns the key that identifies matrix `[b2, b3]` of these weights, which begin at
     /// `address`; `None` if the strides are invalid.
     pub(crate) fn key(&self, address: usize, [b2, b3]: [usize; 2]) -> Option<MatrixKey> {
-        let k = usize::try_from(self.ne[0]).ok()?;
-        let n = usize::try_from(self.ne[1]).ok()?;
-        let below = n.checked_sub(1)?.checked_mul(self.nb[1])?;
-        let offset = b2
-            .checked_mul(self.nb[2])?
-            .checked_add(b3.checked_mul(self.nb[3])?)?;
+        let [k, n, ..] = self.dimensions().ok()?;
+        let below = self.offset([n - 1, 0, 0])?;
         Some(MatrixKey {
-            address: address.checked_add(offset)?,
-            len: below.checked_add(self.format.row_bytes(k)?)?,
+            address: address.checked_add(self.offset([0, b2, b3])?)?,
+            len: below.checked_add(self.row_bytes()?)?,
             type_id: self.format.id,
             n,
             k,
@@ -68,11 +78,14 @@ impl TensorDescriptor {
         b2.checked_mul(b3)
     }
 
-    /// Addresses from the first matrix to the end of the last; `None` if a size is invalid.
+    /// Addresses from the first element, at `address`, to the end of the last one; `None` if a size
+    /// is invalid.
     pub(crate) fn extent(&self, address: usize) -> Option<Range<usize>> {
-        let [_, _, b2, b3] = self.dimensions().ok()?;
-        let last = self.key(address, [b2 - 1, b3 - 1])?;
-        Some(address..last.address.checked_add(last.len)?)
+        let [_, rows, b2, b3] = self.ne.map(|size| usize::try_from(size).unwrap_or(0));
+        let last = [rows.checked_sub(1)?, b2.checked_sub(1)?, b3.checked_sub(1)?];
+        let len = self.offset(last)?.checked_add(self.row_bytes()?)?;
+        isize::try_from(len).ok()?;
+        Some(address..address.checked_add(len)?)
     }
 
     /// Keys of all matrices; `None` if a size is invalid.

@@ -197,31 +197,8 @@ impl<'a> HostTensor<'a> {
 
     /// Addresses from the first element to the end of the last one; `None` without data.
     pub(crate) fn range(self) -> Option<Range<usize>> {
-        let mut len = self.row_bytes()?;
-        let Tensor { ne, nb, .. } = self.fields();
-        for (size, stride) in ne.iter().zip(nb).skip(1) {
-            let steps = usize::try_from(*size).ok()?.checked_sub(1)?;
-            len = len.checked_add(steps.checked_mul(*stride)?)?;
-        }
-        isize::try_from(len).ok()?;
-        let start = self.address();
-        if start == 0 {
-            return None;
-        }
-        Some(start..start.checked_add(len)?)
-    }
-
-    fn row_bytes(self) -> Option<usize> {
-        self.format().row_bytes(usize::try_from(self.ne()[0]).ok()?)
-    }
-
-    /// Its rows without their data, for data that the CPU cannot read in place.
-    pub(crate) fn rows_elsewhere(self) -> Option<TensorBytes<'a>> {
-        Some(TensorBytes {
-            bytes: &[],
-            row_bytes: self.row_bytes()?,
-            nb: self.fields().nb,
-        })
+        let address = self.address();
+        self.descriptor().extent(address).filter(|_| address != 0)
     }
 
     /// Its data; `None` if it has none.
@@ -236,7 +213,7 @@ impl<'a> HostTensor<'a> {
             // which `range` computes from its strides; the length is at most isize::MAX; not
             // written to, by the caller's promise.
             bytes: unsafe { slice::from_raw_parts(data, len) },
-            ..self.rows_elsewhere()?
+            tensor: self.descriptor(),
         })
     }
 

@@ -31,17 +31,12 @@ pub(crate) fn pack_tensor(
     let weights = tensor.descriptor();
     let decoder = tensor.decoder().ok_or("ggml cannot decode it")?;
     let storable = supports::storable(&weights, &runtime.rules);
-    let (precision, dimensions) = storable.map_err(|reason| reason.to_string())?;
+    let (precision, [k, n, b2, b3]) = storable.map_err(|reason| reason.to_string())?;
     let engine = runtime.engine().ok_or("the process is ending")?;
     let rows = TensorBytes {
+        tensor: weights,
         bytes,
-        row_bytes: weights
-            .format
-            .row_bytes(dimensions[0])
-            .ok_or("its rows are not a whole number of blocks")?,
-        nb: weights.nb,
     };
-    let [k, n, b2, b3] = dimensions;
     let mut packed = Vec::new();
     for i3 in 0..b3 {
         for i2 in 0..b2 {

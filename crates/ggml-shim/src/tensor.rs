@@ -11,7 +11,7 @@ use crate::abi::{self, Buffer, usage};
 use crate::host_tensor::HostTensor;
 use crate::mul_mat::MulMat;
 use crate::supports::{AttentionQuery, MulMatQuery, Offload, WeightLocation, WeightOrigin};
-use crate::tensor_bytes::NodeOutput;
+use crate::tensor_bytes::TensorBytes;
 
 /// Kind of a graph node.
 #[derive(Debug)]
@@ -196,35 +196,30 @@ pub(crate) unsafe fn matmul_data<'a>(
     footprint: &Footprint,
     aside: Option<Vec<f32>>,
 ) -> Option<MulMat<'a>> {
-    if footprint.is_in_place() {
-        return None;
-    }
+    // SAFETY: the caller's promise is the callee's.
+    let out = unsafe { footprint.output(node, aside) }?;
     // SAFETY: an operand, allocated and not written to meanwhile, by the caller's promise.
     let rows = |operand: HostTensor<'a>| unsafe { operand.rows() };
     let weights = node.operand(0)?;
     let weight_rows = if weights.is_readable() {
         rows(weights)?
     } else {
-        weights.rows_elsewhere()?
+        TensorBytes {
+            tensor: weights.descriptor(),
+            bytes: &[],
+        }
     };
     let ids = match ids(node) {
         None => None,
         Some(ids) => Some(rows(ids)?),
     };
-    let activations = rows(node.operand(1)?)?;
-    let out = match aside {
-        Some(values) => NodeOutput::Aside(values),
-        // SAFETY: by the caller's promise, and it overlaps none of the slices above.
-        None => NodeOutput::InPlace(unsafe { node.output() }?),
-    };
     Some(MulMat {
         offload,
         decoder: weights.decoder()?,
         weights: weight_rows,
-        operand: weights.descriptor(),
         address: weights.address(),
         kept: None,
-        activations,
+        activations: rows(node.operand(1)?)?,
         ids,
         out,
         errors: None,

@@ -10,7 +10,7 @@ use npu_matmul::{Engine, Output};
 
 use super::operands::MulMat;
 use super::rows::{PreparedRows, RowScratch};
-use crate::abi::MAX_DIMS;
+use crate::descriptor::TensorDescriptor;
 use crate::mul_mat_error::{ListError, MulMatError};
 use crate::pack::{self, PackedMatrix};
 use crate::supports::Shape;
@@ -36,10 +36,8 @@ pub(super) const MOST: BatchLimits = BatchLimits {
 /// Identifies activation rows, as long as no matmul of the batch writes any.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct RowsKey {
-    /// Address of the tensor, and its strides.
-    tensor: (usize, [usize; MAX_DIMS]),
-    /// Elements of a row, rows of a matrix, and matrices whose rows follow each other.
-    size: [usize; 3],
+    address: usize,
+    tensor: TensorDescriptor,
     /// Whether they are rounded to FP16.
     is_rounded: bool,
     /// Address of the experts' numbers, if rows choose their weights.
@@ -290,7 +288,7 @@ impl<'e, 'a> Batch<'e, 'a> {
             // The original is not kept, as it can be read again in place.
             pack::load_matrix(self.engine, matmul.offload.precision, &matrix, false)
         };
-        let key = matmul.operand.key(matmul.address, part.matrix);
+        let key = matmul.weights.tensor.key(matmul.address, part.matrix);
         let packed = match matmul.kept.as_ref().zip(key) {
             Some((kept, key)) => kept.residents.get_or_load(key, || {
                 let mut packed = load()?;
@@ -307,12 +305,11 @@ impl<'e, 'a> Batch<'e, 'a> {
 
 impl RowsKey {
     fn of(matmul: &MulMat<'_>, part: &Part) -> Self {
-        let Shape { m, k, repeats, .. } = matmul.offload.shape;
-        let TensorBytes { bytes, nb, .. } = matmul.activations;
+        let TensorBytes { tensor, bytes } = matmul.activations;
         let ids = matmul.ids.as_ref();
         Self {
-            tensor: (bytes.as_ptr().addr(), nb),
-            size: [k, m, repeats[0]],
+            address: bytes.as_ptr().addr(),
+            tensor,
             is_rounded: matmul.offload.precision.quantisation().is_none(),
             ids: ids.map(|ids| ids.bytes.as_ptr().addr()),
             rows: part.rows.clone(),

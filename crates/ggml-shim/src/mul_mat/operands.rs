@@ -7,7 +7,6 @@ use std::sync::Arc;
 use zerocopy::FromBytes;
 
 use crate::budget::WeightDecision;
-use crate::descriptor::TensorDescriptor;
 use crate::pack::PackedMatrix;
 use crate::resident::ResidentMatrices;
 use crate::supports::Offload;
@@ -31,9 +30,7 @@ pub(crate) struct MulMat<'a> {
     pub(crate) decoder: Decoder,
     /// src0; without bytes if only its packed form exists.
     pub(crate) weights: TensorBytes<'a>,
-    /// Description of src0, for the table of packed weights.
-    pub(crate) operand: TensorDescriptor,
-    /// Its address.
+    /// Address of src0, for the table of packed weights.
     pub(crate) address: usize,
     /// That table; without it weights are packed for this matmul only.
     pub(crate) kept: Option<KeptWeights>,
@@ -60,7 +57,8 @@ impl<'a> MulMat<'a> {
     /// The activations of rows of one weight matrix, if they are contiguous.
     pub(super) fn activation_run(&self, rows: &Range<usize>) -> Option<&'a [f32]> {
         let m = self.offload.shape.m;
-        let is_dense = rows.len() == m || self.activations.nb[2] == m * self.activations.row_bytes;
+        let tensor = &self.activations.tensor;
+        let is_dense = rows.len() == m || tensor.nb[2] == m * tensor.row_bytes()?;
         if !is_dense {
             return None;
         }

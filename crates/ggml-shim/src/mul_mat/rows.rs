@@ -22,27 +22,16 @@ pub(crate) struct RowScratch {
 
 /// Activations in the form that the engine multiplies.
 #[derive(Debug)]
-enum EngineRows<'a> {
-    /// For FP16 weights.
-    Halves(Vec<f16>),
-    /// For quantised weights; the engine quantises the activations in the same way.
+pub(super) enum PreparedRows<'a> {
+    /// For FP16 weights, with a factor for the outputs of each row.
+    Halves(Vec<f16>, Vec<f32>),
+    /// For quantised weights; the engine quantises the activations in the same way, which itself
+    /// makes the outputs of bad rows NaN.
     Floats(Cow<'a, [f32]>),
-}
-
-/// Prepared activations, and the factors of their outputs.
-#[derive(Debug)]
-pub(super) struct PreparedRows<'a> {
-    rows: EngineRows<'a>,
-    /// One for each row; empty for rows that the engine quantises, since that itself makes the
-    /// outputs of bad rows NaN.
-    factors: Vec<f32>,
 }
 
 impl<'a> PreparedRows<'a> {
     /// Rounds rows of `k` elements to FP16, if weights in `precision` need that.
-    ///
-    /// # Errors
-    /// There is no memory for them.
     pub(super) fn new(
         engine: &Engine,
         scratch: &RowScratch,
@@ -51,10 +40,7 @@ impl<'a> PreparedRows<'a> {
         activations: Cow<'a, [f32]>,
     ) -> Result<Self, MulMatError> {
         if precision.quantisation().is_some() {
-            return Ok(Self {
-                rows: EngineRows::Floats(activations),
-                factors: Vec::new(),
-            });
+            return Ok(Self::Floats(activations));
         }
         let mut rounded = scratch.halves.take(activations.len())?;
         let factors = activations
@@ -65,37 +51,35 @@ impl<'a> PreparedRows<'a> {
                 |_, (row, rounded)| quants::round_to_f16(row, rounded),
             )
             .collect();
-        if let Cow::Owned(floats) = activations {
-            scratch.floats.put(floats);
-        }
-        Ok(Self {
-            rows: EngineRows::Halves(rounded),
-            factors,
-        })
+        Self::Floats(activations).recycle(scratch);
+        Ok(Self::Halves(rounded, factors))
     }
 
     /// The activations for a call of the engine.
     pub(super) fn activations(&self) -> Activations<'_> {
-        match &self.rows {
-            EngineRows::Halves(halves) => halves.into(),
-            EngineRows::Floats(floats) => floats.as_ref().into(),
+        match self {
+            Self::Halves(halves, _) => halves.into(),
+            Self::Floats(floats) => floats.as_ref().into(),
         }
     }
 
     /// Corrects outputs, in rows of `n`, to those of the rows before they were prepared. `columns`
     /// are the factors of the weights' rows, if there are any.
     pub(super) fn correct(&self, columns: &[f32], n: usize, out: &mut [f32]) {
-        for (factor, outputs) in self.factors.iter().zip(out.chunks_exact_mut(n)) {
+        let Self::Halves(_, factors) = self else {
+            return;
+        };
+        for (factor, outputs) in factors.iter().zip(out.chunks_exact_mut(n)) {
             quants::scale_outputs(*factor, columns, outputs);
         }
     }
 
     /// Keeps their memory for later calls.
     pub(super) fn recycle(self, scratch: &RowScratch) {
-        match self.rows {
-            EngineRows::Halves(halves) => scratch.halves.put(halves),
-            EngineRows::Floats(Cow::Owned(floats)) => scratch.floats.put(floats),
-            EngineRows::Floats(Cow::Borrowed(_)) => {}
+        match self {
+            Self::Halves(halves, _) => scratch.halves.put(halves),
+            Self::Floats(Cow::Owned(floats)) => scratch.floats.put(floats),
+            Self::Floats(Cow::Borrowed(_)) => {}
         }
     }
 }

@@ -79,9 +79,7 @@ fn activation([k, m, i2, i3]: [usize; 4]) -> f32 {
 
 /// A tensor in memory.
 pub(crate) struct TensorData {
-    id: u32,
-    ne: [usize; 4],
-    nb: [usize; 4],
+    tensor: TensorDescriptor,
     /// Its bytes, aligned like ggml's, and perhaps a few more.
     words: Vec<u64>,
 }
@@ -89,9 +87,8 @@ pub(crate) struct TensorData {
 impl TensorData {
     pub(crate) fn rows(&self) -> TensorBytes<'_> {
         TensorBytes {
+            tensor: self.tensor,
             bytes: self.words.as_bytes(),
-            row_bytes: format(self.id).row_bytes(self.ne[0]).unwrap(),
-            nb: self.nb,
         }
     }
 }
@@ -125,7 +122,9 @@ pub(crate) fn lay_out(
             }
         }
     }
-    TensorData { id, ne, nb, words }
+    let ne = ne.map(|size| i64::try_from(size).unwrap());
+    let tensor = TensorDescriptor { format, ne, nb };
+    TensorData { tensor, words }
 }
 
 /// Lays out a tensor without gaps, in the order of its dimensions.
@@ -159,7 +158,8 @@ fn matmul<'a>(
     activations: &'a TensorData,
     out: &'a mut [f32],
 ) -> MulMat<'a> {
-    let ([k, n, b2, b3], [_, m, a2, a3]) = (weights.ne, activations.ne);
+    let sizes = |data: &TensorData| data.tensor.dimensions().unwrap();
+    let ([k, n, b2, b3], [_, m, a2, a3]) = (sizes(weights), sizes(activations));
     MulMat {
         offload: Offload {
             precision,
@@ -172,13 +172,8 @@ fn matmul<'a>(
             },
             experts: None,
         },
-        decoder: decoder(weights.id),
+        decoder: decoder(weights.tensor.format.id),
         weights: weights.rows(),
-        operand: TensorDescriptor {
-            format: format(weights.id),
-            ne: weights.ne.map(|size| i64::try_from(size).unwrap()),
-            nb: weights.nb,
-        },
         address: weights.words.as_ptr().addr(),
         ids: None,
         activations: activations.rows(),

@@ -6,7 +6,7 @@ use crate::abi::flash_attn;
 use crate::attention::{Attention, CachedRows};
 use crate::host_tensor::HostTensor;
 use crate::supports::{AttentionParams, AttentionQuery, AttentionShape};
-use crate::tensor_bytes::{NodeOutput, TensorBytes};
+use crate::tensor_bytes::TensorBytes;
 
 /// Returns the query for the attention `node`; `None` if queries, keys or values are missing.
 pub(super) fn query(node: HostTensor<'_>) -> Option<AttentionQuery> {
@@ -47,9 +47,8 @@ pub(crate) unsafe fn attention_data<'a>(
     footprint: &Footprint,
     aside: Option<Vec<f32>>,
 ) -> Option<Attention<'a>> {
-    if footprint.is_in_place() {
-        return None;
-    }
+    // SAFETY: the caller's promise is the callee's.
+    let out = unsafe { footprint.output(node, aside) }?;
     // SAFETY: an operand, allocated and not written to meanwhile, by the caller's promise.
     let rows = |operand: HostTensor<'a>| -> Option<TensorBytes<'a>> { unsafe { operand.rows() } };
     let cached = |index: usize| {
@@ -63,21 +62,14 @@ pub(crate) unsafe fn attention_data<'a>(
         None => Some(None),
         Some(operand) => rows(operand).map(Some),
     };
-    let (queries, keys, values) = (rows(node.operand(0)?)?, cached(1)?, cached(2)?);
-    let (mask, sinks) = (optional(3)?, optional(4)?);
-    let out = match aside {
-        Some(values) => NodeOutput::Aside(values),
-        // SAFETY: by the caller's promise, and it overlaps none of the slices above.
-        None => NodeOutput::InPlace(unsafe { node.output() }?),
-    };
     Some(Attention {
         shape,
         params,
-        queries,
-        keys,
-        values,
-        mask,
-        sinks,
+        queries: rows(node.operand(0)?)?,
+        keys: cached(1)?,
+        values: cached(2)?,
+        mask: optional(3)?,
+        sinks: optional(4)?,
         out,
         errors: None,
     })

@@ -4,6 +4,7 @@
 use std::ops::Range;
 
 use crate::host_tensor::HostTensor;
+use crate::tensor_bytes::NodeOutput;
 
 /// The addresses that a node reads and writes.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -23,9 +24,25 @@ impl Footprint {
         })
     }
 
-    /// Whether it reads what it writes.
-    pub(super) fn is_in_place(&self) -> bool {
-        self.reads.iter().any(|read| overlap(read, &self.writes))
+    /// Returns the place of the outputs of `node`: `aside`, or its data. `None` if the data is
+    /// missing, or overlaps an operand.
+    ///
+    /// # Safety
+    /// [`Self::of`] returned this for `node`, which is allocated, and during `'a` nobody else
+    /// accesses its data unless outputs are set aside.
+    pub(super) unsafe fn output<'a>(
+        &self,
+        node: HostTensor<'a>,
+        aside: Option<Vec<f32>>,
+    ) -> Option<NodeOutput<'a>> {
+        if self.reads.iter().any(|read| overlap(read, &self.writes)) {
+            return None;
+        }
+        match aside {
+            Some(values) => Some(NodeOutput::Aside(values)),
+            // SAFETY: by the caller's promise, and it overlaps no slice of an operand.
+            None => unsafe { node.output() }.map(NodeOutput::InPlace),
+        }
     }
 
     /// Whether it reads what `earlier` writes.

@@ -120,21 +120,25 @@ fn llama_cpp_asks_with_an_empty_buffer_and_then_with_the_weights() {
     }
 }
 
+/// A test asks before it allocates. llama.cpp so asks about the rotations of a quantised KV cache,
+/// which are inputs.
 #[test]
-fn a_test_asks_before_it_allocates_also_about_views() {
-    let root = tensor(type_id::F16, [128, 96, 1, 1]);
-    let mut weights = view(&root, SHAPE);
-    weights.nb = root.nb;
-    assert_eq!(decide(&weights), Ok(ComputeType::Fp16));
-}
-
-/// The rotations of a quantised KV cache: llama.cpp asks about them before they are allocated.
-#[test]
-fn an_input_of_a_graph_is_no_weights_nor_is_a_view_of_one() {
+fn a_view_of_a_tensor_without_data_is_what_that_tensor_is() {
+    let stored = tensor(type_id::F16, [128, 96, 1, 1]);
     let mut input = tensor(type_id::F32, SHAPE);
     input.flags = abi::FLAG_INPUT;
-    assert_eq!(decide(&input), Err(DeclineReason::Input));
-    assert_eq!(decide(&view(&input, SHAPE)), Err(DeclineReason::Input));
+    let computed = result(ADD, SHAPE, &[]);
+    for (root, decision) in [
+        (&stored, Ok(ComputeType::Fp16)),
+        (&input, Err(DeclineReason::Input)),
+        (&computed, Err(DeclineReason::Computed)),
+    ] {
+        let mut view = view(root, SHAPE);
+        view.nb = root.nb;
+        for weights in [root, &view] {
+            assert_eq!(decide(weights), decision);
+        }
+    }
 }
 
 #[test]
@@ -198,14 +202,6 @@ fn views_of_a_kv_cache_are_no_weights() {
     cache.buffer = (&raw mut weights).cast();
     let part = view(&cache, SHAPE);
     assert_eq!(classify_matmul(&part).origin, WeightOrigin::Stored);
-}
-
-#[test]
-fn computed_operands_are_attention() {
-    let computed = result(ADD, SHAPE, &[]);
-    for weights in [&computed, &view(&computed, SHAPE)] {
-        assert_eq!(decide(weights), Err(DeclineReason::Computed));
-    }
 }
 
 #[test]
