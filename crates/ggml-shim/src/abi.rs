@@ -25,7 +25,7 @@ macro_rules! opaque {
     ($($(#[$doc:meta])* $name:ident;)+) => {$(
         $(#[$doc])*
         #[repr(C)]
-        #[derive(Debug)]
+        #[derive(Debug, Clone, Copy)]
         pub(crate) struct $name {
             _private: [u8; 0],
         }
@@ -272,7 +272,7 @@ pub(crate) struct RegInterface {
 
 /// `struct ggml_backend_feature`.
 #[repr(C)]
-#[derive(Debug)]
+#[derive(Debug, Clone, Copy)]
 pub(crate) struct Feature {
     /// A null name ends a list.
     pub(crate) name: *const c_char,

@@ -5,7 +5,6 @@
 use std::ffi::{c_int, c_void};
 use std::ops::Range;
 use std::slice;
-use std::sync::Arc;
 
 use crate::abi::{Buffer, Tensor, status};
 use crate::budget::LeftOnCpu;
@@ -27,16 +26,23 @@ pub(crate) fn hooks() -> BufferCallbacks {
     }
 }
 
-/// Returns the entry of a buffer whose hook was called. The entry exists from before the hook is
-/// set until after its last call.
-fn entry(runtime: &Runtime, buffer: *const Buffer) -> Option<Arc<WeightBuffer>> {
-    let entry = runtime.weight_buffers.get(buffer);
-    if entry.is_none() {
+/// Runs the body of a hook of `buffer` with the buffer's entry, which exists from before anybody
+/// else knows the buffer until after the last call of a hook.
+fn with_entry<T: Copy>(
+    hook: &'static str,
+    buffer: *const Buffer,
+    fallback: T,
+    body: impl FnOnce(&Runtime, &WeightBuffer) -> T,
+) -> T {
+    guard(hook, fallback, |runtime| {
+        if let Some(entry) = runtime.weight_buffers.get(buffer) {
+            return body(runtime, &entry);
+        }
         let line = "internal error: ggml uses a buffer that this backend does not know; please \
                     report it";
         runtime.log(LogLevel::Error, line);
-    }
-    entry
+        fallback
+    })
 }
 
 unsafe extern "C" fn free(buffer: *mut Buffer) {
@@ -56,10 +62,7 @@ unsafe extern "C" fn free(buffer: *mut Buffer) {
 }
 
 unsafe extern "C" fn init_tensor(buffer: *mut Buffer, tensor: *mut Tensor) -> c_int {
-    guard("init_tensor", status::FAILED, |runtime| {
-        let Some(entry) = entry(runtime, buffer) else {
-            return status::FAILED;
-        };
+    with_entry("init_tensor", buffer, status::FAILED, |runtime, entry| {
         let status = match entry.originals.init_tensor {
             // SAFETY: as in `free`.
             Some(original) => unsafe { original(buffer, tensor) },
@@ -82,13 +85,10 @@ unsafe extern "C" fn memset_tensor(
     offset: usize,
     size: usize,
 ) {
-    guard("memset_tensor", (), |runtime| {
-        let Some(entry) = entry(runtime, buffer) else {
-            return;
-        };
+    with_entry("memset_tensor", buffer, (), |runtime, entry| {
         // SAFETY: ggml passes a live tensor of this buffer, and waits.
         let target = unsafe { HostTensor::new(runtime.context(), tensor) };
-        let range = forget(&entry, target, offset, size);
+        let range = forget(entry, target, offset, size);
         if let Some((evidence, range)) = runtime.evidence.as_ref().zip(range) {
             evidence.filled(buffer, &range);
         }
@@ -100,10 +100,7 @@ unsafe extern "C" fn memset_tensor(
 }
 
 unsafe extern "C" fn clear(buffer: *mut Buffer, value: u8) {
-    guard("clear", (), |runtime| {
-        let Some(entry) = entry(runtime, buffer) else {
-            return;
-        };
+    with_entry("clear", buffer, (), |runtime, entry| {
         entry.residents.forget(0..usize::MAX);
         if let Some(evidence) = &runtime.evidence {
             evidence.filled(buffer, &(0..usize::MAX));
@@ -122,16 +119,13 @@ unsafe extern "C" fn set_tensor(
     offset: usize,
     size: usize,
 ) {
-    guard("set_tensor", (), |runtime| {
-        let Some(entry) = entry(runtime, buffer) else {
-            return;
-        };
+    with_entry("set_tensor", buffer, (), |runtime, entry| {
         let Some(original) = entry.originals.set_tensor else {
             return;
         };
         // SAFETY: ggml passes a live tensor of this buffer, and waits.
         let target = unsafe { HostTensor::new(runtime.context(), tensor) };
-        let range = forget(&entry, target, offset, size);
+        let range = forget(entry, target, offset, size);
         if let Some((evidence, range)) = runtime.evidence.as_ref().zip(range) {
             evidence.given(buffer, &range);
         }
@@ -153,7 +147,7 @@ unsafe extern "C" fn set_tensor(
         // during the call.
         let bytes = unsafe { slice::from_raw_parts(data.cast::<u8>(), size) };
         if offset == 0 && size == len {
-            pack(runtime, &entry, tensor, bytes);
+            pack(runtime, entry, tensor, bytes);
             return write(data, 0, len);
         }
         // The CPU rearranges whole tensors only.
@@ -161,7 +155,7 @@ unsafe extern "C" fn set_tensor(
         match complete {
             Ok(None) => {}
             Ok(Some(bytes)) => {
-                pack(runtime, &entry, tensor, &bytes);
+                pack(runtime, entry, tensor, &bytes);
                 write(bytes.as_ptr().cast(), 0, len);
             }
             Err(error) => runtime.log(LogLevel::Error, &format!("{}: {error}", tensor.name())),

@@ -8,18 +8,18 @@
 
 use std::collections::HashMap;
 use std::ops::Range;
-use std::sync::RwLock;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::abi::Buffer;
 use crate::ranges::RangeSet;
-use crate::shared::{read, write};
+use crate::shared::lock;
 
 /// What happened to the bytes of each buffer.
 #[derive(Debug, Default)]
 pub(crate) struct Evidence {
     /// Records by the address of the buffer.
-    buffers: RwLock<HashMap<usize, BufferEvidence>>,
+    buffers: Mutex<HashMap<usize, BufferEvidence>>,
     changes: AtomicU64,
 }
 
@@ -35,7 +35,7 @@ impl Evidence {
     /// Runs `change` on the record of `buffer`.
     fn change<T>(&self, buffer: *const Buffer, change: impl FnOnce(&mut BufferEvidence) -> T) -> T {
         // A panic can leave a set without one range.
-        let mut buffers = write(&self.buffers);
+        let mut buffers = lock(&self.buffers);
         let changed = change(buffers.entry(buffer.addr()).or_default());
         self.changes.fetch_add(1, Ordering::Release);
         changed
@@ -48,7 +48,7 @@ impl Evidence {
     }
 
     fn known(&self, buffer: *const Buffer, says: impl FnOnce(&BufferEvidence) -> bool) -> bool {
-        read(&self.buffers).get(&buffer.addr()).is_some_and(says)
+        lock(&self.buffers).get(&buffer.addr()).is_some_and(says)
     }
 
     /// Records that the client wrote the bytes of `range`.
@@ -78,7 +78,7 @@ impl Evidence {
 
     /// Forgets a freed buffer.
     pub(crate) fn freed(&self, buffer: *const Buffer) {
-        write(&self.buffers).remove(&buffer.addr());
+        lock(&self.buffers).remove(&buffer.addr());
         self.changes.fetch_add(1, Ordering::Release);
     }
 

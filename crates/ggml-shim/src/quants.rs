@@ -59,19 +59,11 @@ pub(crate) fn scale_outputs(factor: f32, columns: &[f32], outputs: &mut [f32]) {
         for (output, column) in outputs.iter_mut().zip(columns) {
             // A large and a small factor may cancel. The value between them must neither
             // overflow nor vanish; an f64 has the range.
-            *output = narrow(f64::from(*output) * f64::from(factor) * f64::from(*column));
+            *output = (f64::from(*output) * f64::from(factor) * f64::from(*column)) as f32;
         }
     } else if factor != 1.0 {
         outputs.iter_mut().for_each(|output| *output *= factor);
     }
-}
-
-#[expect(
-    clippy::cast_possible_truncation,
-    reason = "rounding is what it is for"
-)]
-fn narrow(value: f64) -> f32 {
-    value as f32
 }
 
 /// Largest magnitude of a row; `None` if it holds an infinity or a NaN.

@@ -10,7 +10,8 @@ use crate::backend;
 use crate::cpu::EXTRAS_NAME;
 use crate::cpu_ops::{SetAbort, SetThreads};
 use crate::log::{LogLevel, NAME};
-use crate::runtime::{Runtime, guard};
+use crate::runtime::guard;
+use crate::shared::GgmlPtr;
 
 /// Creates the registry object, which is never freed.
 pub(crate) fn new(api_version: c_int) -> NonNull<Reg> {
@@ -110,44 +111,31 @@ unsafe extern "C" fn set_abort_callback(
 
 unsafe extern "C" fn features(_reg: *mut Reg) -> *const Feature {
     guard("get_features", ptr::null(), |runtime| {
-        static FEATURES: OnceLock<Features> = OnceLock::new();
-        FEATURES.get_or_init(|| Features::of(runtime)).0.as_ptr()
+        static FEATURES: OnceLock<GgmlPtr<Feature>> = OnceLock::new();
+        let list = FEATURES.get_or_init(|| {
+            feature_list([
+                (c"DEVICE", runtime.description.clone()),
+                (c"PRECISION", text(runtime.config.precision.word())),
+                (c"MIN_M", text(&runtime.config.min_m())),
+            ])
+        });
+        list.get().cast_const()
     })
 }
 
-/// Names and values that programs print about us in their line of system information. An entry
-/// without a name ends the list.
-#[derive(Debug)]
-struct Features(Vec<Feature>);
-
-// SAFETY: the addresses are of strings that live for ever and never change.
-unsafe impl Send for Features {}
-// SAFETY: as above.
-unsafe impl Sync for Features {}
-
-impl Features {
-    fn of(runtime: &Runtime) -> Self {
-        Self::new([
-            (c"DEVICE", runtime.description.clone()),
-            (c"PRECISION", text(runtime.config.precision.word())),
-            (c"MIN_M", text(&runtime.config.min_m())),
-        ])
-    }
-
-    fn new<const N: usize>(features: [(&'static CStr, CString); N]) -> Self {
-        let mut list: Vec<Feature> = features
-            .into_iter()
-            .map(|(name, value)| Feature {
-                name: name.as_ptr(),
-                value: value.into_raw(),
-            })
-            .collect();
-        list.push(Feature {
-            name: ptr::null(),
-            value: ptr::null(),
-        });
-        Self(list)
-    }
+/// Makes a list of names and values that programs print about us in their line of system
+/// information. It is never freed. An entry without a name ends it.
+fn feature_list<const N: usize>(features: [(&'static CStr, CString); N]) -> GgmlPtr<Feature> {
+    let feature = |(name, value): (&CStr, CString)| Feature {
+        name: name.as_ptr(),
+        value: value.into_raw(),
+    };
+    let end = Feature {
+        name: ptr::null(),
+        value: ptr::null(),
+    };
+    let list: Box<[Feature]> = features.into_iter().map(feature).chain([end]).collect();
+    NonNull::from(Box::leak(list)).cast().into()
 }
 
 fn text(value: &str) -> CString {
@@ -176,11 +164,10 @@ mod tests {
 
     #[test]
     fn features_end_with_one_that_has_no_name() {
-        let features = Features::new([(c"A", text("1")), (c"B", text("x y"))]);
-        let [a, b, end] = &features.0[..] else {
-            panic!("{features:?}");
-        };
-        // SAFETY: the strings were made above, and live for ever.
+        let list = feature_list([(c"A", text("1")), (c"B", text("x y"))]);
+        // SAFETY: two entries and the end, which live for ever like their strings.
+        let [a, b, end] = unsafe { &*list.get().cast::<[Feature; 3]>() };
+        // SAFETY: as above.
         let seen = unsafe { CStr::from_ptr(b.value) };
         assert_eq!(seen, c"x y");
         assert!(!a.name.is_null());

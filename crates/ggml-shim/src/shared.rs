@@ -2,26 +2,16 @@
 //! What threads share: addresses of ggml's objects, and locks.
 
 use std::ptr::NonNull;
-use std::sync::{Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Locks a mutex, also after a panic: at worst a count is then off.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// As [`lock`], to read.
-pub(crate) fn read<T>(lock: &RwLock<T>) -> RwLockReadGuard<'_, T> {
-    lock.read().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// As [`lock`], to write.
-pub(crate) fn write<T>(lock: &RwLock<T>) -> RwLockWriteGuard<'_, T> {
-    lock.write().unwrap_or_else(PoisonError::into_inner)
-}
-
 /// An object that ggml knows by its address and that lives for ever. It is not
 /// accessed through this type.
-#[derive(Debug)]
+#[derive(Debug, Clone, Copy)]
 pub(crate) struct GgmlPtr<T>(NonNull<T>);
 
 impl<T> GgmlPtr<T> {
@@ -40,14 +30,6 @@ impl<T> From<NonNull<T>> for GgmlPtr<T> {
         Self(address)
     }
 }
-
-impl<T> Clone for GgmlPtr<T> {
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-
-impl<T> Copy for GgmlPtr<T> {}
 
 // SAFETY: only the address is shared; what it points at is not accessed
 // through this type.

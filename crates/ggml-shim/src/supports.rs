@@ -146,9 +146,6 @@ impl Offload {
 }
 
 /// Decides about a matmul that ggml asks about.
-///
-/// # Errors
-/// The reason why it stays on the CPU.
 pub(crate) fn decide(matmul: &MulMatQuery, rules: &OffloadRules) -> Result<Offload, DeclineReason> {
     match matmul.origin {
         WeightOrigin::Stored => {}
@@ -201,9 +198,6 @@ fn decide_cached(matmul: &MulMatQuery, rules: &OffloadRules) -> Result<Offload, 
 }
 
 /// Whether a matmul can be computed at all, whatever its gain. `graph_compute` relies on it.
-///
-/// # Errors
-/// The reason why it cannot.
 pub(crate) fn computable(
     matmul: &MulMatQuery,
     rules: &OffloadRules,
@@ -214,10 +208,7 @@ pub(crate) fn computable(
     }
     let (shape, experts) = match &matmul.ids {
         None => (shape(matmul)?, None),
-        Some(ids) => {
-            let (shape, experts) = shape_by_expert(matmul, ids)?;
-            (shape, Some(experts))
-        }
+        Some(ids) => shape_by_expert(matmul, ids)?,
     };
     if !matmul.activations.has_rows(shape.k) || !matmul.output.is_packed() {
         return Err(DeclineReason::NotContiguous);
@@ -231,9 +222,6 @@ pub(crate) fn computable(
 
 /// Whether matmuls with these weights can be computed, and some gain. Returns their precision and
 /// the dimensions of the weights.
-///
-/// # Errors
-/// The reason why they cannot.
 pub(crate) fn storable(
     weights: &TensorDescriptor,
     rules: &OffloadRules,
@@ -294,7 +282,7 @@ fn shape(matmul: &MulMatQuery) -> Result<Shape, DeclineReason> {
 fn shape_by_expert(
     matmul: &MulMatQuery,
     ids: &TensorDescriptor,
-) -> Result<(Shape, ExpertChoice), DeclineReason> {
+) -> Result<(Shape, Option<ExpertChoice>), DeclineReason> {
     let [k, n, count, b3] = matmul.weights.dimensions()?;
     let [k1, given, m, a3] = matmul.activations.dimensions()?;
     let [used, tokens, i2, i3] = ids.dimensions()?;
@@ -314,7 +302,7 @@ fn shape_by_expert(
         matrices: [count, 1],
         repeats: [1, 1],
     };
-    Ok((shape, ExpertChoice { used, given }))
+    Ok((shape, Some(ExpertChoice { used, given })))
 }
 
 #[cfg(test)]

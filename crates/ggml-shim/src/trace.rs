@@ -12,6 +12,7 @@ mod output;
 use std::cell::Cell;
 use std::collections::HashSet;
 use std::io;
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard};
@@ -78,9 +79,6 @@ struct Sink {
 
 impl Trace {
     /// Begins a trace. `device` is the device's name in it.
-    ///
-    /// # Errors
-    /// The file cannot be written.
     pub(crate) fn begin(
         output: TraceFile,
         device: &str,
@@ -261,13 +259,14 @@ impl Sink {
         }
         let len = self.events.len();
         self.events.extend_from_slice(END);
-        let written = self.output.write_at(&self.events, self.at);
+        let file = &self.output.file;
+        let written = file.write_all_at(&self.events, self.at);
         self.events.clear();
         if let Err(error) = written {
             // A part of the events would not be JSON. If this fails too, the reader has to do
             // without the end.
-            let _ = self.output.cut(self.at);
-            let _ = self.output.write_at(END, self.at);
+            let _ = file.set_len(self.at);
+            let _ = file.write_all_at(END, self.at);
             return Err(error);
         }
         self.at += len as u64;

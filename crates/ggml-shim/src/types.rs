@@ -98,7 +98,7 @@ impl FormatTable {
     /// `id` is the type of a tensor of the host: the length of the table is not checked.
     pub(crate) unsafe fn format(&self, id: u32) -> NumberFormat {
         // SAFETY: the caller's promise is the callee's.
-        unsafe { self.entry(id) }.0
+        unsafe { self.entry(id) }.format
     }
 
     /// The decoder of the format with this number; `None` for [`FormatClass::Other`].
@@ -107,54 +107,49 @@ impl FormatTable {
     /// As [`FormatTable::format`].
     pub(crate) unsafe fn decoder(&self, id: u32) -> Option<Decoder> {
         // SAFETY: the caller's promise is the callee's.
-        let (format, to_float) = unsafe { self.entry(id) };
-        (format.class != FormatClass::Other).then_some(Decoder { format, to_float })
+        Some(unsafe { self.entry(id) }).filter(|entry| entry.format.class != FormatClass::Other)
     }
 
     /// # Safety
     /// As [`FormatTable::format`].
-    unsafe fn entry(&self, id: u32) -> (NumberFormat, Option<ToFloat>) {
-        let other = NumberFormat {
-            id,
-            block_elements: 1,
-            block_bytes: 1,
-            class: FormatClass::Other,
+    unsafe fn entry(&self, id: u32) -> Decoder {
+        let mut entry = Decoder {
+            format: NumberFormat {
+                id,
+                block_elements: 1,
+                block_bytes: 1,
+                class: FormatClass::Other,
+            },
+            to_float: None,
         };
         let Ok(number) = c_int::try_from(id) else {
-            return (other, None);
+            return entry;
         };
         // SAFETY: the number lies within the table, by the caller's promise.
         let traits = unsafe { (self.0)(number) };
         // SAFETY: null, or an entry of the host's static table.
         let Some(traits) = (unsafe { traits.as_ref() }) else {
-            return (other, None);
+            return entry;
         };
         let block_elements = usize::try_from(traits.block_elements).unwrap_or(0);
-        let block_bytes = traits.block_bytes;
-        if block_elements == 0 || block_bytes == 0 {
-            // ggml has removed this number.
-            return (other, None);
+        // ggml has removed numbers without blocks.
+        if block_elements > 0 && traits.block_bytes > 0 {
+            entry.format.block_elements = block_elements;
+            entry.format.block_bytes = traits.block_bytes;
+            entry.format.class = match traits.to_float {
+                _ if id == type_id::F32 => FormatClass::Float,
+                None => FormatClass::Other,
+                Some(_) if traits.is_quantised => FormatClass::Quantised,
+                Some(_) => FormatClass::Float,
+            };
+            entry.to_float = traits.to_float.filter(|_| id != type_id::F32);
         }
-        let class = match (id, traits.to_float) {
-            (type_id::F32, _) => FormatClass::Float,
-            (_, None) => FormatClass::Other,
-            (_, Some(_)) if traits.is_quantised => FormatClass::Quantised,
-            (_, Some(_)) => FormatClass::Float,
-        };
-        let to_float = traits.to_float.filter(|_| id != type_id::F32);
-        let format = NumberFormat {
-            id,
-            block_elements,
-            block_bytes,
-            class,
-        };
-        (format, to_float)
+        entry
     }
 }
 
 #[cfg(test)]
 pub(crate) mod tests {
-    use std::ffi::CStr;
     use std::{ptr, slice};
 
     use half::{bf16, f16};
@@ -211,39 +206,32 @@ pub(crate) mod tests {
 
     unsafe extern "C" fn traits(id: c_int) -> *const Traits {
         struct Table([Traits; 5]);
-        // SAFETY: nothing is written, and the pointers in it are null or of
-        // static strings.
+        // SAFETY: nothing is written, and the pointers in it are null or of functions.
         unsafe impl Sync for Table {}
-        const fn entry(
-            name: &'static CStr,
-            block_elements: i64,
-            block_bytes: usize,
-            is_quantised: bool,
-            to_float: Option<ToFloat>,
-        ) -> Traits {
+        const fn entry(blocks: (i64, usize), to_float: Option<ToFloat>) -> Traits {
             Traits {
-                name: name.as_ptr(),
-                block_elements,
+                name: ptr::null(),
+                block_elements: blocks.0,
                 interleaved: 0,
-                block_bytes,
-                is_quantised,
+                block_bytes: blocks.1,
+                is_quantised: blocks.0 > 1,
                 to_float,
                 from_float: ptr::null(),
             }
         }
         static TABLE: Table = Table([
-            entry(c"f32", 1, 4, false, None),
-            entry(c"f16", 1, 2, false, Some(f16_to_float)),
-            entry(c"bf16", 1, 2, false, Some(bf16_to_float)),
-            entry(c"q8_0", 32, 34, true, Some(q8_0_to_float)),
-            entry(c"DEPRECATED", 0, 0, false, None),
+            entry((1, 4), None),
+            entry((1, 2), Some(f16_to_float)),
+            entry((1, 2), Some(bf16_to_float)),
+            entry((32, 34), Some(q8_0_to_float)),
+            // A number that ggml has removed.
+            entry((0, 0), None),
         ]);
         let index = match u32::try_from(id) {
             Ok(type_id::F32 | type_id::I32) => 0,
             Ok(type_id::F16) => 1,
             Ok(BF16) => 2,
             Ok(Q8_0) => 3,
-            // Like a number that ggml has removed.
             _ => 4,
         };
         &raw const TABLE.0[index]

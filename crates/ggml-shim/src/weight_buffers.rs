@@ -15,7 +15,7 @@ use std::collections::HashMap;
 use std::ops::Range;
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, RwLock};
+use std::sync::{Arc, Mutex};
 
 use npu_offload::{OffloadRules, WeightRole};
 
@@ -32,7 +32,7 @@ use crate::pieces::TensorPieces;
 use crate::ranges::RangeSet;
 use crate::reason::DeclineReason;
 use crate::resident::{MatrixKey, ResidentMatrices};
-use crate::shared::{GgmlPtr, lock, read, write};
+use crate::shared::{GgmlPtr, lock};
 use crate::supports;
 use crate::tensor::overlap;
 
@@ -104,9 +104,9 @@ pub(crate) struct WeightBuffer {
     /// Whether the output matrix has a decision.
     has_output: AtomicBool,
     /// For each tensor with a decision, whether it may be on the NPU.
-    decisions: RwLock<HashMap<(MatrixKey, usize), DecidedTensor>>,
+    decisions: Mutex<HashMap<(MatrixKey, usize), DecidedTensor>>,
     /// Addresses that graphs write.
-    written: RwLock<RangeSet>,
+    written: Mutex<RangeSet>,
     /// Parts of tensors that are not complete yet.
     pub(crate) pieces: Mutex<TensorPieces>,
 }
@@ -129,21 +129,21 @@ impl WeightBuffer {
         address: usize,
     ) -> Option<Arc<WeightDecision>> {
         let key = decision_key(weights, address)?;
-        let decisions = read(&self.decisions);
+        let decisions = lock(&self.decisions);
         Some(Arc::clone(&decisions.get(&key)?.decision))
     }
 
     /// Leaves the tensors in `range`, which a graph writes, to the CPU. Returns whether that is
     /// new. The time of the write is unknown, so nothing packed from the range is used from now on.
     pub(crate) fn leave_written(&self, range: &Range<usize>) -> bool {
-        let mut written = write(&self.written);
+        let mut written = lock(&self.written);
         if written.covers(range) {
             return false;
         }
         written.add(range);
         // A thread that decides meanwhile either sees the range, or its decision is seen here.
         drop(written);
-        for tensor in read(&self.decisions).values() {
+        for tensor in lock(&self.decisions).values() {
             if overlap(&tensor.extent, range) {
                 tensor.decision.revoke(LeftOnCpu::Written);
             }
@@ -176,9 +176,6 @@ impl WeightBuffer {
     }
 
     /// Asks the budget about a tensor, unless it has a decision.
-    ///
-    /// # Errors
-    /// Why the tensor can never be on the NPU.
     fn decide(
         &self,
         context: &WeightContext<'_>,
@@ -187,7 +184,7 @@ impl WeightBuffer {
         let (name, weights, address) = (&candidate.name, &candidate.weights, candidate.address);
         let key = decision_key(weights, address).ok_or(DeclineReason::Shape)?;
         let (precision, [k, n, ..]) = supports::storable(weights, context.rules)?;
-        let mut decisions = write(&self.decisions);
+        let mut decisions = lock(&self.decisions);
         if let Some(tensor) = decisions.get(&key) {
             return Ok(Arc::clone(&tensor.decision));
         }
@@ -200,7 +197,7 @@ impl WeightBuffer {
         let call_ps = context.rules.decide(weights.format, [n, k]).call_ps;
         let prompt_ps = call_ps.filter(|_| is_layer).unwrap_or(0);
         let decision = (context.budget).decide(wanted, plan, key.1, prompt_ps);
-        if read(&self.written).overlaps(&extent) {
+        if lock(&self.written).overlaps(&extent) {
             decision.revoke(LeftOnCpu::Written);
         }
         let tensor = DecidedTensor {
@@ -234,7 +231,7 @@ fn decision_key(weights: &TensorDescriptor, address: usize) -> Option<(MatrixKey
 /// All of the CPU's buffers, in the order in which they were made.
 #[derive(Debug, Default)]
 pub(crate) struct WeightBuffers {
-    entries: RwLock<Vec<Arc<WeightBuffer>>>,
+    entries: Mutex<Vec<Arc<WeightBuffer>>>,
     settling: Mutex<()>,
 }
 
@@ -247,7 +244,7 @@ impl WeightBuffers {
         originals: BufferCallbacks,
         candidates: Vec<Candidate>,
     ) {
-        write(&self.entries).push(Arc::new(WeightBuffer {
+        lock(&self.entries).push(Arc::new(WeightBuffer {
             buffer,
             order,
             originals,
@@ -255,23 +252,20 @@ impl WeightBuffers {
             waiting: AtomicUsize::new(candidates.len()),
             candidates: Mutex::new(candidates),
             has_output: AtomicBool::new(false),
-            decisions: RwLock::default(),
-            written: RwLock::default(),
+            decisions: Mutex::default(),
+            written: Mutex::default(),
             pieces: Mutex::default(),
         }));
     }
 
     /// Returns the entry of `buffer`; `None` if it was not watched when it was made.
     pub(crate) fn get(&self, buffer: *const Buffer) -> Option<Arc<WeightBuffer>> {
-        let entries = read(&self.entries);
+        let entries = lock(&self.entries);
         entries.iter().find(|entry| entry.is(buffer)).cloned()
     }
 
     /// Returns the decision about `tensor`, which `weights` describes, and makes one if there is
     /// none. The tensor is used now, and `buffer` has its bytes like in the model file.
-    ///
-    /// # Errors
-    /// Why it can never be on the NPU.
     pub(crate) fn decide_when_used(
         &self,
         context: &WeightContext<'_>,
@@ -319,7 +313,7 @@ impl WeightBuffers {
 
     /// Forgets a buffer that is about to be freed.
     pub(crate) fn remove(&self, buffer: *const Buffer) -> Option<Arc<WeightBuffer>> {
-        let mut entries = write(&self.entries);
+        let mut entries = lock(&self.entries);
         let index = entries.iter().position(|entry| entry.is(buffer))?;
         Some(entries.remove(index))
     }
@@ -349,7 +343,7 @@ impl WeightBuffers {
         let is_due = |entry: &&Arc<WeightBuffer>| {
             entry.order == WeightOrder::Rearranged || has_weights(entry.buffer.get())
         };
-        let entries = read(&self.entries);
+        let entries = lock(&self.entries);
         let buffers: Vec<_> = entries.iter().filter(is_due).cloned().collect();
         drop(entries);
         let mut due: Vec<_> = buffers

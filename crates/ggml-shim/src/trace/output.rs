@@ -3,7 +3,6 @@
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io;
-use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 /// Placeholder for the number of the process in a file name.
@@ -51,19 +50,12 @@ impl TraceFile {
     }
 
     /// Removes the contents that an earlier process left.
-    ///
-    /// # Errors
-    /// An error of the file system.
     pub(crate) fn clear(&self) -> io::Result<()> {
-        if self.is_file { self.cut(0) } else { Ok(()) }
-    }
-
-    pub(crate) fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
-        self.file.write_all_at(bytes, offset)
-    }
-
-    pub(crate) fn cut(&self, len: u64) -> io::Result<()> {
-        self.file.set_len(len)
+        if self.is_file {
+            self.file.set_len(0)
+        } else {
+            Ok(())
+        }
     }
 }
 

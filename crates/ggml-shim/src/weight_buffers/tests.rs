@@ -13,7 +13,7 @@ impl WeightBuffers {
     /// Adds a buffer with tensors of these names.
     fn add_named(&self, order: WeightOrder, names: &[&str]) -> *mut Buffer {
         // Not in the order of the addresses.
-        let address = 0x100_0000 - 0x1_0000 * read(&self.entries).len();
+        let address = 0x100_0000 - 0x1_0000 * lock(&self.entries).len();
         let buffer: *mut Buffer = ptr::without_provenance_mut(address);
         let candidate = |(index, name): (usize, &&str)| Candidate {
             name: (*name).to_owned(),
@@ -37,7 +37,7 @@ impl WeightBuffers {
             extent,
             decision: Arc::clone(&decision),
         };
-        write(&entry.decisions).insert(key, tensor);
+        lock(&entry.decisions).insert(key, tensor);
         decision
     }
 
@@ -104,6 +104,6 @@ fn what_a_graph_writes_is_left_to_the_cpu_and_its_neighbours_are_not() {
     assert!(a.is_accepted() && c.is_accepted());
     // That holds for later decisions too.
     let extent = |index: usize| buffer.addr() + index * BYTES..buffer.addr() + (index + 1) * BYTES;
-    let are_written = [0, 1, 2].map(|index| read(&entry.written).overlaps(&extent(index)));
+    let are_written = [0, 1, 2].map(|index| lock(&entry.written).overlaps(&extent(index)));
     assert_eq!(are_written, [false, true, false]);
 }
