@@ -178,7 +178,7 @@ mod tests {
             is_model: true,
             ..board()
         };
-        let line = start_line(&model, "software model: for testing", &rules, u64::MAX);
+        let line = start_line(&model, &describe(&model, &[]), &rules, u64::MAX);
         for part in [
             "ROCKET-MODEL0: software model: for testing, and much slower",
             "; no limit for packed weights;",
@@ -186,15 +186,5 @@ mod tests {
         ] {
             assert!(line.contains(part), "{line}");
         }
-    }
-
-    #[test]
-    fn software_is_called_software() {
-        let model = DeviceInfo {
-            is_model: true,
-            ..board()
-        };
-        let said = description(&model, Path::new("/"));
-        assert_eq!(said, "software model: for testing");
     }
 }

@@ -162,19 +162,19 @@ mod tests {
             });
             MulMatError::Engine(Error::WrongResult { device: 0, source })
         };
-        assert!(wrong(Remedy::FormB).may_run_again());
-        assert!(wrong(Remedy::NoReuse(Dtype::Int8)).may_run_again());
-        assert!(!wrong(Remedy::Refuse(Dtype::Int8)).may_run_again());
-        assert!(!MulMatError::NotPacked.may_run_again());
-
         let dtype = Dtype::Int8;
-        assert!(wrong(Remedy::Refuse(dtype)).is_distrusted());
-        let refused = Error::Distrusted { dtype };
-        assert!(MulMatError::Engine(refused).is_distrusted());
-        // These run again on the NPU, or are faults that the CPU would hide.
-        assert!(!wrong(Remedy::FormB).is_distrusted());
-        assert!(!wrong(Remedy::NoReuse(dtype)).is_distrusted());
-        assert!(!MulMatError::NotPacked.is_distrusted());
+        let refused = MulMatError::Engine(Error::Distrusted { dtype });
+        for (error, may_run_again, is_distrusted) in [
+            (wrong(Remedy::FormB), true, false),
+            (wrong(Remedy::NoReuse(dtype)), true, false),
+            (wrong(Remedy::Refuse(dtype)), false, true),
+            (refused, false, true),
+            // A fault that the CPU would hide.
+            (MulMatError::NotPacked, false, false),
+        ] {
+            let seen = (error.may_run_again(), error.is_distrusted());
+            assert_eq!(seen, (may_run_again, is_distrusted), "{error}");
+        }
     }
 
     #[test]

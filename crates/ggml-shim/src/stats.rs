@@ -190,7 +190,7 @@ mod tests {
 
     #[test]
     fn the_table_shows_what_was_counted() {
-        let device = DeviceStats {
+        let mut device = DeviceStats {
             counters: Counters {
                 jobs: 9,
                 checked_tasks: 4,
@@ -241,22 +241,13 @@ mod tests {
         // The wait was for the software model.
         assert!(!table.contains("waiting"), "{table}");
         assert!(table.contains("at 600 MHz"), "{table}");
-    }
 
-    #[test]
-    fn the_time_of_a_real_npu_is_measured() {
-        let device = DeviceStats {
-            times: Times {
-                wait: Duration::from_millis(3),
-                in_flight: Duration::from_millis(4),
-                check: Duration::from_millis(5),
-                ..Times::default()
-            },
-            is_measured: true,
-            ..DeviceStats::default()
-        };
-        let table = stats().table("a board", &device, WeightTotals::default());
-        assert_eq!(value(&table, "thread-ms waiting"), "3.000");
+        // The time of a real NPU is measured.
+        device.is_measured = true;
+        device.times.in_flight = Duration::from_millis(4);
+        device.times.check = Duration::from_millis(5);
+        let table = stats().table("a board", &device, weights);
+        assert_eq!(value(&table, "thread-ms waiting"), "2000.000");
         assert_eq!(value(&table, "NPU ms, with jobs submitted"), "4.000");
         assert_eq!(value(&table, "thread-ms checking"), "5.000");
     }

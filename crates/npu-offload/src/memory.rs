@@ -118,19 +118,16 @@ mod tests {
 
     const MIB: u64 = 1 << 20;
 
-    fn machine(files: &[(&str, &str)]) -> tempfile::TempDir {
-        let root = tempfile::tempdir().unwrap();
-        for (path, text) in files {
-            let path = root.path().join(path);
-            fs::create_dir_all(path.parent().unwrap()).unwrap();
-            fs::write(path, text).unwrap();
-        }
-        root
+    /// The memory of a machine with these files below `/`.
+    fn memory(files: &[(&str, &str)]) -> Option<AvailableMemory> {
+        AvailableMemory::read(|path| {
+            let found = files.iter().find(|(known, _)| *known == path);
+            found.map(|(_, text)| (*text).to_owned())
+        })
     }
 
     fn budget(files: &[(&str, &str)]) -> Option<u64> {
-        let memory = AvailableMemory::below(machine(files).path());
-        memory.map(|memory| memory.default_budget())
+        memory(files).map(|memory| memory.default_budget())
     }
 
     const MEMINFO: (&str, &str) = (
@@ -148,10 +145,8 @@ mod tests {
     #[test]
     fn the_total_has_kilobytes() {
         let total = |meminfo: &str| {
-            let memory = AvailableMemory::read(|path| {
-                (path == "proc/meminfo").then(|| format!("{meminfo}\nMemAvailable: 1 kB\n"))
-            });
-            memory.map(|memory| memory.total)
+            let meminfo = format!("{meminfo}\nMemAvailable: 1 kB\n");
+            memory(&[("proc/meminfo", &meminfo)]).map(|memory| memory.total)
         };
         assert_eq!(total("MemTotal:       16000 kB\n"), Some(16000 * 1024));
         assert_eq!(total("MemTotal:  1 MB\n"), None);

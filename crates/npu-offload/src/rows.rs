@@ -46,22 +46,22 @@ mod tests {
 
     #[test]
     fn the_fixed_part_must_be_earned() {
-        // 1000 + 10 m <= 110 m from m = 10 on; the next step is 12.
-        assert_eq!(rows(affine(1000, 10), 110), Some(12));
-        // Equal times count: 1200 = 100 * 12.
-        assert_eq!(rows(affine(1200, 10), 110), Some(12));
-        assert_eq!(rows(affine(1201, 10), 110), Some(16));
-    }
-
-    #[test]
-    fn bounds_hold_at_both_ends() {
-        assert_eq!(rows(affine(0, 0), 1), Some(FEWEST_ROWS));
         let most = MOST_ROWS as u64;
-        assert_eq!(rows(affine(most, 0), 1), Some(MOST_ROWS));
-        assert_eq!(rows(affine(most + 1, 0), 1), None);
+        for (fixed, row, cpu, expected) in [
+            // 1000 + 10 m <= 110 m from m = 10 on; the next step is 12.
+            (1000, 10, 110, Some(12)),
+            // Equal times count: 1200 = 100 * 12.
+            (1200, 10, 110, Some(12)),
+            (1201, 10, 110, Some(16)),
+            (0, 0, 1, Some(FEWEST_ROWS)),
+            (most, 0, 1, Some(MOST_ROWS)),
+            (most + 1, 0, 1, None),
+            // A CPU that takes no time leaves nothing to the NPU.
+            (1, 1, 0, None),
+        ] {
+            assert_eq!(rows(affine(fixed, row), cpu), expected, "{fixed} {row}");
+        }
         assert_eq!(rows(|_| None, u64::MAX), None);
-        // A CPU that takes no time leaves nothing to the NPU.
-        assert_eq!(rows(affine(1, 1), 0), None);
     }
 
     #[test]

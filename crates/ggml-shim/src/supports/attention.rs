@@ -104,9 +104,6 @@ impl AttentionShape {
 }
 
 /// Decides about attention that ggml asks about.
-///
-/// # Errors
-/// The reason why it stays on the CPU.
 pub(crate) fn decide_attention(
     query: &AttentionQuery,
     rules: &OffloadRules,
@@ -121,9 +118,6 @@ pub(crate) fn decide_attention(
 }
 
 /// Whether attention can be computed at all, whatever its gain. `graph_compute` relies on it.
-///
-/// # Errors
-/// The reason why it cannot.
 pub(crate) fn attention_shape(query: &AttentionQuery) -> Result<AttentionShape, DeclineReason> {
     if query.has_more || !query.params.are_finite() {
         return Err(DeclineReason::AttentionKind);

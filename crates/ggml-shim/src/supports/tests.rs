@@ -27,16 +27,24 @@ pub(crate) fn packed(type_id: u32, ne: [i64; 4]) -> TensorDescriptor {
     }
 }
 
+pub(crate) fn halves(ne: [i64; 4]) -> TensorDescriptor {
+    packed(type_id::F16, ne)
+}
+
+pub(crate) fn floats(ne: [i64; 4]) -> TensorDescriptor {
+    packed(type_id::F32, ne)
+}
+
 /// A matmul that is offloaded, `m` x `k` times `k` x `n`.
 pub(crate) fn matmul(weights: u32, m: i64, n: i64, k: i64) -> MulMatQuery {
     MulMatQuery {
         weights: packed(weights, [k, n, 1, 1]),
         origin: WeightOrigin::Stored,
         place: WeightLocation::Plain,
-        activations: packed(type_id::F32, [k, m, 1, 1]),
+        activations: floats([k, m, 1, 1]),
         viewed_rows: None,
         ids: None,
-        output: packed(type_id::F32, [n, m, 1, 1]),
+        output: floats([n, m, 1, 1]),
     }
 }
 
@@ -73,9 +81,9 @@ fn each_kind_of_weights_is_offloaded_in_its_precision() {
 #[test]
 fn broadcast_matrices_share_their_weights() {
     let mut asked = matmul(type_id::F16, 8, 96, 128);
-    asked.weights = packed(type_id::F16, [128, 96, 3, 2]);
-    asked.activations = packed(type_id::F32, [128, 8, 6, 4]);
-    asked.output = packed(type_id::F32, [96, 8, 6, 4]);
+    asked.weights = halves([128, 96, 3, 2]);
+    asked.activations = floats([128, 8, 6, 4]);
+    asked.output = floats([96, 8, 6, 4]);
     let offload = decide(&asked, &policy(MIN_M)).unwrap();
     let shape = offload.shape;
     assert_eq!((shape.matrices, shape.repeats), ([3, 2], [2, 2]));
@@ -174,11 +182,11 @@ fn int8_wants_some_outputs_and_whole_blocks() {
 /// Keys of `kv_heads` heads in a cache, times the queries of `heads` heads.
 fn scores(rows: i64, keys: i64, head: i64, [heads, kv_heads]: [i64; 2]) -> MulMatQuery {
     MulMatQuery {
-        weights: packed(type_id::F16, [head, keys, kv_heads, 1]),
+        weights: halves([head, keys, kv_heads, 1]),
         origin: WeightOrigin::Cache,
         place: WeightLocation::Elsewhere,
-        activations: packed(type_id::F32, [head, rows, heads, 1]),
-        output: packed(type_id::F32, [keys, rows, heads, 1]),
+        activations: floats([head, rows, heads, 1]),
+        output: floats([keys, rows, heads, 1]),
         ..matmul(type_id::F16, 1, 1, head)
     }
 }
@@ -186,33 +194,25 @@ fn scores(rows: i64, keys: i64, head: i64, [heads, kv_heads]: [i64; 2]) -> MulMa
 /// Each line: a change of a matmul of attention that gains, and the reason why it is declined.
 #[test]
 fn matmuls_of_attention_are_offloaded_where_they_pay_and_else_declined_by_name() {
+    use DeclineReason::*;
     type Change = fn(&mut MulMatQuery, &mut OffloadRules);
     let table: &[(Change, DeclineReason)] = &[
         // Few scores for each job.
-        (
-            |p, _| *p = scores(128, 512, 64, [12, 12]),
-            DeclineReason::AttentionMatmuls,
-        ),
-        (
-            |p, _| *p = scores(1, 2048, 256, [4, 1]),
-            DeclineReason::AttentionRows,
-        ),
-        (
-            |p, _| p.weights.format = format(Q8_0),
-            DeclineReason::AttentionType,
-        ),
-        (|p, _| p.weights.nb.swap(0, 1), DeclineReason::NotContiguous),
+        (|p, _| *p = scores(128, 512, 64, [12, 12]), AttentionMatmuls),
+        (|p, _| *p = scores(1, 2048, 256, [4, 1]), AttentionRows),
+        (|p, _| p.weights.format = format(Q8_0), AttentionType),
+        (|p, _| p.weights.nb.swap(0, 1), NotContiguous),
         (
             |_, rules| rules.attention = AttentionChoice::Never,
-            DeclineReason::AttentionOff,
+            AttentionOff,
         ),
         (
             |_, rules| rules.choice = PrecisionChoice::Always(ComputeType::Int8Hadamard),
-            DeclineReason::AttentionMatmuls,
+            AttentionMatmuls,
         ),
         (
             |_, rules| rules.attention = AttentionChoice::From(513),
-            DeclineReason::AttentionMatmuls,
+            AttentionMatmuls,
         ),
     ];
     for (index, (change, reason)) in table.iter().enumerate() {
@@ -258,9 +258,9 @@ fn weights_with_which_the_npu_loses_are_declined_and_not_stored() {
 pub(crate) fn by_expert(weights: u32, tokens: i64, given: i64, n: i64, k: i64) -> MulMatQuery {
     MulMatQuery {
         weights: packed(weights, [k, n, 8, 1]),
-        activations: packed(type_id::F32, [k, given, tokens, 1]),
+        activations: floats([k, given, tokens, 1]),
         ids: Some(packed(type_id::I32, [2, tokens, 1, 1])),
-        output: packed(type_id::F32, [n, 2, tokens, 1]),
+        output: floats([n, 2, tokens, 1]),
         ..matmul(weights, 1, 1, k)
     }
 }
@@ -285,16 +285,10 @@ fn experts_that_do_not_fit_together_are_declined() {
     let changes: Changes<'_, MulMatQuery> = &[
         (|p| p.ids = Some(packed(type_id::I32, [2, 63, 1, 1])), Shape),
         (|p| p.ids = Some(packed(type_id::I32, [3, 64, 1, 1])), Shape),
-        (
-            |p| p.activations = packed(type_id::F32, [128, 3, 64, 1]),
-            Shape,
-        ),
+        (|p| p.activations = floats([128, 3, 64, 1]), Shape),
         (|p| p.weights.ne[3] = 2, Shape),
         (|p| p.output.ne[1] = 1, Shape),
-        (
-            |p| p.ids = Some(packed(type_id::F32, [2, 64, 1, 1])),
-            NotContiguous,
-        ),
+        (|p| p.ids = Some(floats([2, 64, 1, 1])), NotContiguous),
     ];
     let rules = policy(MIN_M);
     check_changes(

@@ -9,12 +9,12 @@ use super::*;
 /// of type `cache`.
 pub(crate) fn attention(cache: u32, rows: i64) -> AttentionQuery {
     AttentionQuery {
-        queries: packed(type_id::F32, [64, rows, 8, 1]),
+        queries: floats([64, rows, 8, 1]),
         keys: packed(cache, [64, 256, 2, 1]),
         values: packed(cache, [128, 256, 2, 1]),
-        mask: Some(packed(type_id::F16, [256, rows, 1, 1])),
-        sinks: Some(packed(type_id::F32, [8, 1, 1, 1])),
-        output: packed(type_id::F32, [128, 8, rows, 1]),
+        mask: Some(halves([256, rows, 1, 1])),
+        sinks: Some(floats([8, 1, 1, 1])),
+        output: floats([128, 8, rows, 1]),
         params: AttentionParams {
             scale: 0.125,
             max_bias: 0.0,
@@ -68,7 +68,7 @@ fn keys_and_values_of_every_type_that_is_decoded() {
     for cache in [type_id::F32, type_id::F16, BF16, Q8_0] {
         let mut asked = attention(cache, 32);
         assert!(decide_attention(&asked, &rules).is_ok(), "{cache}");
-        asked.keys = packed(type_id::F16, [64, 256, 2, 1]);
+        asked.keys = halves([64, 256, 2, 1]);
         assert!(decide_attention(&asked, &rules).is_ok(), "{cache}");
     }
 }
@@ -80,18 +80,18 @@ fn strided_operands_are_read_where_they_lie() {
     let mut asked = attention(type_id::F16, 32);
     asked.queries.nb = [4, 4 * 64 * 8, 4 * 64, 4 * 64 * 8 * 32];
     asked.keys.nb = [2, 2 * 64 * 2, 2 * 64, 2 * 64 * 2 * 4096];
-    asked.mask = Some(packed(type_id::F16, [256, 64, 1, 1]));
+    asked.mask = Some(halves([256, 64, 1, 1]));
     assert!(decide_attention(&asked, &policy(32)).is_ok());
 }
 
 #[test]
 fn streams_and_heads_are_shared() {
     let mut asked = attention(type_id::F16, 32);
-    asked.queries = packed(type_id::F32, [64, 32, 8, 6]);
-    asked.keys = packed(type_id::F16, [64, 256, 2, 3]);
-    asked.values = packed(type_id::F16, [128, 256, 2, 3]);
-    asked.mask = Some(packed(type_id::F16, [256, 32, 4, 2]));
-    asked.output = packed(type_id::F32, [128, 8, 32, 6]);
+    asked.queries = floats([64, 32, 8, 6]);
+    asked.keys = halves([64, 256, 2, 3]);
+    asked.values = halves([128, 256, 2, 3]);
+    asked.mask = Some(halves([256, 32, 4, 2]));
+    asked.output = floats([128, 8, 32, 6]);
     let shape = decide_attention(&asked, &policy(32)).unwrap();
     assert_eq!((shape.streams, shape.kv_streams), (6, 3));
     assert_eq!(shape.mask, [4, 2]);
@@ -108,46 +108,28 @@ fn each_reason_to_decline_attention() {
         (|a| a.is_readable = false, AttentionPlace),
         (|a| a.keys.format = format(type_id::I32), AttentionType),
         (|a| a.values.format = format(u32::MAX), AttentionType),
-        (
-            |a| a.queries = packed(type_id::F16, [64, 32, 8, 1]),
-            AttentionType,
-        ),
-        (
-            |a| a.mask = Some(packed(type_id::F32, [256, 32, 1, 1])),
-            AttentionType,
-        ),
-        (
-            |a| a.sinks = Some(packed(type_id::F16, [8, 1, 1, 1])),
-            AttentionType,
-        ),
+        (|a| a.queries = halves([64, 32, 8, 1]), AttentionType),
+        (|a| a.mask = Some(floats([256, 32, 1, 1])), AttentionType),
+        (|a| a.sinks = Some(halves([8, 1, 1, 1])), AttentionType),
         (|a| a.keys.nb.swap(0, 1), NotContiguous),
         (|a| a.values.nb.swap(0, 1), NotContiguous),
         (|a| a.queries.nb[2] += 2, NotContiguous),
         (|a| a.output.nb[1] += 4, NotContiguous),
         (|a| a.mask.as_mut().unwrap().nb[1] += 1, NotContiguous),
         (|a| a.sinks.as_mut().unwrap().nb[0] = 8, NotContiguous),
-        (|a| a.keys = packed(type_id::F16, [32, 256, 2, 1]), Shape),
-        (|a| a.values = packed(type_id::F16, [128, 255, 2, 1]), Shape),
-        (|a| a.values = packed(type_id::F16, [128, 256, 1, 1]), Shape),
-        (|a| a.queries = packed(type_id::F32, [64, 32, 7, 1]), Shape),
-        (|a| a.queries = packed(type_id::F32, [64, 0, 8, 1]), Shape),
-        (
-            |a| a.mask = Some(packed(type_id::F16, [256, 31, 1, 1])),
-            Shape,
-        ),
-        (
-            |a| a.mask = Some(packed(type_id::F16, [256, 32, 3, 1])),
-            Shape,
-        ),
-        (
-            |a| a.sinks = Some(packed(type_id::F32, [7, 1, 1, 1])),
-            Shape,
-        ),
-        (|a| a.output = packed(type_id::F32, [128, 32, 8, 1]), Shape),
+        (|a| a.keys = halves([32, 256, 2, 1]), Shape),
+        (|a| a.values = halves([128, 255, 2, 1]), Shape),
+        (|a| a.values = halves([128, 256, 1, 1]), Shape),
+        (|a| a.queries = floats([64, 32, 7, 1]), Shape),
+        (|a| a.queries = floats([64, 0, 8, 1]), Shape),
+        (|a| a.mask = Some(halves([256, 31, 1, 1])), Shape),
+        (|a| a.mask = Some(halves([256, 32, 3, 1])), Shape),
+        (|a| a.sinks = Some(floats([7, 1, 1, 1])), Shape),
+        (|a| a.output = floats([128, 32, 8, 1]), Shape),
         (
             |a| {
-                a.values = packed(type_id::F16, [577, 256, 2, 1]);
-                a.output = packed(type_id::F32, [577, 8, 32, 1]);
+                a.values = halves([577, 256, 2, 1]);
+                a.output = floats([577, 8, 32, 1]);
             },
             AttentionHead,
         ),
