@@ -22,7 +22,7 @@ use crate::abi::type_id;
 use crate::mul_mat::RowScratch;
 use crate::mul_mat_error::{ListError, MulMatError};
 use crate::quants;
-use crate::supports::{AttentionParams, AttentionShape};
+use crate::supports::AttentionShape;
 use crate::tensor_bytes::{NodeOutput, TensorBytes};
 use crate::types::Decoder;
 use crate::verify::OutputErrors;
@@ -31,17 +31,10 @@ use crate::verify::OutputErrors;
 #[derive(Debug)]
 pub(crate) struct Attention<'a> {
     pub(crate) shape: AttentionShape,
-    /// Scale, ALiBi bias and softcap.
-    pub(crate) params: AttentionParams,
-    /// src0
     pub(crate) queries: TensorBytes<'a>,
-    /// src1
     pub(crate) keys: CachedRows<'a>,
-    /// src2
     pub(crate) values: CachedRows<'a>,
-    /// src3
     pub(crate) mask: Option<TensorBytes<'a>>,
-    /// src4
     pub(crate) sinks: Option<TensorBytes<'a>>,
     /// dst: `outputs()` numbers.
     pub(crate) out: NodeOutput<'a>,
@@ -115,7 +108,6 @@ fn verify(node: &mut Attention<'_>, operands: &Operands<'_>) -> Result<(), MulMa
 #[derive(Debug)]
 struct Operands<'a> {
     shape: AttentionShape,
-    params: AttentionParams,
     queries: HeadVectors<'a, f32>,
     keys: HalfRows<'a>,
     /// `None` if each value is the beginning of its key.
@@ -167,7 +159,6 @@ impl<'a> Operands<'a> {
         });
         Ok(Self {
             shape: node.shape,
-            params: node.params,
             queries: HeadVectors::new(floats(&node.queries, "queries")?, &node.queries),
             keys: cached(&node.keys, d, "keys")?,
             values: if is_part {
@@ -177,7 +168,7 @@ impl<'a> Operands<'a> {
             },
             mask: mask.transpose()?,
             sinks: sinks.transpose()?,
-            slopes: node.params.slopes(shape.heads),
+            slopes: shape.params.slopes(shape.heads),
         })
     }
 
@@ -218,8 +209,8 @@ impl<'a> Operands<'a> {
             mask: mask.transpose()?,
             sinks: self.sinks,
             slopes: self.slopes.as_deref(),
-            scale: self.params.scale * self.keys.factor,
-            softcap: self.params.softcap,
+            scale: shape.params.scale * self.keys.factor,
+            softcap: shape.params.softcap,
             out,
         })
     }

@@ -24,7 +24,7 @@ use crate::host_tensor::HostTensor;
 use crate::log::{LogLevel, NAME};
 use crate::reason::DeclineReason;
 use crate::runtime::{Runtime, guard, own_name};
-use crate::supports::{self, AttentionQuery, MulMatQuery, WeightLocation, WeightOrigin};
+use crate::supports::{self, AttentionQuery, MulMatQuery, WeightSource};
 use crate::tensor::{self, GraphNode};
 
 /// Creates the device object of `reg`, which is never freed.
@@ -194,16 +194,12 @@ fn takes(
     node: HostTensor<'_>,
     matmul: &MulMatQuery,
 ) -> Result<(), DeclineReason> {
-    if matmul.origin == WeightOrigin::Cache {
+    if matmul.source == WeightSource::Cache {
         advise_flash_attention(runtime, matmul);
     }
     let offload = supports::decide(matmul, &runtime.rules)?;
     if !runtime.trusts(offload.precision) {
         return Err(DeclineReason::Distrusted);
-    }
-    // Operands in a cache need no placement.
-    if matmul.origin == WeightOrigin::Cache {
-        return Ok(());
     }
     placed(runtime, node, matmul)
 }
@@ -262,7 +258,8 @@ fn leave_written(runtime: &Runtime, op: HostTensor<'_>) {
     }
 }
 
-/// Whether the weights of the matmul `op` are where our device can use them.
+/// Whether our device can use the weights of the matmul `op` where they lie. Others than stored
+/// weights that are allocated need no placement.
 fn placed(
     runtime: &Runtime,
     op: HostTensor<'_>,
@@ -270,11 +267,8 @@ fn placed(
 ) -> Result<(), DeclineReason> {
     let weights = op.operand(0).ok_or(DeclineReason::NotAMatmul)?;
     let buffer = weights.buffer();
-    match matmul.place {
-        WeightLocation::Unallocated => Ok(()),
-        WeightLocation::Asked => Err(DeclineReason::Asked),
-        WeightLocation::Elsewhere => Err(DeclineReason::Elsewhere),
-        WeightLocation::Plain => {
+    match matmul.source {
+        WeightSource::Plain => {
             let buffers = &runtime.weight_buffers;
             let decision = buffers.decide_when_used(
                 &runtime.weight_context(),
@@ -284,7 +278,7 @@ fn placed(
             )?;
             decision.refusal().map_or(Ok(()), |why| Err(why.into()))
         }
-        WeightLocation::Rearranged => {
+        WeightSource::Rearranged => {
             let entry = runtime.weight_buffers.get(buffer);
             let entry = entry.ok_or(DeclineReason::Unseen)?;
             let address = weights.address();
@@ -296,6 +290,7 @@ fn placed(
             let refusal = decision.and_then(|decision| decision.refusal());
             Err(refusal.map_or(DeclineReason::NotPacked, DeclineReason::from))
         }
+        _ => Ok(()),
     }
 }
 

@@ -37,9 +37,7 @@ use crate::mul_mat::{KeptWeights, MulMat};
 use crate::mul_mat_error::MulMatError;
 use crate::runtime::{NO_CPU_BACKEND, Runtime};
 use crate::stream::Stream;
-use crate::supports::{
-    self, AttentionParams, AttentionShape, MulMatQuery, Offload, WeightLocation,
-};
+use crate::supports::{self, AttentionShape, MulMatQuery, Offload, WeightSource};
 use crate::tensor::attention::attention_data;
 use crate::tensor::{self, Footprint, GraphNode};
 
@@ -106,7 +104,7 @@ enum ListedCall {
 /// The work that a node asks for.
 enum Work {
     Matmul(Offload, Option<KeptWeights>),
-    Attention(AttentionShape, AttentionParams),
+    Attention(AttentionShape),
     /// An operation of the CPU.
     OnCpu,
 }
@@ -153,11 +151,10 @@ unsafe fn compute_nodes(
                 matmul.errors = runtime.verify.next_matmul();
                 Some(ListedCall::Matmul(list.matmuls.push(name, matmul)))
             }
-            Work::Attention(shape, params) => {
+            Work::Attention(shape) => {
                 let aside = aside(runtime, &name, is_aside, shape.outputs())?;
-                let numbers = (shape, params);
                 // SAFETY: `shape` follows from what `classify` returned; the rest as above.
-                let attention = unsafe { attention_data(node, numbers, &footprint, aside) };
+                let attention = unsafe { attention_data(node, shape, &footprint, aside) };
                 let mut attention = attention.ok_or_else(|| cannot(&name, OVERLAP))?;
                 attention.errors = runtime.verify.next_matmul();
                 Some(ListedCall::Attention(list.attention.push(name, attention)))
@@ -202,7 +199,7 @@ fn work_of(
             } else {
                 let shape = supports::attention_shape(&query);
                 let shape = shape.map_err(|reason| cannot(&name, reason))?;
-                Work::Attention(shape, query.params)
+                Work::Attention(shape)
             }
         }
         GraphNode::RowOp { .. } => Work::OnCpu,
@@ -338,11 +335,11 @@ fn kept_weights(
 ) -> Option<KeptWeights> {
     let weights = node.operand(0)?;
     let owner = weights.buffer();
-    let is_weights = matches!(
-        matmul.place,
-        WeightLocation::Plain | WeightLocation::Rearranged
+    let is_placed = matches!(
+        matmul.source,
+        WeightSource::Plain | WeightSource::Rearranged
     );
-    if weights.has_flag(abi::FLAG_PARAM) || !is_weights {
+    if weights.has_flag(abi::FLAG_PARAM) || !is_placed {
         return None;
     }
     let buffers = &runtime.weight_buffers;

@@ -35,24 +35,18 @@ use crate::reason::DeclineReason;
 /// fail on 16 outputs.
 const MIN_INT8_OUTPUTS: usize = 16;
 
-/// Origin of the weights of a matmul.
+/// Where the weights of a matmul come from: the result of an operation, an input, or a stored
+/// tensor, which lies somewhere.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum WeightOrigin {
-    /// A tensor that no operation computes, or a view of one.
-    Stored,
+pub(crate) enum WeightSource {
     /// The result of another operation.
     Computed,
-    /// A view of a tensor in plain memory that holds no weights: a KV cache, whose numbers change
-    /// from graph to graph. Without flash attention llama.cpp multiplies by two such views.
-    Cache,
     /// An input of the graph, which the program sets before it is computed: the rotations of a
     /// quantised KV cache. llama.cpp asks about them before they are allocated.
     Input,
-}
-
-/// Location of the weights of a matmul.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum WeightLocation {
+    /// A view of a tensor in plain memory that holds no weights: a KV cache, whose numbers change
+    /// from graph to graph. Without flash attention llama.cpp multiplies by two such views.
+    Cache,
     /// Nowhere yet: ggml asks before it allocates.
     Unallocated,
     /// Nowhere yet: a program asks whether to put them into our device's buffer type, which is
@@ -62,7 +56,7 @@ pub(crate) enum WeightLocation {
     Plain,
     /// In a buffer of weights that cannot be read in place.
     Rearranged,
-    /// In any other buffer: a KV cache, scratch.
+    /// In any other buffer.
     Elsewhere,
 }
 
@@ -71,8 +65,7 @@ pub(crate) enum WeightLocation {
 pub(crate) struct MulMatQuery {
     /// ggml's src0.
     pub(crate) weights: TensorDescriptor,
-    pub(crate) origin: WeightOrigin,
-    pub(crate) place: WeightLocation,
+    pub(crate) source: WeightSource,
     /// ggml's src1.
     pub(crate) activations: TensorDescriptor,
     /// Number of rows of the result that ggml's src1 is a view of; `None` unless they are longer
@@ -104,7 +97,6 @@ pub(crate) struct Shape {
 pub(crate) struct Offload {
     pub(crate) precision: ComputeType,
     pub(crate) shape: Shape,
-    /// How rows choose their weights, if they do.
     pub(crate) experts: Option<ExpertChoice>,
 }
 
@@ -135,7 +127,6 @@ impl Offload {
         }
     }
 
-    /// Elements of the output.
     pub(crate) fn outputs(&self) -> usize {
         let Shape { n, matrices, .. } = self.shape;
         match self.experts {
@@ -147,17 +138,14 @@ impl Offload {
 
 /// Decides about a matmul that ggml asks about.
 pub(crate) fn decide(matmul: &MulMatQuery, rules: &OffloadRules) -> Result<Offload, DeclineReason> {
-    match matmul.origin {
-        WeightOrigin::Stored => {}
-        WeightOrigin::Cache => return decide_cached(matmul, rules),
-        WeightOrigin::Computed => return Err(DeclineReason::Computed),
-        WeightOrigin::Input => return Err(DeclineReason::Input),
-    }
-    match matmul.place {
+    match matmul.source {
+        WeightSource::Unallocated | WeightSource::Plain | WeightSource::Rearranged => {}
+        WeightSource::Cache => return decide_cached(matmul, rules),
+        WeightSource::Computed => return Err(DeclineReason::Computed),
+        WeightSource::Input => return Err(DeclineReason::Input),
         // The CPU's own places are better: its kernels want some weights in another order.
-        WeightLocation::Asked => return Err(DeclineReason::Asked),
-        WeightLocation::Elsewhere => return Err(DeclineReason::Elsewhere),
-        WeightLocation::Unallocated | WeightLocation::Plain | WeightLocation::Rearranged => {}
+        WeightSource::Asked => return Err(DeclineReason::Asked),
+        WeightSource::Elsewhere => return Err(DeclineReason::Elsewhere),
     }
     let offload = computable(matmul, rules)?;
     let Shape { n, k, .. } = offload.shape;

@@ -10,7 +10,7 @@ pub(crate) use self::memory::{Footprint, overlap};
 use crate::abi::{self, Buffer, usage};
 use crate::host_tensor::HostTensor;
 use crate::mul_mat::MulMat;
-use crate::supports::{AttentionQuery, MulMatQuery, Offload, WeightLocation, WeightOrigin};
+use crate::supports::{AttentionQuery, MulMatQuery, Offload, WeightSource};
 use crate::tensor_bytes::TensorBytes;
 
 /// Kind of a graph node.
@@ -56,16 +56,9 @@ fn matmul(node: HostTensor<'_>) -> Option<MulMatQuery> {
         return None;
     }
     let (weights, activations) = (node.operand(0)?, node.operand(1)?);
-    let place = place(weights);
-    let mut origin = origin(weights);
-    let is_view = origin == WeightOrigin::Stored && weights.viewed().is_some();
-    if is_view && place == WeightLocation::Elsewhere && weights.is_readable() {
-        origin = WeightOrigin::Cache;
-    }
     Some(MulMatQuery {
         weights: weights.descriptor(),
-        origin,
-        place,
+        source: source(weights),
         activations: activations.descriptor(),
         viewed_rows: viewed_rows(activations),
         ids: ids.map(HostTensor::descriptor),
@@ -143,43 +136,39 @@ pub(crate) fn written(node: HostTensor<'_>) -> Option<(*mut Buffer, Range<usize>
     Some((node.buffer(), node.range()?))
 }
 
-fn origin(weights: HostTensor<'_>) -> WeightOrigin {
+fn source(weights: HostTensor<'_>) -> WeightSource {
     let ops = weights.host().ops;
     let root = weights.viewed();
     if root.unwrap_or(weights).has_flag(abi::FLAG_INPUT) {
-        return WeightOrigin::Input;
+        return WeightSource::Input;
     }
     let is_stored = |tensor: HostTensor<'_>| tensor.op() == ops.none;
     let stored = match root {
         None => is_stored(weights),
         Some(root) => is_stored(root) && (is_stored(weights) || ops.views.contains(&weights.op())),
     };
-    if stored {
-        WeightOrigin::Stored
-    } else {
-        WeightOrigin::Computed
+    if !stored {
+        return WeightSource::Computed;
     }
-}
-
-fn place(weights: HostTensor<'_>) -> WeightLocation {
     let (usage, is_host) = (weights.buffer_usage(), weights.is_in_host_buffer());
     let (Some(usage), Some(is_host)) = (usage, is_host) else {
-        return WeightLocation::Unallocated;
+        return WeightSource::Unallocated;
     };
     // llama.cpp asks how much memory a model will take with an empty buffer in
     // place of the real one.
     if weights.buffer_size() == Some(0) && is_host {
         // It asks for a place in the same way, but the buffer has no usage yet.
         return match usage {
-            usage::WEIGHTS => WeightLocation::Unallocated,
-            _ => WeightLocation::Asked,
+            usage::WEIGHTS => WeightSource::Unallocated,
+            _ => WeightSource::Asked,
         };
     }
     match (usage, is_host) {
-        (usage::WEIGHTS, true) => WeightLocation::Plain,
-        (usage::WEIGHTS, false) => WeightLocation::Rearranged,
-        (_, true) if weights.is_evident_weight() => WeightLocation::Plain,
-        _ => WeightLocation::Elsewhere,
+        (usage::WEIGHTS, true) => WeightSource::Plain,
+        (usage::WEIGHTS, false) => WeightSource::Rearranged,
+        (_, true) if weights.is_evident_weight() => WeightSource::Plain,
+        (_, true) if root.is_some() => WeightSource::Cache,
+        _ => WeightSource::Elsewhere,
     }
 }
 

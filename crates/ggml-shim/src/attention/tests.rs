@@ -5,6 +5,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::mul_mat::tests::{OPENED, ORDERS, SCRATCH, TensorData, dense, lay_out};
+use crate::supports::AttentionParams;
 use crate::types::tests::{BF16, Q8_0, decoder};
 
 /// Largest normalised mean square error.
@@ -14,7 +15,6 @@ const MOST_NMSE: f64 = 1e-5;
 #[derive(Debug, Clone, Copy)]
 struct Case {
     shape: AttentionShape,
-    params: AttentionParams,
     /// Type of keys and values.
     cache: u32,
     is_masked: bool,
@@ -37,11 +37,11 @@ const PLAIN: Case = Case {
         kv_streams: 1,
         head: [32, 64],
         mask: [1, 1],
-    },
-    params: AttentionParams {
-        scale: 0.5,
-        max_bias: 0.0,
-        softcap: 0.0,
+        params: AttentionParams {
+            scale: 0.5,
+            max_bias: 0.0,
+            softcap: 0.0,
+        },
     },
     cache: type_id::F16,
     is_masked: true,
@@ -110,10 +110,11 @@ impl Case {
             kv_streams,
             head: [d, dv],
             mask: [mask_heads, mask_streams],
+            params,
         } = self.shape;
         let below = f64::from(heads.ilog2()).exp2();
         let slope = |head: usize| {
-            let (bias, at) = (f64::from(self.params.max_bias), head as f64);
+            let (bias, at) = (f64::from(params.max_bias), head as f64);
             match bias > 0.0 {
                 false => 1.0,
                 true if at < below => (-bias / below * (at + 1.0)).exp2(),
@@ -131,9 +132,9 @@ impl Case {
                                 * f64::from(self.key([c, key, kv[0], kv[1]]))
                         };
                         let dot: f64 = (0..d).map(term).sum();
-                        let mut score = dot * f64::from(self.params.scale);
-                        if self.params.softcap != 0.0 {
-                            let cap = f64::from(self.params.softcap);
+                        let mut score = dot * f64::from(params.scale);
+                        if params.softcap != 0.0 {
+                            let cap = f64::from(params.softcap);
                             score = cap * (score / cap).tanh();
                         }
                         if self.is_masked {
@@ -195,7 +196,6 @@ impl Case {
         }
         Attention {
             shape: self.shape,
-            params: self.params,
             queries: data.queries.rows(),
             keys: cached(data.keys.rows()),
             values: cached(values),
@@ -260,8 +260,8 @@ proptest! {
                 kv_streams,
                 head: [32 * d, 32 * dv],
                 mask: [if by_head { heads } else { 1 }, if by_stream { streams } else { 1 }],
+                params: AttentionParams { max_bias, softcap, ..PLAIN.shape.params },
             },
-            params: AttentionParams { max_bias, softcap, ..PLAIN.params },
             cache: [type_id::F32, type_id::F16, BF16, Q8_0][cache],
             is_masked,
             has_sinks,
@@ -287,7 +287,7 @@ fn keys_and_values_beyond_fp16_are_scaled() {
         case.cache = cache;
         // Powers of two, which BF16 represents exactly.
         case.magnitudes = [key, value].map(|size: f32| size.log2().round().exp2());
-        case.params.scale = 1.0 / case.magnitudes[0];
+        case.shape.params.scale = 1.0 / case.magnitudes[0];
         case.check();
     }
 }

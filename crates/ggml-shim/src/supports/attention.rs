@@ -42,7 +42,6 @@ pub(crate) struct AttentionQuery {
     pub(crate) sinks: Option<TensorDescriptor>,
     /// ggml's dst.
     pub(crate) output: TensorDescriptor,
-    /// Scale, ALiBi bias and softcap.
     pub(crate) params: AttentionParams,
     /// Whether all operands lie in plain memory, or nowhere yet.
     pub(crate) is_readable: bool,
@@ -61,8 +60,8 @@ pub(crate) struct AttentionParams {
     pub(crate) softcap: f32,
 }
 
-/// Dimensions of attention, see the module's picture. None is zero.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// Dimensions of attention, see the module's picture, and its parameters. No dimension is zero.
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct AttentionShape {
     /// Queries of one head of one stream.
     pub(crate) rows: usize,
@@ -80,6 +79,7 @@ pub(crate) struct AttentionShape {
     pub(crate) head: [usize; 2],
     /// Heads and streams of the mask; 1 without one.
     pub(crate) mask: [usize; 2],
+    pub(crate) params: AttentionParams,
 }
 
 impl AttentionShape {
@@ -97,7 +97,6 @@ impl AttentionShape {
         }
     }
 
-    /// Elements of the output.
     pub(crate) fn outputs(&self) -> usize {
         self.rows * self.heads * self.streams * self.head[1]
     }
@@ -192,6 +191,7 @@ fn shape(query: &AttentionQuery) -> Result<AttentionShape, DeclineReason> {
         kv_streams,
         head: [d, dv],
         mask: mask.map_or([1, 1], |[_, _, heads, streams]| [heads, streams]),
+        params: query.params,
     })
 }
 

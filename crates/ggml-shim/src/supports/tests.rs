@@ -39,8 +39,7 @@ pub(crate) fn floats(ne: [i64; 4]) -> TensorDescriptor {
 pub(crate) fn matmul(weights: u32, m: i64, n: i64, k: i64) -> MulMatQuery {
     MulMatQuery {
         weights: packed(weights, [k, n, 1, 1]),
-        origin: WeightOrigin::Stored,
-        place: WeightLocation::Plain,
+        source: WeightSource::Plain,
         activations: floats([k, m, 1, 1]),
         viewed_rows: None,
         ids: None,
@@ -120,9 +119,9 @@ fn check_changes<T: Copy, R: Debug + PartialEq>(
 fn each_reason_to_decline() {
     use DeclineReason::*;
     let changes: Changes<'_, MulMatQuery> = &[
-        (|p| p.origin = WeightOrigin::Computed, Computed),
-        (|p| p.place = WeightLocation::Elsewhere, Elsewhere),
-        (|p| p.place = WeightLocation::Asked, Asked),
+        (|p| p.source = WeightSource::Computed, Computed),
+        (|p| p.source = WeightSource::Elsewhere, Elsewhere),
+        (|p| p.source = WeightSource::Asked, Asked),
         (|p| p.weights.format = format(type_id::I32), WeightType),
         (|p| p.weights.format = format(u32::MAX), WeightType),
         (
@@ -183,8 +182,7 @@ fn int8_wants_some_outputs_and_whole_blocks() {
 fn scores(rows: i64, keys: i64, head: i64, [heads, kv_heads]: [i64; 2]) -> MulMatQuery {
     MulMatQuery {
         weights: halves([head, keys, kv_heads, 1]),
-        origin: WeightOrigin::Cache,
-        place: WeightLocation::Elsewhere,
+        source: WeightSource::Cache,
         activations: floats([head, rows, heads, 1]),
         output: floats([keys, rows, heads, 1]),
         ..matmul(type_id::F16, 1, 1, head)

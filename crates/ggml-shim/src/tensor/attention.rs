@@ -43,7 +43,7 @@ pub(super) fn query(node: HostTensor<'_>) -> Option<AttentionQuery> {
 /// any of them, nor reads the output unless outputs are set aside.
 pub(crate) unsafe fn attention_data<'a>(
     node: HostTensor<'a>,
-    (shape, params): (AttentionShape, AttentionParams),
+    shape: AttentionShape,
     footprint: &Footprint,
     aside: Option<Vec<f32>>,
 ) -> Option<Attention<'a>> {
@@ -64,7 +64,6 @@ pub(crate) unsafe fn attention_data<'a>(
     };
     Some(Attention {
         shape,
-        params,
         queries: rows(node.operand(0)?)?,
         keys: cached(1)?,
         values: cached(2)?,

@@ -97,26 +97,25 @@ fn decide(weights: &Tensor) -> Result<ComputeType, DeclineReason> {
 
 const SHAPE: [i64; 4] = [64, 96, 1, 1];
 
-/// Location of weights in such a buffer.
-fn place_of(buffer_type: *mut BufferType, usage: c_int, size: usize) -> WeightLocation {
+fn source_of(buffer_type: *mut BufferType, usage: c_int, size: usize) -> WeightSource {
     let mut buffer = buffer(buffer_type, usage, size);
     let mut weights = tensor(Q8_0, SHAPE);
     weights.buffer = (&raw mut buffer).cast();
-    classify_matmul(&weights).place
+    classify_matmul(&weights).source
 }
 
 #[test]
 fn llama_cpp_asks_with_an_empty_buffer_and_then_with_the_weights() {
     let rearranged = REARRANGED.as_ptr().cast_mut().cast();
-    for (buffer_type, usage, size, place) in [
-        (plain_type(), usage::WEIGHTS, 0, WeightLocation::Unallocated),
-        (plain_type(), 0, 0, WeightLocation::Asked),
-        (plain_type(), usage::WEIGHTS, 4096, WeightLocation::Plain),
-        (rearranged, usage::WEIGHTS, 4096, WeightLocation::Rearranged),
-        (rearranged, 0, 4096, WeightLocation::Elsewhere),
-        (plain_type(), 0, 4096, WeightLocation::Elsewhere),
+    for (buffer_type, usage, size, source) in [
+        (plain_type(), usage::WEIGHTS, 0, WeightSource::Unallocated),
+        (plain_type(), 0, 0, WeightSource::Asked),
+        (plain_type(), usage::WEIGHTS, 4096, WeightSource::Plain),
+        (rearranged, usage::WEIGHTS, 4096, WeightSource::Rearranged),
+        (rearranged, 0, 4096, WeightSource::Elsewhere),
+        (plain_type(), 0, 4096, WeightSource::Elsewhere),
     ] {
-        assert_eq!(place_of(buffer_type, usage, size), place);
+        assert_eq!(source_of(buffer_type, usage, size), source);
     }
 }
 
@@ -191,7 +190,7 @@ fn views_of_a_kv_cache_are_no_weights() {
     let mut cache = tensor(type_id::F16, [64, 4096, 1, 1]);
     cache.buffer = (&raw mut buffer).cast();
     let keys = view(&cache, SHAPE);
-    assert_eq!(classify_matmul(&keys).origin, WeightOrigin::Cache);
+    assert_eq!(classify_matmul(&keys).source, WeightSource::Cache);
     assert_eq!(decide(&keys), Ok(ComputeType::Fp16));
     // Other tensors there are not weights either.
     let mut scratch = tensor(type_id::F16, SHAPE);
@@ -201,7 +200,7 @@ fn views_of_a_kv_cache_are_no_weights() {
     let mut weights = self::buffer(plain_type(), usage::WEIGHTS, 1 << 20);
     cache.buffer = (&raw mut weights).cast();
     let part = view(&cache, SHAPE);
-    assert_eq!(classify_matmul(&part).origin, WeightOrigin::Stored);
+    assert_eq!(classify_matmul(&part).source, WeightSource::Plain);
 }
 
 #[test]
@@ -231,7 +230,7 @@ fn with_array<T>(places: [usize; 3], body: impl FnOnce(&mut MulMat<'_>) -> T) ->
     let output = result(MUL_MAT, [4, 2, 1, 1], &[&weights, &activations]);
     let output = at(output, places[2]);
     let mut matmul = supports::tests::matmul(type_id::F16, 2, 4, 64);
-    matmul.place = WeightLocation::Unallocated;
+    matmul.source = WeightSource::Unallocated;
     let offload = supports::computable(&matmul, &supports::tests::policy(1)).unwrap();
     let host = fake_host();
     let output = host_tensor(&host, &output);

@@ -39,6 +39,7 @@ fn attention_is_offloaded_from_as_many_rows_on_as_matmuls() {
         kv_streams: 1,
         head: [64, 128],
         mask: [1, 1],
+        params: attention(type_id::F16, 32).params,
     };
     assert_eq!(shape, expected);
     assert_eq!(shape.outputs(), 32 * 8 * 128);

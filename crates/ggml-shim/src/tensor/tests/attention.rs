@@ -40,10 +40,8 @@ fn attention_is_seen_with_its_parameters() {
     let operands = operands();
     let query = query_of(&node(&operands.each_ref())).unwrap();
     let params = query.params;
-    assert_eq!(
-        (params.scale, params.max_bias, params.softcap),
-        (0.25, 8.0, 30.0)
-    );
+    let numbers = [params.scale, params.max_bias, params.softcap];
+    assert_eq!(numbers, [0.25, 8.0, 30.0]);
     assert!(query.is_readable && !query.has_more);
     assert_eq!(query.values.ne, [16, 6, 1, 1]);
     assert!(query.mask.is_some() && query.sinks.is_some());
@@ -88,10 +86,9 @@ fn with_data<T>(places: [usize; 6], body: impl FnOnce(Attention<'_>) -> T) -> Op
     let host = fake_host();
     let node = host_tensor(&host, &tensor);
     let footprint = Footprint::of(node)?;
-    let numbers = (shape, query.params);
     // SAFETY: the array lives until the end of this function, each tensor lies within it, and
     // nobody else accesses it.
-    let data = unsafe { super::super::attention::attention_data(node, numbers, &footprint, None) };
+    let data = unsafe { super::super::attention::attention_data(node, shape, &footprint, None) };
     data.map(body)
 }
 
