@@ -4,6 +4,7 @@
 use std::ffi::CString;
 use std::io::{self, Write as _};
 use std::path::Path;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 
 use npu_matmul::SoftwareNpu;
@@ -179,18 +180,16 @@ extern "C" fn at_exit() {
     };
     contain(|| {
         let engine = shared::lock(&runtime.engine).take();
-        if runtime.config.stats {
-            let (counters, times) = match &engine {
-                Some(engine) => (engine.counters(), engine.times()),
-                None => Default::default(),
-            };
+        if let (true, Some(observer)) = (runtime.config.stats, &runtime.observer) {
+            let counts = engine
+                .as_ref()
+                .map(|engine| (engine.counters(), engine.times()));
+            let (counters, times) = counts.unwrap_or_default();
             let device = DeviceStats {
                 counters,
                 times,
-                modelled: runtime
-                    .observer
-                    .as_ref()
-                    .map(|observer| observer.modelled()),
+                modelled_ps: observer.modelled_ps.load(Ordering::Relaxed),
+                clock_hz: observer.machine.clock_hz,
                 is_measured: runtime.model.is_none(),
             };
             let description = runtime.description.to_string_lossy();

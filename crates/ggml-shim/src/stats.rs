@@ -13,24 +13,16 @@ use crate::budget::WeightTotals;
 use crate::describe::MEGAHERTZ;
 use crate::reason::DeclineReason;
 
-/// Modelled time of the NPU for all matmuls, one after the other.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct ModelledTime {
-    /// Sum of the modelled times, picoseconds.
-    pub(crate) ps: u64,
-    /// Clock of the NPU that they assume, Hz.
-    pub(crate) clock_hz: u64,
-}
-
 /// Counts and times of the device.
 #[derive(Debug, Default)]
 pub(crate) struct DeviceStats {
-    /// Counts of the engine.
     pub(crate) counters: Counters,
     /// Time of the CPU in each section of the engine's work.
     pub(crate) times: Times,
-    /// The modelled time, if it was computed.
-    pub(crate) modelled: Option<ModelledTime>,
+    /// Modelled time of the NPU for all matmuls, one after the other, picoseconds.
+    pub(crate) modelled_ps: u64,
+    /// Clock of the NPU that it assumes, Hz.
+    pub(crate) clock_hz: u64,
     /// Whether there is an NPU, whose time can be measured.
     pub(crate) is_measured: bool,
 }
@@ -42,9 +34,7 @@ pub(crate) struct Stats {
     pub(crate) computed: [u64; ComputeType::ALL.len()],
     /// Lists of matmuls that were computed together.
     pub(crate) lists: u64,
-    /// Multiply-adds of matmuls.
     pub(crate) macs: u64,
-    /// Attention nodes.
     pub(crate) attentions: u64,
     /// Pairs of rows and keys of attention, in each head.
     pub(crate) attention_pairs: u64,
@@ -53,7 +43,6 @@ pub(crate) struct Stats {
     pub(crate) failed: u64,
     /// Nodes that the CPU computed because the NPU failed or computed their precision wrong.
     pub(crate) left_to_cpu: u64,
-    /// Declined operations.
     pub(crate) declined: BTreeMap<DeclineReason, u64>,
 }
 
@@ -111,10 +100,8 @@ impl Stats {
             rows.ms("thread-ms waiting for jobs (measured)", times.wait);
             rows.ms("NPU ms, with jobs submitted (measured)", times.in_flight);
         }
-        if let Some(modelled) = device.modelled {
-            let ms = format!("{:.3}", modelled.ps as f64 / PS_PER_MS);
-            rows.add("NPU ms, matmul by matmul (modelled)", ms);
-        }
+        let ms = format!("{:.3}", device.modelled_ps as f64 / PS_PER_MS);
+        rows.add("NPU ms, matmul by matmul (modelled)", ms);
         if self.attentions > 0 {
             rows.ms("ms in attention (measured)", self.attention_time);
         }
@@ -127,15 +114,12 @@ impl Stats {
             // Writing into a String cannot fail.
             let _ = writeln!(table, "  {name:width$}  {count:>12}");
         }
-        if let Some(modelled) = device.modelled {
-            let clock = modelled.clock_hz / MEGAHERTZ;
-            let _ = writeln!(
-                table,
-                "  (modelled: by the timing model, for an NPU at {clock} MHz)"
-            );
-        }
-        table
-            .push_str("  (declined: counted each time the program asks, and it asks repeatedly)\n");
+        let clock = device.clock_hz / MEGAHERTZ;
+        let _ = writeln!(
+            table,
+            "  (modelled: by the timing model, for an NPU at {clock} MHz)\n  (declined: counted each \
+             time the program asks, and it asks repeatedly)"
+        );
         table
     }
 }
@@ -201,10 +185,8 @@ mod tests {
                 wait: Duration::from_secs(2),
                 ..Times::default()
             },
-            modelled: Some(ModelledTime {
-                ps: 2_250_000_000,
-                clock_hz: 600_000_000,
-            }),
+            modelled_ps: 2_250_000_000,
+            clock_hz: 600_000_000,
             is_measured: false,
         };
         let weights = WeightTotals {
