@@ -68,7 +68,6 @@ struct State {
     /// Tensors that may be on the NPU, packed or not yet.
     chosen: u64,
     cpu: BTreeMap<LeftOnCpu, TensorCount>,
-    /// Weights that are packed now.
     packed: TensorCount,
     most: WeightTotals,
     /// Whether anything changed since the last report.
@@ -206,7 +205,6 @@ impl Budget {
 }
 
 impl State {
-    /// Weights that are left to the CPU now.
     fn left(&self) -> TensorCount {
         let add = |sum: TensorCount, count: &TensorCount| TensorCount {
             tensors: sum.tensors + count.tensors,

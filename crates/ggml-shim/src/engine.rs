@@ -11,9 +11,7 @@ use crate::load_error::LoadError;
 /// The opened device and the engine on it.
 #[derive(Debug)]
 pub(crate) struct OpenedEngine {
-    /// Multiplies matrices on the device.
     pub(crate) engine: Engine,
-    /// The machine that matmuls are planned for.
     pub(crate) target: PlanTarget,
     pub(crate) info: DeviceInfo,
     /// The software model behind it, if it is one.

@@ -17,25 +17,19 @@ use crate::types::FormatTable;
 /// The functions of the loaded ggml.
 #[derive(Debug)]
 pub(crate) struct Host {
-    /// Layout of ggml's callback tables.
     pub(crate) layout: TableLayout,
-    /// Numbers of ggml's operations.
     pub(crate) ops: OpIds,
-    /// Version from `ggml_version`.
     pub(crate) version: GgmlVersion,
     /// Whether ggml marks the nodes of a graph that are to be computed with
     /// [`crate::abi::FLAG_COMPUTE`]. Nodes without the mark belong to a branch that was not chosen,
     /// and may not even be allocated. A ggml that does not mark nodes wants every node computed.
     pub(crate) marks_computed_nodes: bool,
-    /// The program's log.
     pub(crate) logger: Logger,
-    /// ggml's number formats.
     pub(crate) types: FormatTable,
-    /// Returns the type of a live buffer.
+    // These take live buffers.
     pub(crate) buffer_get_type: unsafe extern "C" fn(*mut Buffer) -> *mut BufferType,
-    /// Returns the usage of a live buffer, see [`crate::abi::usage`].
+    /// See [`crate::abi::usage`].
     pub(crate) buffer_get_usage: unsafe extern "C" fn(*mut Buffer) -> c_int,
-    /// Returns the bytes of a live buffer.
     pub(crate) buffer_get_size: unsafe extern "C" fn(*mut Buffer) -> usize,
     /// Whether the CPU can read buffers of this type in place.
     pub(crate) buft_is_host: unsafe extern "C" fn(*mut BufferType) -> bool,

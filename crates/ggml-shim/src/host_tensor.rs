@@ -69,12 +69,10 @@ impl<'a> HostTensor<'a> {
         self.tensor.as_ptr()
     }
 
-    /// The ggml that it belongs to.
     pub(crate) fn host(self) -> &'a Host {
         self.context.host
     }
 
-    /// Its operation, see [`crate::host::OpIds`].
     pub(crate) fn op(self) -> u32 {
         self.fields().op
     }
@@ -94,7 +92,6 @@ impl<'a> HostTensor<'a> {
         self.fields().flags & flag != 0
     }
 
-    /// Elements of each dimension.
     pub(crate) fn ne(self) -> [i64; MAX_DIMS] {
         self.fields().ne
     }
@@ -174,13 +171,11 @@ impl<'a> HostTensor<'a> {
         self.is_in_host_buffer().unwrap_or(true)
     }
 
-    /// The format of its numbers.
     pub(crate) fn format(self) -> NumberFormat {
         // SAFETY: the type of a tensor of the host.
         unsafe { self.host().types.format(self.fields().type_id) }
     }
 
-    /// Decoder of its numbers, if ggml has one.
     pub(crate) fn decoder(self) -> Option<Decoder> {
         // SAFETY: the type of a tensor of the host.
         unsafe { self.host().types.decoder(self.fields().type_id) }

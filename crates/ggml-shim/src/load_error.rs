@@ -5,7 +5,6 @@ use std::fmt;
 
 use rocket_uapi::DiscoverError;
 
-/// Why this library does not serve the program that loaded it.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum LoadError {
     /// The process has no ggml that can be found.

@@ -8,7 +8,6 @@ use npu_matmul::{Error, JobFailure, SoftwareNpu};
 use crate::memory::OutOfMemory;
 use crate::quants::NotFinite;
 
-/// Why a matmul, or attention, has no result.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum MulMatError {
     /// The device or the engine failed.
@@ -25,11 +24,7 @@ pub(crate) enum MulMatError {
     NotPacked,
     /// A row that chose weights that do not exist.
     #[error("a row selects expert {number}, but there are only {count}")]
-    NoSuchExpert {
-        /// The number of the expert that the row asks for.
-        number: i32,
-        count: usize,
-    },
+    NoSuchExpert { number: i32, count: usize },
     /// A tensor whose data is not where its strides say.
     #[error("the {0} are shorter than their strides require, or not aligned to their type")]
     Data(&'static str),

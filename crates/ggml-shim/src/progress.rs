@@ -8,7 +8,6 @@ use crate::budget::MIB;
 /// Least time between two lines.
 const SILENCE: Duration = Duration::from_secs(2);
 
-/// Progress of packing weights, for users who wait.
 #[derive(Debug, Default)]
 pub(crate) struct Progress {
     said: Option<Instant>,

@@ -39,7 +39,6 @@ pub(crate) struct Runtime {
     pub(crate) weight_buffers: WeightBuffers,
     /// Identifies weights, if this process serves whole graphs.
     pub(crate) evidence: Option<Evidence>,
-    /// The memory that weights may take, and that they take.
     pub(crate) budget: Arc<Budget>,
     pub(crate) progress: Mutex<Progress>,
     pub(crate) config: Config,
@@ -79,12 +78,10 @@ pub(crate) fn get() -> Option<&'static Runtime> {
 }
 
 impl Runtime {
-    /// Writes one line to the program's log.
     pub(crate) fn log(&self, level: LogLevel, message: &str) {
         self.host.logger.write(level, message);
     }
 
-    /// The statistics of this process.
     pub(crate) fn stats(&self) -> MutexGuard<'_, Stats> {
         shared::lock(&self.stats)
     }

@@ -48,7 +48,7 @@ thread_local! {
     static LIST: Cell<u64> = const { Cell::new(0) };
 }
 
-/// The number of the list that this thread computes; 0 if none.
+/// The number of [`LIST`].
 pub(crate) fn list_here() -> u64 {
     LIST.get()
 }
@@ -173,7 +173,6 @@ impl Trace {
         });
     }
 
-    /// Writes the collected events.
     pub(crate) fn flush(&self) {
         self.with(Sink::write);
     }

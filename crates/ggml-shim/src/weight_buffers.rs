@@ -96,7 +96,6 @@ pub(crate) struct WeightBuffer {
     pub(crate) order: WeightOrder,
     /// The callbacks that the host gave it.
     pub(crate) originals: BufferCallbacks,
-    /// Weights packed from it.
     pub(crate) residents: Arc<ResidentMatrices<PackedMatrix>>,
     candidates: Mutex<Vec<Candidate>>,
     /// Number of tensors without a decision, including those that are being decided about.

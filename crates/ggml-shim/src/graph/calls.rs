@@ -93,7 +93,7 @@ impl<T: EngineCall> NamedCalls<T> {
         self.calls.len()
     }
 
-    /// Adds a call and returns its index.
+    /// Returns the index of the added call.
     pub(super) fn push(&mut self, name: String, call: T) -> usize {
         self.names.push(name);
         self.calls.push(call);

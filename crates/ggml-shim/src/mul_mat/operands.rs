@@ -28,15 +28,14 @@ pub(crate) struct KeptWeights {
 pub(crate) struct MulMat<'a> {
     pub(crate) offload: Offload,
     pub(crate) decoder: Decoder,
-    /// src0; without bytes if only its packed form exists.
+    /// Without bytes if only its packed form exists.
     pub(crate) weights: TensorBytes<'a>,
-    /// Address of src0, for the table of packed weights.
+    /// Address of the weights, for the table of packed weights.
     pub(crate) address: usize,
     /// That table; without it weights are packed for this matmul only.
     pub(crate) kept: Option<KeptWeights>,
-    /// src1.
     pub(crate) activations: TensorBytes<'a>,
-    /// src2: which experts each token chose.
+    /// Which experts each token chose.
     pub(crate) ids: Option<TensorBytes<'a>>,
     /// dst: `outputs()` numbers.
     pub(crate) out: NodeOutput<'a>,

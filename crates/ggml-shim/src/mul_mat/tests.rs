@@ -288,21 +288,18 @@ fn packed_weights_need_no_bytes_and_without_either_there_is_an_error() {
     let kept = kept();
     let weights = q8_0_weights();
     let activations = activations(|_| 1.0);
-    let mut outs = [[0.0; 6]; 2];
-    for (out, has_bytes) in outs.iter_mut().zip([true, false]) {
-        let mut matmul = matmul(INT8, &weights, &activations, out);
+    let compute = |has_bytes: bool| {
+        let mut out = [0.0; 6];
+        let mut matmul = matmul(INT8, &weights, &activations, &mut out);
         matmul.kept = Some(kept.clone());
         if !has_bytes {
             matmul.weights.bytes = &[];
         }
-        run_one(matmul).unwrap();
-    }
-    assert_eq!(outs[0], outs[1]);
+        run_one(matmul).map(|_| out)
+    };
+    assert_eq!(compute(true).unwrap(), compute(false).unwrap());
     kept.residents.forget(0..usize::MAX);
-    let mut matmul = matmul(INT8, &weights, &activations, &mut outs[0]);
-    matmul.kept = Some(kept.clone());
-    matmul.weights.bytes = &[];
-    let error = run_one(matmul).unwrap_err();
+    let error = compute(false).unwrap_err();
     assert!(matches!(error, MulMatError::NotPacked), "{error}");
 }
 
@@ -335,18 +332,12 @@ fn matmuls_of_a_list_share_their_activations() {
             after.bytes_to_device - before.bytes_to_device
         };
         let mut alone = vec![vec![0.0; M * 32]; 3];
-        // The first call packs the weights and makes the programs.
-        let all = |together: bool, outs: &mut [Vec<f32>]| match together {
-            true => multiply(0..3, outs),
-            false => (0..3)
-                .map(|at| multiply(at..at + 1, &mut outs[at..at + 1]))
-                .sum(),
-        };
-        all(false, &mut alone);
-        let bytes_alone = all(false, &mut alone);
         let mut together = vec![vec![f32::NAN; M * 32]; 3];
-        all(true, &mut together);
-        let bytes_together = all(true, &mut together);
+        // The first calls pack the weights and make the programs.
+        let [_, (bytes_alone, bytes_together)] = [(); 2].map(|()| {
+            let one_by_one = (0..3).map(|at| multiply(at..at + 1, &mut alone[at..=at]));
+            (one_by_one.sum::<u64>(), multiply(0..3, &mut together))
+        });
         assert_eq!(together, alone, "{precision:?}");
         assert!(bytes_together > 0, "{precision:?}");
         assert!(

@@ -10,16 +10,18 @@ fn scratch() -> tempfile::TempPath {
     tempfile::NamedTempFile::new().unwrap().into_temp_path()
 }
 
-fn begin(path: &Path) -> Trace {
-    create(path).unwrap()
-}
-
 fn events(path: &Path) -> Vec<Value> {
     serde_json::from_slice(&fs::read(path).unwrap()).unwrap()
 }
 
 fn create(path: &Path) -> io::Result<Trace> {
     Trace::begin(TraceFile::open(path)?, "a device", true, Logger::new(None))
+}
+
+/// Adds an event without a length.
+fn add(trace: &Trace, category: &'static str) {
+    let now = Instant::now();
+    trace.slice(category, "p", (now, now), json!({}));
 }
 
 fn of<'a>(events: &'a [Value], category: &str) -> Vec<&'a Value> {
@@ -29,7 +31,7 @@ fn of<'a>(events: &'a [Value], category: &str) -> Vec<&'a Value> {
 #[test]
 fn a_trace_is_json_at_any_time() {
     let path = scratch();
-    let trace = begin(&path);
+    let trace = create(&path).unwrap();
     assert_eq!(events(&path).len(), 2);
     let now = Instant::now();
     for number in 1..=3 {
@@ -45,7 +47,7 @@ fn a_trace_is_json_at_any_time() {
     }
     trace.finish(|| vec![ChromeEvent::process_name(1, "last")]);
     assert!(!trace.is_open());
-    trace.slice("matmul", "too late", (now, now), json!({}));
+    add(&trace, "matmul");
     trace.flush();
     let seen = events(&path);
     assert_eq!(of(&seen, "matmul").len(), 3);
@@ -55,10 +57,9 @@ fn a_trace_is_json_at_any_time() {
 #[test]
 fn events_are_written_before_they_fill_memory() {
     let path = scratch();
-    let trace = begin(&path);
-    let now = Instant::now();
+    let trace = create(&path).unwrap();
     for _ in 0..4_000 {
-        trace.slice("pack", "pack", (now, now), json!({}));
+        add(&trace, "pack");
         assert!(trace.lock().as_ref().unwrap().events.len() < BUFFER);
     }
     let written = of(&events(&path), "pack").len();
@@ -70,13 +71,12 @@ fn events_are_written_before_they_fill_memory() {
 #[test]
 fn threads_have_a_track_each_and_lose_nothing() {
     let path = scratch();
-    let trace = begin(&path);
+    let trace = create(&path).unwrap();
     std::thread::scope(|scope| {
         for _ in 0..4 {
             scope.spawn(|| {
                 for _ in 0..50 {
-                    let from = Instant::now();
-                    trace.slice("matmul", "p", (from, Instant::now()), json!({}));
+                    add(&trace, "matmul");
                 }
                 trace.flush();
             });
@@ -104,13 +104,12 @@ fn what_cannot_be_written_is_said_once_and_nothing_breaks() {
         assert!(create(full).is_err());
     }
     let path = scratch();
-    let trace = begin(&path);
+    let trace = create(&path).unwrap();
     if let Some(sink) = &mut *trace.lock() {
         sink.output.file = File::open(&path).unwrap();
     }
-    let now = Instant::now();
     for _ in 0..2 {
-        trace.slice("matmul", "p", (now, now), json!({}));
+        add(&trace, "matmul");
         trace.flush();
     }
     assert!(!trace.is_open());
@@ -121,9 +120,8 @@ fn what_cannot_be_written_is_said_once_and_nothing_breaks() {
 #[test]
 fn a_file_has_one_writer_at_a_time() {
     let path = scratch();
-    let first = begin(&path);
-    let now = Instant::now();
-    first.slice("matmul", "p", (now, now), json!({}));
+    let first = create(&path).unwrap();
+    add(&first, "matmul");
     first.flush();
     let error = create(&path).unwrap_err();
     assert_eq!(error.kind(), io::ErrorKind::ResourceBusy);
@@ -135,14 +133,14 @@ fn a_file_has_one_writer_at_a_time() {
     assert_eq!(of(&events(&path), "matmul").len(), 1);
     // The next trace replaces it.
     first.finish(Vec::new);
-    let _second = begin(&path);
+    let _second = create(&path).unwrap();
     assert_eq!(of(&events(&path), "matmul").len(), 0);
 }
 
 #[test]
 fn the_number_of_the_process_can_be_in_the_name() {
     let directory = tempfile::tempdir().unwrap();
-    let trace = begin(&directory.path().join("of-%p.json"));
+    let trace = create(&directory.path().join("of-%p.json")).unwrap();
     let name = format!("of-{}.json", std::process::id());
     let path = directory.path().join(name);
     assert_eq!(trace.lock().as_ref().unwrap().output.path, path);
