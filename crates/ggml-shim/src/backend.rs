@@ -12,7 +12,6 @@ use crate::host_tensor::HostTensor;
 use crate::layout::{self, BackendCallbacks};
 use crate::runtime::{guard, own_name};
 use crate::serve;
-use crate::stream::Stream;
 
 /// Identifies our backends. It is a random number, like each backend's GUID.
 static GUID: [u8; 16] = [
@@ -39,22 +38,10 @@ unsafe extern "C" fn free(backend: *mut Backend) {
     });
 }
 
-/// Returns the program's settings of `backend`; `None` for null.
-///
-/// # Safety
-/// `backend` is null or a backend of ours, and not freed during `'a`.
-pub(crate) unsafe fn stream<'a>(backend: *mut Backend) -> Option<&'a Stream> {
-    if backend.is_null() {
-        return None;
-    }
-    // SAFETY: not null, hence made by `init_backend`.
-    Some(unsafe { layout::stream(backend) })
-}
-
 unsafe extern "C" fn graph_compute(backend: *mut Backend, graph: *mut Graph) -> c_int {
     guard("graph_compute", status::FAILED, |runtime| {
         // SAFETY: ggml passes a live backend of ours, and waits.
-        let Some(stream) = (unsafe { stream(backend) }) else {
+        let Some(stream) = (unsafe { layout::stream(backend) }) else {
             return status::FAILED;
         };
         // SAFETY: ggml passes a live graph and waits for the result.

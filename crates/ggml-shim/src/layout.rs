@@ -21,23 +21,15 @@ mod slot;
 mod tables;
 mod trial;
 
-pub(crate) use tables::{
-    AllocBuffer, BackendCallbacks, BufferCallbacks, free_backend, hook_alloc, hook_host_ptr, stream,
-};
-
 use std::ffi::CStr;
 
-use crate::abi::{Backend, Buffer, Device};
+pub(crate) use tables::{
+    AllocBuffer, BackendCallbacks, BufferCallbacks, TableLayout, free_backend, hook_alloc,
+    hook_host_ptr, stream,
+};
+
 use crate::load_error::{GgmlVersion, LoadError};
 use crate::symbols::SymbolScope;
-
-/// A layout of the callback tables, named after the first version with it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum TableLayout {
-    V0_9_1,
-    V0_10,
-    V0_26,
-}
 
 impl TableLayout {
     /// Recognises the layout of the ggml of `version` that exports these functions.
@@ -76,43 +68,12 @@ impl TableLayout {
         }
     }
 
-    /// Number of slots of strided copies.
-    const fn two_d(self) -> usize {
-        match self {
-            Self::V0_9_1 => 0,
-            Self::V0_10 | Self::V0_26 => tables::TWO_D,
-        }
-    }
-
     /// `GGML_BACKEND_API_VERSION` of hosts with this layout.
     pub(crate) fn api_version(self) -> i32 {
         match self {
             Self::V0_9_1 | Self::V0_10 => 2,
             Self::V0_26 => 3,
         }
-    }
-
-    /// Creates a backend (ggml's word for a stream) on `device`.
-    pub(crate) fn new_backend(
-        self,
-        device: *mut Device,
-        callbacks: &BackendCallbacks,
-    ) -> *mut Backend {
-        tables::new_backend(self.two_d(), device, callbacks)
-    }
-
-    /// Replaces callbacks of `buffer`, and removes those that copy; returns the originals.
-    ///
-    /// # Safety
-    /// `buffer` is a live buffer of a host with this layout, and nobody else
-    /// looks at its callbacks meanwhile.
-    pub(crate) unsafe fn hook(
-        self,
-        buffer: *mut Buffer,
-        hooks: BufferCallbacks,
-    ) -> BufferCallbacks {
-        // SAFETY: the caller's promise is the callee's.
-        unsafe { tables::hook(self.two_d(), buffer, hooks) }
     }
 }
 
@@ -121,6 +82,7 @@ pub(crate) mod tests {
     use std::ptr;
 
     use super::*;
+    use crate::abi::Buffer;
 
     pub(crate) use super::tables::FakeBufferType;
 

@@ -6,9 +6,9 @@ use std::ptr::{self, NonNull};
 use std::sync::{Once, OnceLock};
 
 use crate::abi::{AbortCallback, Backend, Device, Feature, Reg, RegInterface, RegObject};
-use crate::backend;
 use crate::cpu::EXTRAS_NAME;
 use crate::cpu_ops::{SetAbort, SetThreads};
+use crate::layout;
 use crate::log::{LogLevel, NAME};
 use crate::runtime::guard;
 use crate::shared::GgmlPtr;
@@ -89,7 +89,7 @@ fn find(name: &CStr) -> *mut c_void {
 unsafe extern "C" fn set_n_threads(backend: *mut Backend, count: c_int) {
     guard("set_n_threads", (), |_| {
         // SAFETY: ggml passes a live backend of ours.
-        if let Some(stream) = unsafe { backend::stream(backend) } {
+        if let Some(stream) = unsafe { layout::stream(backend) } {
             stream.set_threads(count);
         }
     });
@@ -102,7 +102,7 @@ unsafe extern "C" fn set_abort_callback(
 ) {
     guard("set_abort_callback", (), |_| {
         // SAFETY: ggml passes a live backend of ours.
-        if let Some(stream) = unsafe { backend::stream(backend) } {
+        if let Some(stream) = unsafe { layout::stream(backend) } {
             // SAFETY: the program sets the callback for this purpose.
             unsafe { stream.set_abort(callback, data) };
         }

@@ -21,6 +21,14 @@ pub(super) const TWO_D: usize = 2;
 
 const _: () = assert!(size_of::<*mut c_void>() == 8 && size_of::<Absent>() == 8);
 
+/// A layout of the callback tables, named after the first version with it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum TableLayout {
+    V0_9_1,
+    V0_10,
+    V0_26,
+}
+
 /// Positions in `struct ggml_backend_buffer`, which begins with `struct ggml_backend_buffer_i`.
 pub(super) mod buffer {
     pub(crate) const FREE_BUFFER: usize = 0;
@@ -130,76 +138,89 @@ struct OwnBackend {
     stream: Stream,
 }
 
-/// Creates a backend of ours, with a new stream.
-pub(super) fn new_backend(
-    two_d: usize,
-    device: *mut Device,
-    callbacks: &BackendCallbacks,
-) -> *mut Backend {
-    let mut object = [ptr::null_mut(); _];
-    object[backend::GUID] = ptr::from_ref(callbacks.guid).cast_mut().cast();
-    object[backend::GET_NAME] = callbacks.name as *mut c_void;
-    object[backend::FREE] = callbacks.free as *mut c_void;
-    object[backend::GRAPH_COMPUTE + two_d] = callbacks.graph_compute as *mut c_void;
-    object[backend::DEVICE + two_d] = device.cast();
-    let stream = Stream::default();
-    Box::into_raw(Box::new(OwnBackend { object, stream })).cast()
+impl TableLayout {
+    /// Number of slots of strided copies.
+    pub(super) const fn two_d(self) -> usize {
+        match self {
+            Self::V0_9_1 => 0,
+            Self::V0_10 | Self::V0_26 => TWO_D,
+        }
+    }
+
+    /// Creates a backend (ggml's word for a stream) on `device`.
+    pub(crate) fn new_backend(
+        self,
+        device: *mut Device,
+        callbacks: &BackendCallbacks,
+    ) -> *mut Backend {
+        let mut object = [ptr::null_mut(); _];
+        object[backend::GUID] = ptr::from_ref(callbacks.guid).cast_mut().cast();
+        object[backend::GET_NAME] = callbacks.name as *mut c_void;
+        object[backend::FREE] = callbacks.free as *mut c_void;
+        object[backend::GRAPH_COMPUTE + self.two_d()] = callbacks.graph_compute as *mut c_void;
+        object[backend::DEVICE + self.two_d()] = device.cast();
+        let stream = Stream::default();
+        Box::into_raw(Box::new(OwnBackend { object, stream })).cast()
+    }
+
+    /// Replaces callbacks of `buffer`, and removes those that copy; returns the originals.
+    ///
+    /// # Safety
+    /// `buffer` is a live buffer of a host with this layout, and nobody else
+    /// looks at its callbacks meanwhile.
+    pub(crate) unsafe fn hook(
+        self,
+        buffer: *mut Buffer,
+        hooks: BufferCallbacks,
+    ) -> BufferCallbacks {
+        /// # Safety
+        /// This word of `buffer` is a callback of type `F` that may be missing; the rest as above.
+        unsafe fn replace<F>(buffer: *mut Buffer, word: usize, hook: Option<F>) -> Option<F> {
+            let slot = buffer.cast::<Option<F>>().wrapping_add(word);
+            // SAFETY: it lies in a live object, and nobody else accesses it, by the caller's promise.
+            unsafe { slot.replace(hook) }
+        }
+        // Without these ggml copies with `set_tensor` and `get_tensor`, row by row.
+        for word in buffer::COPIES..=buffer::CPY_TENSOR + self.two_d() {
+            // SAFETY: a callback, by its position; the rest by the caller's promise.
+            unsafe { replace::<unsafe extern "C" fn()>(buffer, word, None) };
+        }
+        BufferCallbacks {
+            // SAFETY: as above, and of this type.
+            free_buffer: unsafe { replace(buffer, buffer::FREE_BUFFER, hooks.free_buffer) },
+            // SAFETY: as above.
+            init_tensor: unsafe { replace(buffer, buffer::INIT_TENSOR, hooks.init_tensor) },
+            // SAFETY: as above.
+            memset_tensor: unsafe { replace(buffer, buffer::MEMSET_TENSOR, hooks.memset_tensor) },
+            // SAFETY: as above.
+            set_tensor: unsafe { replace(buffer, buffer::SET_TENSOR, hooks.set_tensor) },
+            // SAFETY: as above.
+            clear: unsafe { replace(buffer, buffer::CLEAR + self.two_d(), hooks.clear) },
+        }
+    }
 }
 
-/// Returns the program's settings of a backend.
+/// Returns the program's settings of `backend`; `None` for null.
 ///
 /// # Safety
-/// `backend` comes from [`super::TableLayout::new_backend`], and is not freed during `'a`.
-pub(crate) unsafe fn stream<'a>(backend: *mut Backend) -> &'a Stream {
+/// `backend` is null or comes from [`TableLayout::new_backend`], and is not freed during `'a`.
+pub(crate) unsafe fn stream<'a>(backend: *mut Backend) -> Option<&'a Stream> {
+    if backend.is_null() {
+        return None;
+    }
     // SAFETY: by the caller's promise a live object of that type, which only `free_backend` takes
     // back. The host changes at most its own part; this part has only shared users.
-    unsafe { &(*backend.cast::<OwnBackend>()).stream }
+    Some(unsafe { &(*backend.cast::<OwnBackend>()).stream })
 }
 
 /// Frees a backend.
 ///
 /// # Safety
-/// `backend` comes from [`super::TableLayout::new_backend`] and is not used again.
+/// `backend` comes from [`TableLayout::new_backend`] and is not used again.
 pub(crate) unsafe fn free_backend(backend: *mut Backend) {
     // SAFETY: made by `Box::into_raw` of such an object in `new_backend`, and
     // by the caller's promise freed only here and only once.
     drop(unsafe { Box::from_raw(backend.cast::<OwnBackend>()) });
-}
-
-/// See [`super::TableLayout::hook`].
-///
-/// # Safety
-/// `buffer` is a live buffer of a host whose buffers have `two_d` such slots,
-/// and nobody else looks at its callbacks meanwhile.
-pub(super) unsafe fn hook(
-    two_d: usize,
-    buffer: *mut Buffer,
-    hooks: BufferCallbacks,
-) -> BufferCallbacks {
-    /// # Safety
-    /// This word of `buffer` is a callback of type `F` that may be missing; the rest as above.
-    unsafe fn replace<F>(buffer: *mut Buffer, word: usize, hook: Option<F>) -> Option<F> {
-        let slot = buffer.cast::<Option<F>>().wrapping_add(word);
-        // SAFETY: it lies in a live object, and nobody else accesses it, by the caller's promise.
-        unsafe { slot.replace(hook) }
-    }
-    // Without these ggml copies with `set_tensor` and `get_tensor`, row by row.
-    for word in buffer::COPIES..=buffer::CPY_TENSOR + two_d {
-        // SAFETY: a callback, by its position; the rest by the caller's promise.
-        unsafe { replace::<unsafe extern "C" fn()>(buffer, word, None) };
-    }
-    BufferCallbacks {
-        // SAFETY: as above, and of this type.
-        free_buffer: unsafe { replace(buffer, buffer::FREE_BUFFER, hooks.free_buffer) },
-        // SAFETY: as above.
-        init_tensor: unsafe { replace(buffer, buffer::INIT_TENSOR, hooks.init_tensor) },
-        // SAFETY: as above.
-        memset_tensor: unsafe { replace(buffer, buffer::MEMSET_TENSOR, hooks.memset_tensor) },
-        // SAFETY: as above.
-        set_tensor: unsafe { replace(buffer, buffer::SET_TENSOR, hooks.set_tensor) },
-        // SAFETY: as above.
-        clear: unsafe { replace(buffer, buffer::CLEAR + two_d, hooks.clear) },
-    }
 }
 
 /// A buffer type with only the beginning of the struct.
