@@ -16,7 +16,7 @@ use crate::shared;
 const PS_PER_SECOND: u64 = 1_000_000_000_000;
 pub(crate) const MIB: u64 = 1 << 20;
 
-/// Why weights that could be on the NPU are not, in the words of the report.
+/// Why weights that could be on the NPU are not, in the words of the statistics.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, thiserror::Error)]
 pub(crate) enum LeftOnCpu {
     #[error("excluded by GGML_ROCKET_TENSORS")]
@@ -29,9 +29,9 @@ pub(crate) enum LeftOnCpu {
     #[error("beyond vm.max_map_count")]
     Mappings,
     /// They could not be packed.
-    #[error("not packed, see above")]
+    #[error("that could not be packed, see the log")]
     Failed,
-    #[error("written by a graph")]
+    #[error("that a graph writes")]
     Written,
 }
 
@@ -177,7 +177,11 @@ impl Budget {
         }
         let mut separator = "; left to the CPU:";
         for (why, count) in &state.cpu {
-            let _ = write!(line, "{separator} {count} {why}");
+            let _ = match why {
+                LeftOnCpu::Failed => write!(line, "{separator} {count} not packed, see above"),
+                LeftOnCpu::Written => write!(line, "{separator} {count} written by a graph"),
+                _ => write!(line, "{separator} {count} {why}"),
+            };
             separator = ",";
         }
         let prompt_ps = std::mem::take(&mut state.prompt_ps);

@@ -28,18 +28,8 @@ pub(crate) enum DeclineReason {
     /// The weights cannot be divided into tiles.
     #[error("weights of a size without a plan")]
     NoPlan,
-    #[error("weights excluded by GGML_ROCKET_TENSORS")]
-    Excluded,
-    #[error("weights beyond GGML_ROCKET_MEM")]
-    Memory,
-    #[error("weights beyond the NPU's address space")]
-    Addresses,
-    #[error("weights beyond vm.max_map_count")]
-    Mappings,
-    #[error("weights that could not be packed, see the log")]
-    NotPackable,
-    #[error("weights that a graph writes")]
-    Written,
+    #[error("weights {0}")]
+    Left(#[from] LeftOnCpu),
     #[error("weights that ggml cannot decode")]
     WeightType,
     #[error("activations not F32")]
@@ -81,17 +71,4 @@ pub(crate) enum DeclineReason {
     AttentionPlan,
     #[error("attention with unknown operands or parameters")]
     AttentionKind,
-}
-
-impl From<LeftOnCpu> for DeclineReason {
-    fn from(why: LeftOnCpu) -> Self {
-        match why {
-            LeftOnCpu::Excluded => Self::Excluded,
-            LeftOnCpu::Memory => Self::Memory,
-            LeftOnCpu::Addresses => Self::Addresses,
-            LeftOnCpu::Mappings => Self::Mappings,
-            LeftOnCpu::Failed => Self::NotPackable,
-            LeftOnCpu::Written => Self::Written,
-        }
-    }
 }
