@@ -251,8 +251,7 @@ fn leave_written(runtime: &Runtime, op: HostTensor<'_>) {
     let Some((buffer, name, range)) = tensor::written_weights(op) else {
         return;
     };
-    let entry = runtime.weight_buffers.get(buffer);
-    if entry.is_some_and(|entry| entry.leave_written(&range)) {
+    if runtime.weight_buffers.leave_written(buffer, &range) {
         let line = format!("{name} stays on the CPU from now on: a graph writes it");
         runtime.log(LogLevel::Info, &line);
     }

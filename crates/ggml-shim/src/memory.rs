@@ -15,18 +15,12 @@ pub(crate) enum OutOfMemory {
     Model,
 }
 
-/// Returns an empty vector with room for `len` elements.
-pub(crate) fn with_room<T>(len: usize) -> Result<Vec<T>, OutOfMemory> {
+/// Returns a vector of `len` elements, all of them zero or the type's default.
+pub(crate) fn zeroed<T: Clone + Default>(len: usize) -> Result<Vec<T>, OutOfMemory> {
     let mut data = Vec::new();
     let bytes = len.saturating_mul(size_of::<T>());
     let reserved = data.try_reserve_exact(len);
     reserved.map_err(|_| OutOfMemory::Bytes(bytes))?;
-    Ok(data)
-}
-
-/// Returns a vector of `len` elements, all of them zero or the type's default.
-pub(crate) fn zeroed<T: Clone + Default>(len: usize) -> Result<Vec<T>, OutOfMemory> {
-    let mut data = with_room(len)?;
     data.resize(len, T::default());
     Ok(data)
 }

@@ -65,7 +65,7 @@ pub(crate) fn load_matrix(
             let bad = AtomicUsize::new(usize::MAX);
             let fill = |index: usize, row: &mut [f32]| {
                 decoder.decode(matrix.rows[index], row);
-                if !quants::is_finite(row) {
+                if quants::magnitude(row).is_none() {
                     // Relaxed, because only the number itself counts, which a join publishes.
                     bad.fetch_min(index, Ordering::Relaxed);
                     row.fill(0.0);
@@ -96,9 +96,9 @@ fn halves<'a>(engine: &Engine, matrix: &Matrix<'a>) -> Result<Halves<'a>, MulMat
         let halves = match matrix.dense {
             Some(bytes) => Cow::Borrowed(quants::as_f16(bytes).ok_or_else(misaligned)?),
             None => {
-                let mut halves = memory::with_room(matrix.rows.len() * matrix.k)?;
-                for row in &matrix.rows {
-                    halves.extend_from_slice(quants::as_f16(row).ok_or_else(misaligned)?);
+                let mut halves = memory::zeroed::<f16>(matrix.rows.len() * matrix.k)?;
+                for (to, row) in halves.chunks_exact_mut(matrix.k).zip(&matrix.rows) {
+                    to.copy_from_slice(quants::as_f16(row).ok_or_else(misaligned)?);
                 }
                 Cow::Owned(halves)
             }

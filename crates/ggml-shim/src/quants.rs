@@ -67,13 +67,9 @@ pub(crate) fn scale_outputs(factor: f32, columns: &[f32], outputs: &mut [f32]) {
 }
 
 /// Largest magnitude of a row; `None` if it holds an infinity or a NaN.
-fn magnitude(row: &[f32]) -> Option<f32> {
+pub(crate) fn magnitude(row: &[f32]) -> Option<f32> {
     let largest = f32::from_bits(largest_magnitude(row));
     largest.is_finite().then_some(largest)
-}
-
-pub(crate) fn is_finite(row: &[f32]) -> bool {
-    magnitude(row).is_some()
 }
 
 /// Number of elements that are scaled at a time, before they are rounded.

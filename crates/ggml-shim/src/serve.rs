@@ -108,8 +108,7 @@ fn note_computed(runtime: &Runtime, evidence: &Evidence, node: HostTensor<'_>) {
     if !evidence.computed(buffer, &range) {
         return;
     }
-    let entry = runtime.weight_buffers.get(buffer);
-    if entry.is_some_and(|entry| entry.leave_written(&range)) {
+    if runtime.weight_buffers.leave_written(buffer, &range) {
         let name = node.name();
         let line = format!("weights that {name} overwrites stay on the CPU from now on");
         runtime.log(LogLevel::Info, &line);

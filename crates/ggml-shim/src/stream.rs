@@ -139,19 +139,14 @@ mod tests {
             stream.set_threads(count);
             let seen = stream.run(rayon::current_num_threads);
             assert_eq!(seen, usize::try_from(count).unwrap());
+            // The same pool serves while the number stays.
+            let [first, second] = [(); 2].map(|()| stream.pool().unwrap());
+            assert!(Arc::ptr_eq(&first, &second));
         }
         for nonsense in [0, -1, c_int::MIN] {
             stream.set_threads(nonsense);
             assert_eq!(stream.run(rayon::current_num_threads), process);
         }
-    }
-
-    #[test]
-    fn the_same_pool_serves_while_the_number_stays() {
-        let stream = Stream::default();
-        stream.set_threads(2);
-        let (first, second) = (stream.pool().unwrap(), stream.pool().unwrap());
-        assert!(Arc::ptr_eq(&first, &second));
         stream.set_threads(c_int::MAX);
         assert_eq!(lock(&stream.threads).wanted, Some(MOST_THREADS));
     }

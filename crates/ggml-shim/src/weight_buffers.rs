@@ -134,7 +134,7 @@ impl WeightBuffer {
 
     /// Leaves the tensors in `range`, which a graph writes, to the CPU. Returns whether that is
     /// new. The time of the write is unknown, so nothing packed from the range is used from now on.
-    pub(crate) fn leave_written(&self, range: &Range<usize>) -> bool {
+    fn leave_written(&self, range: &Range<usize>) -> bool {
         let mut written = lock(&self.written);
         if written.covers(range) {
             return false;
@@ -289,6 +289,12 @@ impl WeightBuffers {
             None if tensor.viewed().is_some() => Err(DeclineReason::Part),
             None => entry.decide(context, &Candidate::new(tensor)),
         }
+    }
+
+    /// Leaves the tensors in `range` of `buffer` to the CPU, see [`WeightBuffer::leave_written`].
+    pub(crate) fn leave_written(&self, buffer: *const Buffer, range: &Range<usize>) -> bool {
+        self.get(buffer)
+            .is_some_and(|entry| entry.leave_written(range))
     }
 
     /// Watches `buffer`, whose callbacks become `hooks`.

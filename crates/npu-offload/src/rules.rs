@@ -338,13 +338,16 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn rows_of_experts_are_shared_out() {
-        let rules = rules(600);
+    fn rows_of_experts_are_shared_out_and_heads_of_a_token_are_no_batch() {
+        let mut rules = rules(600);
         let fewest = rules.decide(format("Q8_0"), SIZE).fewest_rows.unwrap();
         assert!((3..=128).contains(&fewest), "{fewest}");
         let is_worth = |together| rules.is_worth(format("Q8_0"), SIZE, 4 * fewest, together);
         assert!(is_worth(fewest) && !is_worth(fewest - 1));
         assert!(rules.is_worth(format("Q8_0"), SIZE, MOST_ROWS, 1));
+        assert!(!rules.is_worth(format("Q8_0"), SIZE, 1, MOST_ROWS));
+        rules.min_rows = Some(4);
+        assert!(!rules.is_worth(format("Q8_0"), SIZE, 3, MOST_ROWS));
     }
 
     #[test]
@@ -361,14 +364,6 @@ pub(crate) mod tests {
             rules.min_rows = Some(4);
             assert!(rules.is_worth(format("F32"), rotation, 4, 4));
         }
-    }
-
-    #[test]
-    fn heads_of_one_token_are_no_batch() {
-        let mut rules = rules(600);
-        assert!(!rules.is_worth(format("Q8_0"), SIZE, 1, MOST_ROWS));
-        rules.min_rows = Some(4);
-        assert!(!rules.is_worth(format("Q8_0"), SIZE, 3, MOST_ROWS));
     }
 
     const HEADS: AttentionBatch = AttentionBatch {
@@ -397,6 +392,9 @@ pub(crate) mod tests {
         rules.attention = AttentionChoice::From(1);
         assert_eq!(rules.fewest_attention_rows(HEADS), Some(1));
         rules.attention = AttentionChoice::Never;
+        assert_eq!(rules.fewest_attention_rows(HEADS), None);
+        let mut rules = self::rules(600);
+        rules.cpu.attention = u64::MAX;
         assert_eq!(rules.fewest_attention_rows(HEADS), None);
     }
 
@@ -428,13 +426,6 @@ pub(crate) mod tests {
         assert!(rules.is_worth_packing(f16, [2048, 64], FEWEST_ROWS, 4));
         rules.attention = AttentionChoice::Never;
         assert_eq!(pays(&rules, 256, 4), [false, false]);
-    }
-
-    #[test]
-    fn a_faster_cpu_keeps_attention() {
-        let mut rules = rules(600);
-        rules.cpu.attention = u64::MAX;
-        assert_eq!(rules.fewest_attention_rows(HEADS), None);
     }
 
     #[test]

@@ -37,6 +37,7 @@ fn times(rules: &OffloadRules, format: NumberFormat, size: [usize; 2], rows: usi
 
 /// The threshold for few rows comes from the same comparison as any other: each matrix runs on the
 /// side where its whole call takes less time. Between two compared numbers the larger one decides.
+/// So no number of sequences is slower with the NPU, and some number is faster.
 #[test]
 fn by_default_each_matrix_runs_on_the_faster_side() {
     let (mut on_npu, mut on_cpu) = (0, 0);
@@ -60,33 +61,22 @@ fn by_default_each_matrix_runs_on_the_faster_side() {
                         assert_eq!(is_npu, is_enough, "{what}");
                     }
                 }
-            }
-        }
-    }
-    // Both sides win somewhere.
-    assert!(on_npu > 100 && on_cpu > 100, "{on_npu} and {on_cpu}");
-}
-
-/// So no number of sequences is slower with the NPU, and some number is faster.
-#[test]
-fn sequences_are_never_slower() {
-    for rules in rules() {
-        for format in formats() {
-            for shape in ModelShape::ALL {
                 let graph = Graph::new(shape, format, &rules);
                 let cpu = graph.on_cpu();
                 assert_eq!(graph.step(1, 512), cpu.step(1, 512));
                 for sequences in COMPARED {
                     let [npu, cpu] = [&graph, &cpu].map(|graph| graph.step(sequences, 512));
-                    assert!(npu.total() <= cpu.total(), "{} {sequences}", shape.name);
+                    let gain = cpu.total().checked_sub(npu.total());
+                    let is_enough = gain.is_some_and(|gain| gain > 0 || sequences < MOST);
+                    assert!(is_enough, "{} {sequences}", shape.name);
                     assert_eq!(npu.attention, cpu.attention);
                     assert_eq!(npu.offloaded_attention, 0);
                 }
-                let [npu, cpu] = [&graph, &cpu].map(|graph| graph.step(MOST, 512));
-                assert!(npu.total() < cpu.total(), "{}", shape.name);
             }
         }
     }
+    // Both sides win somewhere.
+    assert!(on_npu > 100 && on_cpu > 100, "{on_npu} and {on_cpu}");
 }
 
 /// Attention of sequences that are decoded together stays on the CPU, which is faster whether each

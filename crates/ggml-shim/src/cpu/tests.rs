@@ -88,11 +88,5 @@ fn buffers_of_extra_types_are_looked_at_and_made_as_before() {
     }
     assert!(!cpu.is_extra(cpu.buffer_type()));
     assert!(cpu.own_alloc(cpu.buffer_type()).is_none());
-}
-
-#[test]
-fn a_cpu_without_extra_types_has_none() {
-    let cpu = cpu(offers_nothing);
-    let device = GgmlPtr::new(ptr::without_provenance_mut(0x1000)).unwrap();
-    assert!(cpu.extras(device).is_empty());
+    assert!(self::cpu(offers_nothing).extras(device).is_empty());
 }

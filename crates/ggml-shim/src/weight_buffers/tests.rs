@@ -50,24 +50,25 @@ impl WeightBuffers {
 
 #[test]
 fn the_outputs_weights_come_last_and_tables_that_are_looked_up_never() {
-    let buffers = WeightBuffers::default();
-    buffers.add_named(WeightOrder::Plain, &["token_embd.weight", "b"]);
-    buffers.add_named(WeightOrder::Rearranged, &["output.weight", "c", "d"]);
-    let names = buffers.due_names(|_| true);
-    assert_eq!(names, ["b", "c", "d", "output.weight"]);
-    assert!(buffers.due_names(|_| true).is_empty());
-}
-
-#[test]
-fn a_table_of_embeddings_that_is_the_outputs_weight_too_comes_last() {
-    let buffers = WeightBuffers::default();
-    buffers.add_named(WeightOrder::Plain, &["token_embd.weight", "b"]);
-    assert_eq!(buffers.due_names(|_| true), ["b", "token_embd.weight"]);
-    // The CPU has rearranged it for matmuls, and looks rows up elsewhere.
-    let buffers = WeightBuffers::default();
-    buffers.add_named(WeightOrder::Plain, &["token_embd.weight"]);
-    buffers.add_named(WeightOrder::Rearranged, &["token_embd.weight", "c"]);
-    assert_eq!(buffers.due_names(|_| true), ["c", "token_embd.weight"]);
+    use WeightOrder::{Plain, Rearranged};
+    let embeddings = "token_embd.weight";
+    for (plain, rearranged, due) in [
+        (
+            &[embeddings, "b"][..],
+            &["output.weight", "c"][..],
+            &["b", "c", "output.weight"][..],
+        ),
+        // A table of embeddings that is the output's weight too.
+        (&[embeddings, "b"], &["c"], &["b", "c", embeddings]),
+        // The CPU has rearranged it for matmuls, and looks rows up elsewhere.
+        (&[embeddings], &[embeddings, "c"], &["c", embeddings]),
+    ] {
+        let buffers = WeightBuffers::default();
+        buffers.add_named(Plain, plain);
+        buffers.add_named(Rearranged, rearranged);
+        assert_eq!(buffers.due_names(|_| true), due);
+        assert!(buffers.due_names(|_| true).is_empty());
+    }
 }
 
 #[test]
