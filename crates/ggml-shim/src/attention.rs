@@ -24,7 +24,6 @@ use crate::mul_mat_error::{ListError, MulMatError};
 use crate::quants;
 use crate::supports::AttentionShape;
 use crate::tensor_bytes::{NodeOutput, TensorBytes};
-use crate::types::Decoder;
 use crate::verify::OutputErrors;
 
 /// An attention node and its data.
@@ -32,21 +31,14 @@ use crate::verify::OutputErrors;
 pub(crate) struct Attention<'a> {
     pub(crate) shape: AttentionShape,
     pub(crate) queries: TensorBytes<'a>,
-    pub(crate) keys: CachedRows<'a>,
-    pub(crate) values: CachedRows<'a>,
+    pub(crate) keys: TensorBytes<'a>,
+    pub(crate) values: TensorBytes<'a>,
     pub(crate) mask: Option<TensorBytes<'a>>,
     pub(crate) sinks: Option<TensorBytes<'a>>,
     /// dst: `outputs()` numbers.
     pub(crate) out: NodeOutput<'a>,
     /// Errors of its outputs against the definition, if it is verified.
     pub(crate) errors: Option<OutputErrors>,
-}
-
-/// Keys or values, which lie in a KV cache.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct CachedRows<'a> {
-    pub(crate) decoder: Decoder,
-    pub(crate) rows: TensorBytes<'a>,
 }
 
 /// Computes attention nodes that do not depend on each other.
@@ -139,7 +131,7 @@ impl<'a> Operands<'a> {
         scratch: &RowScratch,
     ) -> Result<Self, MulMatError> {
         let (shape, [d, dv]) = (&node.shape, node.shape.head);
-        let cached = |rows: &CachedRows<'a>, len, what| {
+        let cached = |rows: &TensorBytes<'a>, len, what| {
             let sizes = [len, shape.keys, shape.kv_heads, shape.kv_streams];
             HalfRows::of(rows, sizes, engine, scratch, what)
         };
@@ -148,7 +140,7 @@ impl<'a> Operands<'a> {
         };
         // A cache of compressed keys has the values in their first channels, which are rounded
         // once.
-        let is_part = dv <= d && node.values.begins(&node.keys);
+        let is_part = dv <= d && begin(&node.values, &node.keys);
         let mask = node.mask.as_ref().map(|mask| {
             let data = quants::as_f16(mask.bytes).ok_or(MulMatError::Data("mask"))?;
             Ok::<_, MulMatError>(HeadVectors::new(data, mask))
@@ -244,28 +236,25 @@ impl<'a, T: Clone> HeadVectors<'a, T> {
     }
 }
 
-impl CachedRows<'_> {
-    /// Whether each of its rows begins where a row of `other` does, in the same format.
-    fn begins(&self, other: &Self) -> bool {
-        let (own, other) = (&self.rows, &other.rows);
-        own.bytes.as_ptr() == other.bytes.as_ptr()
-            && own.tensor.nb == other.tensor.nb
-            && own.tensor.format == other.tensor.format
-    }
+/// Whether each row of `values` begins where a row of `keys` does, in the same format.
+fn begin(values: &TensorBytes<'_>, keys: &TensorBytes<'_>) -> bool {
+    values.bytes.as_ptr() == keys.bytes.as_ptr()
+        && values.tensor.nb == keys.tensor.nb
+        && values.tensor.format == keys.tensor.format
 }
 
 impl<'a> HalfRows<'a> {
     /// Takes rows with these numbers of elements, rows, heads and streams; rounds them unless they
     /// are FP16.
     fn of(
-        cached: &CachedRows<'a>,
+        from: &TensorBytes<'a>,
         [len, rows, heads, streams]: [usize; 4],
         engine: &Engine,
         scratch: &RowScratch,
         what: &'static str,
     ) -> Result<Self, MulMatError> {
-        let (decoder, from) = (&cached.decoder, &cached.rows);
-        if decoder.format.id == type_id::F16 {
+        let format = from.tensor.format;
+        if format.id == type_id::F16 {
             let data = quants::as_f16(from.bytes).ok_or(MulMatError::Data(what))?;
             return Ok(Self {
                 vectors: HeadVectors::new(data, from),
@@ -278,10 +267,10 @@ impl<'a> HalfRows<'a> {
             let of_row = |(decoded, _): &mut (Vec<f32>, _), (index, to): (usize, &mut [f16])| {
                 let (row, head) = (index % rows, index / rows);
                 let bytes = from.row([row, head % heads, head / heads])?;
-                if !decoder.is_aligned(bytes) {
+                if !format.is_aligned(bytes) {
                     return None;
                 }
-                decoder.decode(bytes, decoded);
+                format.decode(bytes, decoded);
                 quants::round_scaled(decoded, factor, to);
                 Some(largest_magnitude(decoded))
             };

@@ -3,17 +3,16 @@
 
 use std::ops::Range;
 
-use npu_offload::NumberFormat;
-
 use crate::abi::{MAX_DIMS, type_id};
 use crate::reason::DeclineReason;
 use crate::resident::MatrixKey;
+use crate::types::HostFormat;
 
 /// Type, dimensions and strides of one tensor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct TensorDescriptor {
     /// Format of its numbers.
-    pub(crate) format: NumberFormat,
+    pub(crate) format: HostFormat,
     /// Elements per dimension, fastest first.
     pub(crate) ne: [i64; MAX_DIMS],
     /// Bytes from one element to the next, per dimension.

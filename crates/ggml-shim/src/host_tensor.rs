@@ -7,7 +7,6 @@ use std::ops::Range;
 use std::ptr::NonNull;
 use std::slice;
 
-use npu_offload::NumberFormat;
 use zerocopy::FromBytes;
 
 use crate::abi::{Buffer, FLAG_COMPUTE, MAX_DIMS, Tensor};
@@ -15,7 +14,6 @@ use crate::descriptor::TensorDescriptor;
 use crate::evidence::Evidence;
 use crate::host::Host;
 use crate::tensor_bytes::TensorBytes;
-use crate::types::Decoder;
 
 /// The data needed to read tensors.
 #[derive(Debug, Clone, Copy)]
@@ -171,20 +169,11 @@ impl<'a> HostTensor<'a> {
         self.is_in_host_buffer().unwrap_or(true)
     }
 
-    pub(crate) fn format(self) -> NumberFormat {
-        // SAFETY: the type of a tensor of the host.
-        unsafe { self.host().types.format(self.fields().type_id) }
-    }
-
-    pub(crate) fn decoder(self) -> Option<Decoder> {
-        // SAFETY: the type of a tensor of the host.
-        unsafe { self.host().types.decoder(self.fields().type_id) }
-    }
-
     pub(crate) fn descriptor(self) -> TensorDescriptor {
         let Tensor { ne, nb, .. } = *self.fields();
         TensorDescriptor {
-            format: self.format(),
+            // SAFETY: the type of a tensor of the host.
+            format: unsafe { self.host().types.format(self.fields().type_id) },
             ne,
             nb,
         }

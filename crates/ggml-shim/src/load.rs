@@ -29,9 +29,8 @@ pub(crate) fn pack_tensor(
 ) -> Result<(), String> {
     let began = Instant::now();
     let weights = tensor.descriptor();
-    let decoder = tensor.decoder().ok_or("ggml cannot decode it")?;
     let storable = supports::storable(&weights, &runtime.rules);
-    let (precision, [k, n, b2, b3]) = storable.map_err(|reason| reason.to_string())?;
+    let (precision, [.., b2, b3]) = storable.map_err(|reason| reason.to_string())?;
     let engine = runtime.engine().ok_or("the process is ending")?;
     let rows = TensorBytes {
         tensor: weights,
@@ -40,7 +39,7 @@ pub(crate) fn pack_tensor(
     let mut packed = Vec::new();
     for i3 in 0..b3 {
         for i2 in 0..b2 {
-            let matrix = Matrix::new(decoder, &rows, [n, k], [i2, i3])
+            let matrix = Matrix::new(&rows, [i2, i3])
                 .ok_or("its data is shorter than its strides require")?;
             let key = weights
                 .key(tensor.address(), [i2, i3])

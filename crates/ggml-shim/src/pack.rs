@@ -49,9 +49,9 @@ pub(crate) fn load_matrix(
     keep: bool,
 ) -> Result<PackedMatrix, MulMatError> {
     let (n, k) = (matrix.rows.len(), matrix.k);
-    let decoder = matrix.decoder;
-    let row_bytes = decoder.format.row_bytes(k);
-    let suits = |row: &&[u8]| Some(row.len()) == row_bytes && decoder.is_aligned(row);
+    let format = matrix.format;
+    let row_bytes = format.row_bytes(k);
+    let suits = |row: &&[u8]| Some(row.len()) == row_bytes && format.is_aligned(row);
     if !matrix.rows.iter().all(suits) {
         return Err(MulMatError::Data("weights"));
     }
@@ -64,7 +64,7 @@ pub(crate) fn load_matrix(
         Some(to) => {
             let bad = AtomicUsize::new(usize::MAX);
             let fill = |index: usize, row: &mut [f32]| {
-                decoder.decode(matrix.rows[index], row);
+                format.decode(matrix.rows[index], row);
                 if quants::magnitude(row).is_none() {
                     // Relaxed, because only the number itself counts, which a join publishes.
                     bad.fetch_min(index, Ordering::Relaxed);
@@ -92,7 +92,7 @@ type Halves<'a> = (Cow<'a, [f16]>, Vec<f32>);
 /// Converts `matrix` to FP16.
 fn halves<'a>(engine: &Engine, matrix: &Matrix<'a>) -> Result<Halves<'a>, MulMatError> {
     let misaligned = || MulMatError::Data("weights");
-    if matrix.decoder.format.id == type_id::F16 {
+    if matrix.format.id == type_id::F16 {
         let halves = match matrix.dense {
             Some(bytes) => Cow::Borrowed(quants::as_f16(bytes).ok_or_else(misaligned)?),
             None => {
@@ -115,7 +115,7 @@ fn halves<'a>(engine: &Engine, matrix: &Matrix<'a>) -> Result<Halves<'a>, MulMat
             .map_init(
                 || (engine.stopwatch(Section::PackWeights), vec![0.0; k]),
                 |(_, row), (halves, bytes)| {
-                    matrix.decoder.decode(bytes, row);
+                    matrix.format.decode(bytes, row);
                     quants::round_to_f16(row, halves)
                 },
             )

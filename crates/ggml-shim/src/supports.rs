@@ -150,7 +150,7 @@ pub(crate) fn decide(matmul: &MulMatQuery, rules: &OffloadRules) -> Result<Offlo
     let offload = computable(matmul, rules)?;
     let Shape { n, k, .. } = offload.shape;
     let tokens = offload.rows().min(matmul.viewed_rows.unwrap_or(usize::MAX));
-    let format = matmul.weights.format;
+    let format = *matmul.weights.format;
     if !rules.is_worth(format, [n, k], tokens, offload.rows_together()) {
         return Err(match rules.decide(format, [n, k]).fewest_rows {
             Some(_) => DeclineReason::SmallBatch,
@@ -179,7 +179,7 @@ fn decide_cached(matmul: &MulMatQuery, rules: &OffloadRules) -> Result<Offload, 
     }
     // Attention is computed in FP16, whatever precision the user chose for weights.
     let is_exact = offload.precision == ComputeType::Fp16;
-    if is_exact && rules.is_worth_packing(matmul.weights.format, [n, k], m, offload.rows()) {
+    if is_exact && rules.is_worth_packing(*matmul.weights.format, [n, k], m, offload.rows()) {
         return Ok(offload);
     }
     Err(DeclineReason::AttentionMatmuls)
@@ -217,7 +217,7 @@ pub(crate) fn storable(
     let dimensions = readable(weights)?;
     let [k, n, ..] = dimensions;
     let precision = precision(weights, dimensions, rules)?;
-    match rules.decide(weights.format, [n, k]).fewest_rows {
+    match rules.decide(*weights.format, [n, k]).fewest_rows {
         Some(_) => Ok((precision, dimensions)),
         None => Err(DeclineReason::Slower),
     }
@@ -242,7 +242,7 @@ fn precision(
     [k, n, ..]: [usize; MAX_DIMS],
     rules: &OffloadRules,
 ) -> Result<ComputeType, DeclineReason> {
-    let precision = rules.compute_type(weights.format, [n, k]);
+    let precision = rules.compute_type(*weights.format, [n, k]);
     if precision.quantisation().is_some() && k > INT8_K_MAX {
         return Err(DeclineReason::TooDeep);
     }

@@ -204,7 +204,6 @@ pub(crate) unsafe fn matmul_data<'a>(
     };
     Some(MulMat {
         offload,
-        decoder: weights.decoder()?,
         weights: weight_rows,
         address: weights.address(),
         kept: None,

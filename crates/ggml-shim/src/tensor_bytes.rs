@@ -2,7 +2,7 @@
 //! The data of a tensor or of one weight matrix, row by row, and the outputs of a node.
 
 use crate::descriptor::TensorDescriptor;
-use crate::types::Decoder;
+use crate::types::HostFormat;
 
 /// A tensor and its bytes, from its first element to the end of its last one.
 #[derive(Debug, Clone, Copy)]
@@ -33,8 +33,7 @@ impl<'a> TensorBytes<'a> {
 /// One weight matrix in ggml's memory.
 #[derive(Debug)]
 pub(crate) struct Matrix<'a> {
-    /// Decoder of the tensor's format.
-    pub(crate) decoder: Decoder,
+    pub(crate) format: HostFormat,
     /// Elements of a row.
     pub(crate) k: usize,
     pub(crate) rows: Vec<&'a [u8]>,
@@ -43,21 +42,15 @@ pub(crate) struct Matrix<'a> {
 }
 
 impl<'a> Matrix<'a> {
-    /// Returns matrix `[b2, b3]` of a tensor with matrices of `n x k`; `None` if its bytes are
-    /// missing.
-    pub(crate) fn new(
-        decoder: Decoder,
-        rows: &TensorBytes<'a>,
-        [n, k]: [usize; 2],
-        [b2, b3]: [usize; 2],
-    ) -> Option<Self> {
+    /// Returns matrix `[b2, b3]` of `weights`; `None` if its bytes are missing.
+    pub(crate) fn new(weights: &TensorBytes<'a>, [b2, b3]: [usize; 2]) -> Option<Self> {
+        let [k, n, ..] = weights.tensor.dimensions().ok()?;
+        let rows = (0..n).map(|index| weights.row([index, b2, b3]));
         Some(Self {
-            decoder,
+            format: weights.tensor.format,
             k,
-            rows: (0..n)
-                .map(|index| rows.row([index, b2, b3]))
-                .collect::<Option<_>>()?,
-            dense: rows.run(n, [0, b2, b3]),
+            rows: rows.collect::<Option<_>>()?,
+            dense: weights.run(n, [0, b2, b3]),
         })
     }
 }

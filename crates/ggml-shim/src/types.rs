@@ -6,6 +6,7 @@
 
 use std::ffi::{c_char, c_int, c_void};
 use std::mem::{offset_of, size_of};
+use std::ops::Deref;
 
 use npu_offload::{FormatClass, NumberFormat};
 
@@ -36,21 +37,37 @@ const _: () = {
     assert!(offset_of!(Traits, to_float) == 40);
 };
 
-/// Decodes bytes of one format to f32.
+/// A number format of the host, with its decoder.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Decoder {
-    pub(crate) format: NumberFormat,
-    /// `None` for F32, which ggml does not decode.
+pub(crate) struct HostFormat {
+    number: NumberFormat,
+    /// `None` for F32, which ggml does not decode, and for formats of [`FormatClass::Other`].
     to_float: Option<ToFloat>,
 }
 
-impl Decoder {
+impl Deref for HostFormat {
+    type Target = NumberFormat;
+
+    fn deref(&self) -> &NumberFormat {
+        &self.number
+    }
+}
+
+impl PartialEq for HostFormat {
+    fn eq(&self, other: &Self) -> bool {
+        self.number == other.number
+    }
+}
+
+impl Eq for HostFormat {}
+
+impl HostFormat {
     /// Whether a row that begins at this address can be decoded: ggml's decoders read scales of two
     /// or four bytes in place.
     pub(crate) fn is_aligned(&self, bytes: &[u8]) -> bool {
         // No format has a field of more than four bytes, and the size of a
         // block is a multiple of the alignment of its fields.
-        let alignment = 1 << self.format.block_bytes.trailing_zeros().min(2);
+        let alignment = 1 << self.block_bytes.trailing_zeros().min(2);
         bytes.as_ptr().addr().is_multiple_of(alignment)
     }
 
@@ -58,10 +75,10 @@ impl Decoder {
     /// length, and aligned.
     ///
     /// # Panics
-    /// If they are not.
+    /// If they are not, or if the format is of [`FormatClass::Other`].
     pub(crate) fn decode(&self, bytes: &[u8], out: &mut [f32]) {
-        assert_eq!(self.format.row_bytes(out.len()), Some(bytes.len()));
-        assert!(self.is_aligned(bytes));
+        assert_eq!(self.row_bytes(out.len()), Some(bytes.len()));
+        assert!(self.is_aligned(bytes) && self.class != FormatClass::Other);
         match self.to_float {
             None => {
                 let numbers = bytes.as_chunks::<{ size_of::<f32>() }>().0;
@@ -96,25 +113,9 @@ impl FormatTable {
     ///
     /// # Safety
     /// `id` is the type of a tensor of the host: the length of the table is not checked.
-    pub(crate) unsafe fn format(&self, id: u32) -> NumberFormat {
-        // SAFETY: the caller's promise is the callee's.
-        unsafe { self.entry(id) }.format
-    }
-
-    /// The decoder of the format with this number; `None` for [`FormatClass::Other`].
-    ///
-    /// # Safety
-    /// As [`FormatTable::format`].
-    pub(crate) unsafe fn decoder(&self, id: u32) -> Option<Decoder> {
-        // SAFETY: the caller's promise is the callee's.
-        Some(unsafe { self.entry(id) }).filter(|entry| entry.format.class != FormatClass::Other)
-    }
-
-    /// # Safety
-    /// As [`FormatTable::format`].
-    unsafe fn entry(&self, id: u32) -> Decoder {
-        let mut entry = Decoder {
-            format: NumberFormat {
+    pub(crate) unsafe fn format(&self, id: u32) -> HostFormat {
+        let mut entry = HostFormat {
+            number: NumberFormat {
                 id,
                 block_elements: 1,
                 block_bytes: 1,
@@ -134,9 +135,9 @@ impl FormatTable {
         let block_elements = usize::try_from(traits.block_elements).unwrap_or(0);
         // ggml has removed numbers without blocks.
         if block_elements > 0 && traits.block_bytes > 0 {
-            entry.format.block_elements = block_elements;
-            entry.format.block_bytes = traits.block_bytes;
-            entry.format.class = match traits.to_float {
+            entry.number.block_elements = block_elements;
+            entry.number.block_bytes = traits.block_bytes;
+            entry.number.class = match traits.to_float {
                 _ if id == type_id::F32 => FormatClass::Float,
                 None => FormatClass::Other,
                 Some(_) if traits.is_quantised => FormatClass::Quantised,
@@ -243,15 +244,9 @@ pub(crate) mod tests {
     }
 
     /// The format of `id` in that table.
-    pub(crate) fn format(id: u32) -> NumberFormat {
+    pub(crate) fn format(id: u32) -> HostFormat {
         // SAFETY: the fake table answers for any number.
         unsafe { fake_types().format(id) }
-    }
-
-    /// The decoder of `id` in that table.
-    pub(crate) fn decoder(id: u32) -> Decoder {
-        // SAFETY: as above.
-        unsafe { fake_types().decoder(id) }.unwrap()
     }
 
     #[test]
@@ -267,8 +262,6 @@ pub(crate) mod tests {
         ] {
             assert_eq!(format(id).class, class, "type {id}");
         }
-        // SAFETY: as above.
-        assert!(unsafe { fake_types().decoder(type_id::I32) }.is_none());
     }
 
     #[test]
@@ -281,7 +274,7 @@ pub(crate) mod tests {
             (BF16, brains.as_bytes()),
         ] {
             let mut out = [0.0; 2];
-            decoder(id).decode(bytes, &mut out);
+            format(id).decode(bytes, &mut out);
             assert_eq!(out, [1.0, -2.0], "type {id}");
         }
     }
@@ -294,7 +287,7 @@ pub(crate) mod tests {
             (type_id::F32, [true, false, false]),
             (BF16, [true, false, true]),
         ] {
-            let found = [0, 1, 2].map(|start| decoder(id).is_aligned(&bytes[start..]));
+            let found = [0, 1, 2].map(|start| format(id).is_aligned(&bytes[start..]));
             assert_eq!(found, aligned, "type {id}");
         }
     }

@@ -15,7 +15,7 @@ use zerocopy::IntoBytes;
 
 use crate::memory;
 use crate::tensor_bytes::Matrix;
-use crate::types::Decoder;
+use crate::types::HostFormat;
 
 /// Decides which matmuls are verified.
 #[derive(Debug, Default)]
@@ -52,7 +52,7 @@ impl Verification {
 /// A weight matrix in the format of the model file.
 #[derive(Debug)]
 pub(crate) struct OriginalWeights {
-    decoder: Decoder,
+    format: HostFormat,
     row_bytes: usize,
     /// The bytes of the rows, in words, so that rows are as aligned as they were.
     words: Vec<u64>,
@@ -73,7 +73,7 @@ impl OriginalWeights {
             to.copy_from_slice(from);
         }
         Some(Self {
-            decoder: matrix.decoder,
+            format: matrix.format,
             row_bytes,
             words,
         })
@@ -82,7 +82,7 @@ impl OriginalWeights {
     pub(crate) fn row(&self, index: usize, out: &mut [f32]) {
         let start = index * self.row_bytes;
         let bytes = &self.words.as_bytes()[start..][..self.row_bytes];
-        self.decoder.decode(bytes, out);
+        self.format.decode(bytes, out);
     }
 }
 
@@ -148,12 +148,12 @@ impl OutputErrors {
 mod tests {
     use super::*;
     use crate::abi::type_id;
-    use crate::types::tests::decoder;
+    use crate::types::tests::format;
 
     fn original(weights: &[f32], k: usize) -> OriginalWeights {
         let rows = weights.chunks_exact(k).map(IntoBytes::as_bytes);
         OriginalWeights::of(&Matrix {
-            decoder: decoder(type_id::F32),
+            format: format(type_id::F32),
             k,
             rows: rows.collect(),
             dense: None,

@@ -193,7 +193,7 @@ impl WeightBuffer {
         let wanted = context.patterns.include(name);
         // A prompt needs the output for one row.
         let is_layer = WeightRole::of(name) == WeightRole::Layer;
-        let call_ps = context.rules.decide(weights.format, [n, k]).call_ps;
+        let call_ps = context.rules.decide(*weights.format, [n, k]).call_ps;
         let prompt_ps = call_ps.filter(|_| is_layer).unwrap_or(0);
         let decision = (context.budget).decide(wanted, plan, key.1, prompt_ps);
         if lock(&self.written).overlaps(&extent) {

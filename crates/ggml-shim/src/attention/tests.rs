@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::mul_mat::tests::{OPENED, ORDERS, SCRATCH, TensorData, dense, lay_out};
 use crate::supports::AttentionParams;
-use crate::types::tests::{BF16, Q8_0, decoder};
+use crate::types::tests::{BF16, Q8_0};
 
 /// Largest normalised mean square error.
 const MOST_NMSE: f64 = 1e-5;
@@ -185,10 +185,6 @@ impl Case {
     }
 
     fn node<'a>(&self, data: &'a CaseData, out: &'a mut [f32]) -> Attention<'a> {
-        let cached = |rows| CachedRows {
-            decoder: decoder(self.cache),
-            rows,
-        };
         let mut values = data.values.rows();
         if self.is_part {
             let keys = data.keys.rows();
@@ -197,8 +193,8 @@ impl Case {
         Attention {
             shape: self.shape,
             queries: data.queries.rows(),
-            keys: cached(data.keys.rows()),
-            values: cached(values),
+            keys: data.keys.rows(),
+            values,
             mask: self.is_masked.then(|| data.mask.rows()),
             sinks: self.has_sinks.then(|| data.sinks.rows()),
             out: NodeOutput::InPlace(out),
@@ -303,7 +299,7 @@ fn several_nodes_are_computed_at_once_and_an_error_names_its_own() {
             PLAIN.node(&data, &mut first),
             PLAIN.node(&data, &mut second),
         ];
-        nodes[1].values.rows.bytes = bytes;
+        nodes[1].values.bytes = bytes;
         compute(&OPENED.engine, &SCRATCH, &mut nodes)?;
         Ok::<_, ListError>([first, second])
     };

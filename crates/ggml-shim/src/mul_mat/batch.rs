@@ -278,13 +278,12 @@ impl<'e, 'a> Batch<'e, 'a> {
         if let Some(found) = self.loaded.get(&(part.matmul, part.matrix)) {
             return Ok(Arc::clone(found));
         }
-        let Shape { n, k, .. } = matmul.offload.shape;
         let load = || {
             if matmul.weights.bytes.is_empty() {
                 return Err(MulMatError::NotPacked);
             }
-            let matrix = Matrix::new(matmul.decoder, &matmul.weights, [n, k], part.matrix)
-                .ok_or(MulMatError::Data("weights"))?;
+            let matrix =
+                Matrix::new(&matmul.weights, part.matrix).ok_or(MulMatError::Data("weights"))?;
             // The original is not kept, as it can be read again in place.
             pack::load_matrix(self.engine, matmul.offload.precision, &matrix, false)
         };
@@ -330,12 +329,12 @@ fn verify(matmul: &mut MulMat<'_>, part: &Part, packed: &PackedMatrix) -> Result
         activations.extend_from_slice(activation.ok_or(MulMatError::Data("activations"))?);
         out.extend_from_slice(&matmul.out.values()[row * n..][..n]);
     }
-    let now = Matrix::new(matmul.decoder, &matmul.weights, [n, k], part.matrix);
+    let now = Matrix::new(&matmul.weights, part.matrix);
     if now.is_none() && packed.original.is_none() {
         return Ok(());
     }
     let decode = |row: usize, out: &mut [f32]| match (&now, &packed.original) {
-        (Some(now), _) => now.decoder.decode(now.rows[row], out),
+        (Some(now), _) => now.format.decode(now.rows[row], out),
         (None, Some(original)) => original.row(row, out),
         (None, None) => {}
     };

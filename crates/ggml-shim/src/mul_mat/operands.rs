@@ -11,7 +11,6 @@ use crate::pack::PackedMatrix;
 use crate::resident::ResidentMatrices;
 use crate::supports::Offload;
 use crate::tensor_bytes::{NodeOutput, TensorBytes};
-use crate::types::Decoder;
 use crate::verify::OutputErrors;
 
 /// Where packed weights stay for later matmuls.
@@ -27,7 +26,6 @@ pub(crate) struct KeptWeights {
 #[derive(Debug)]
 pub(crate) struct MulMat<'a> {
     pub(crate) offload: Offload,
-    pub(crate) decoder: Decoder,
     /// Without bytes if only its packed form exists.
     pub(crate) weights: TensorBytes<'a>,
     /// Address of the weights, for the table of packed weights.

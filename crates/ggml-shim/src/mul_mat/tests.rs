@@ -21,7 +21,7 @@ use crate::engine::{self, OpenedEngine};
 use crate::mul_mat_error::MulMatError;
 use crate::supports::Offload;
 use crate::tensor_bytes::{NodeOutput, TensorBytes};
-use crate::types::tests::{BF16, Q8_0, decoder, format};
+use crate::types::tests::{BF16, Q8_0, format};
 use crate::verify::OutputErrors;
 
 pub(crate) static OPENED: LazyLock<OpenedEngine> =
@@ -172,7 +172,6 @@ fn matmul<'a>(
             },
             experts: None,
         },
-        decoder: decoder(weights.tensor.format.id),
         weights: weights.rows(),
         address: weights.words.as_ptr().addr(),
         ids: None,

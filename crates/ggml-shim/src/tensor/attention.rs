@@ -3,7 +3,7 @@
 
 use super::memory::Footprint;
 use crate::abi::flash_attn;
-use crate::attention::{Attention, CachedRows};
+use crate::attention::Attention;
 use crate::host_tensor::HostTensor;
 use crate::supports::{AttentionParams, AttentionQuery, AttentionShape};
 use crate::tensor_bytes::TensorBytes;
@@ -51,22 +51,16 @@ pub(crate) unsafe fn attention_data<'a>(
     let out = unsafe { footprint.output(node, aside) }?;
     // SAFETY: an operand, allocated and not written to meanwhile, by the caller's promise.
     let rows = |operand: HostTensor<'a>| -> Option<TensorBytes<'a>> { unsafe { operand.rows() } };
-    let cached = |index: usize| {
-        let operand = node.operand(index)?;
-        Some(CachedRows {
-            decoder: operand.decoder()?,
-            rows: rows(operand)?,
-        })
-    };
+    let required = |index: usize| rows(node.operand(index)?);
     let optional = |index: usize| match node.operand(index) {
         None => Some(None),
         Some(operand) => rows(operand).map(Some),
     };
     Some(Attention {
         shape,
-        queries: rows(node.operand(0)?)?,
-        keys: cached(1)?,
-        values: cached(2)?,
+        queries: required(0)?,
+        keys: required(1)?,
+        values: required(2)?,
         mask: optional(3)?,
         sinks: optional(4)?,
         out,

@@ -96,9 +96,14 @@ fn with_data<T>(places: [usize; 6], body: impl FnOnce(Attention<'_>) -> T) -> Op
 fn data_of_attention_is_seen_where_it_lies() {
     let lengths = with_data(PLACES, |mut attention| {
         attention.out.values_mut().fill(2.0);
-        let [keys, values] = [attention.keys, attention.values].map(|cached| cached.rows);
         let (mask, sinks) = (attention.mask.unwrap(), attention.sinks.unwrap());
-        let operands = [attention.queries, keys, values, mask, sinks];
+        let operands = [
+            attention.queries,
+            attention.keys,
+            attention.values,
+            mask,
+            sinks,
+        ];
         (
             operands.map(|operand| operand.bytes.len()),
             attention.out.values().len(),
