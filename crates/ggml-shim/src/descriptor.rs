@@ -87,7 +87,7 @@ impl TensorDescriptor {
         Some(address..address.checked_add(len)?)
     }
 
-    /// Keys of all matrices; `None` if a size is invalid.
+    /// Keys of all matrices, in the order of their indices; `None` if a size is invalid.
     pub(crate) fn keys(&self, address: usize) -> Option<Vec<MatrixKey>> {
         let [_, _, b2, b3] = self.dimensions().ok()?;
         let indices = (0..b3).flat_map(|i3| (0..b2).map(move |i2| [i2, i3]));

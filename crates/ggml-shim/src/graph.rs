@@ -91,14 +91,10 @@ struct NodeList<'a> {
 enum Step<'a> {
     /// The CPU's own backend computes this node.
     Cpu(HostTensor<'a>),
-    /// Copies the outputs of this call, which were set aside, to the data of this node.
-    Place(ListedCall, HostTensor<'a>),
-}
-
-/// Index of a call in a list.
-enum ListedCall {
-    Matmul(usize),
-    Attention(usize),
+    /// Copies the next outputs of a matmul that were set aside to the data of this node.
+    Matmul(HostTensor<'a>),
+    /// The same with attention.
+    Attention(HostTensor<'a>),
 }
 
 /// The work that a node asks for.
@@ -137,8 +133,8 @@ unsafe fn compute_nodes(
         // ggml gives the memory of a result to another node after the last reader is computed.
         let overwrites = |earlier: &Footprint| footprint.overwrites(earlier);
         let is_aside = list.footprints.iter().any(overwrites);
-        let listed = match work {
-            Work::OnCpu => None,
+        let step = match work {
+            Work::OnCpu => Some(Step::Cpu(node)),
             Work::Matmul(offload, kept) => {
                 let aside = aside(runtime, &name, is_aside, offload.outputs())?;
                 // SAFETY: `offload` follows from what `classify` returned. The node is allocated,
@@ -149,7 +145,8 @@ unsafe fn compute_nodes(
                 let mut matmul = matmul.ok_or_else(|| cannot(&name, OVERLAP))?;
                 matmul.kept = kept;
                 matmul.errors = runtime.verify.next_matmul();
-                Some(ListedCall::Matmul(list.matmuls.push(name, matmul)))
+                list.matmuls.push(name, matmul);
+                is_aside.then_some(Step::Matmul(node))
             }
             Work::Attention(shape) => {
                 let aside = aside(runtime, &name, is_aside, shape.outputs())?;
@@ -157,14 +154,11 @@ unsafe fn compute_nodes(
                 let attention = unsafe { attention_data(node, shape, &footprint, aside) };
                 let mut attention = attention.ok_or_else(|| cannot(&name, OVERLAP))?;
                 attention.errors = runtime.verify.next_matmul();
-                Some(ListedCall::Attention(list.attention.push(name, attention)))
+                list.attention.push(name, attention);
+                is_aside.then_some(Step::Attention(node))
             }
         };
-        match listed {
-            None => list.steps.push(Step::Cpu(node)),
-            Some(call) if is_aside => list.steps.push(Step::Place(call, node)),
-            Some(_) => {}
-        }
+        list.steps.extend(step);
         list.nodes.push(node);
         list.footprints.push(footprint);
     }
@@ -271,31 +265,27 @@ unsafe fn run(runtime: &Runtime, stream: &Stream, list: NodeList<'_>) -> Result<
         computed => computed?,
     };
     // No slice of the nodes' data is left, except of outputs that were set aside.
-    let matmuls = matmuls.into_iter().map(|matmul| matmul.out.aside());
-    let mut matmuls: Vec<_> = matmuls.collect();
-    let attention = attention.into_iter().map(|attention| attention.out.aside());
-    let mut attention: Vec<_> = attention.collect();
+    let mut matmuls = matmuls.into_iter().filter_map(|call| call.out.aside());
+    let mut attention = attention.into_iter().filter_map(|call| call.out.aside());
     let mut cpu_ops = Vec::new();
     for step in steps {
-        match step {
-            Step::Cpu(node) => cpu_ops.push(node),
-            Step::Place(listed, node) => {
-                compute_on_cpu(runtime, stream, &std::mem::take(&mut cpu_ops))?;
-                let values = match listed {
-                    ListedCall::Matmul(index) => matmuls.get_mut(index),
-                    ListedCall::Attention(index) => attention.get_mut(index),
-                };
-                let values = values.and_then(Option::take);
-                // SAFETY: an allocated node of the list, by the caller's promise; the slice ends
-                // here, and no other is left.
-                let out = unsafe { node.output() };
-                let (Some(values), Some(out)) = (values, out) else {
-                    return Err("the output of a node is lost".to_owned().into());
-                };
-                out.copy_from_slice(&values);
-                runtime.row_scratch.floats.put(values);
+        let (node, values) = match step {
+            Step::Cpu(node) => {
+                cpu_ops.push(node);
+                continue;
             }
-        }
+            Step::Matmul(node) => (node, matmuls.next()),
+            Step::Attention(node) => (node, attention.next()),
+        };
+        compute_on_cpu(runtime, stream, &std::mem::take(&mut cpu_ops))?;
+        // SAFETY: an allocated node of the list, by the caller's promise; the slice ends here, and
+        // no other is left.
+        let out = unsafe { node.output() };
+        let (Some(values), Some(out)) = (values, out) else {
+            return Err("the output of a node is lost".to_owned().into());
+        };
+        out.copy_from_slice(&values);
+        runtime.row_scratch.floats.put(values);
     }
     compute_on_cpu(runtime, stream, &cpu_ops)
 }

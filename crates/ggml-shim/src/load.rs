@@ -30,25 +30,22 @@ pub(crate) fn pack_tensor(
     let began = Instant::now();
     let weights = tensor.descriptor();
     let storable = supports::storable(&weights, &runtime.rules);
-    let (precision, [.., b2, b3]) = storable.map_err(|reason| reason.to_string())?;
+    let (precision, [_, _, b2, _]) = storable.map_err(|reason| reason.to_string())?;
     let engine = runtime.engine().ok_or("the process is ending")?;
     let rows = TensorBytes {
         tensor: weights,
         bytes,
     };
+    let keys = weights.keys(tensor.address());
+    let keys = keys.ok_or("its strides exceed the address space")?;
     let mut packed = Vec::new();
-    for i3 in 0..b3 {
-        for i2 in 0..b2 {
-            let matrix = Matrix::new(&rows, [i2, i3])
-                .ok_or("its data is shorter than its strides require")?;
-            let key = weights
-                .key(tensor.address(), [i2, i3])
-                .ok_or("its strides exceed the address space")?;
-            let loaded = pack::load_matrix(&engine, precision, &matrix, runtime.verify.is_on());
-            let mut loaded = loaded.map_err(|error| error.to_string())?;
-            loaded.counted = Some(decision.count_packed());
-            packed.push((key, loaded));
-        }
+    for (index, key) in keys.into_iter().enumerate() {
+        let matrix = Matrix::new(&rows, [index % b2, index / b2])
+            .ok_or("its data is shorter than its strides require")?;
+        let loaded = pack::load_matrix(&engine, precision, &matrix, runtime.verify.is_on());
+        let mut loaded = loaded.map_err(|error| error.to_string())?;
+        loaded.counted = Some(decision.count_packed());
+        packed.push((key, loaded));
     }
     for (key, weights) in packed {
         residents.insert(key, weights);

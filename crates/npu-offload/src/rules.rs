@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 use std::hash::Hash;
-use std::sync::{PoisonError, RwLock};
+use std::sync::{Mutex, PoisonError};
 
 use npu_matmul::attention::AttentionBatch;
 use npu_matmul::quantise::INT8_K_MAX;
@@ -37,9 +37,9 @@ pub struct OffloadRules {
     /// Whether the times of `target` were measured on this machine.
     pub is_calibrated: bool,
     /// Cached decisions: each one takes milliseconds of planning.
-    known: RwLock<HashMap<(NumberFormat, [usize; 2]), MatmulDecision>>,
-    known_attention: RwLock<HashMap<AttentionBatch, Option<usize>>>,
-    known_packing: RwLock<HashMap<PackedMatmul, Option<u64>>>,
+    known: Mutex<HashMap<(NumberFormat, [usize; 2]), MatmulDecision>>,
+    known_attention: Mutex<HashMap<AttentionBatch, Option<usize>>>,
+    known_packing: Mutex<HashMap<PackedMatmul, Option<u64>>>,
 }
 
 /// Weights of `n x k` that are packed for one matmul, and the rows of that matmul.
@@ -68,9 +68,9 @@ impl OffloadRules {
             is_calibrated: target.options.profile.is_calibrated(),
             target,
             cpu: CpuSpeed::RK3588,
-            known: RwLock::default(),
-            known_attention: RwLock::default(),
-            known_packing: RwLock::default(),
+            known: Mutex::default(),
+            known_attention: Mutex::default(),
+            known_packing: Mutex::default(),
         }
     }
 
@@ -229,19 +229,18 @@ impl OffloadRules {
 
 /// Returns the answer to `question`, which `known` caches.
 fn remembered<K: Eq + Hash, V: Copy>(
-    known: &RwLock<HashMap<K, V>>,
+    known: &Mutex<HashMap<K, V>>,
     question: K,
     answer: impl FnOnce() -> V,
 ) -> V {
     // A panic can at most leave a table with fewer entries.
-    let read = known.read().unwrap_or_else(PoisonError::into_inner);
-    if let Some(found) = read.get(&question) {
+    let known = || known.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(found) = known().get(&question) {
         return *found;
     }
-    drop(read);
+    // Not under the lock: it takes milliseconds.
     let new = answer();
-    let mut known = known.write().unwrap_or_else(PoisonError::into_inner);
-    known.insert(question, new);
+    known().insert(question, new);
     new
 }
 

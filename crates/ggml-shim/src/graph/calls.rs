@@ -93,11 +93,9 @@ impl<T: EngineCall> NamedCalls<T> {
         self.calls.len()
     }
 
-    /// Returns the index of the added call.
-    pub(super) fn push(&mut self, name: String, call: T) -> usize {
+    pub(super) fn push(&mut self, name: String, call: T) {
         self.names.push(name);
         self.calls.push(call);
-        self.calls.len() - 1
     }
 
     pub(super) fn compute(
