@@ -116,22 +116,17 @@ const _: () = {
     assert!(offset_of!(Tensor, extra) == 320);
 };
 
-/// The values of `enum ggml_type` that are used here.
+/// The values of `enum ggml_type` that are used here: `GGML_TYPE_F32` and so on.
 pub(crate) mod type_id {
-    /// `GGML_TYPE_F32`
     pub(crate) const F32: u32 = 0;
-    /// `GGML_TYPE_F16`
     pub(crate) const F16: u32 = 1;
-    /// `GGML_TYPE_I32`
     pub(crate) const I32: u32 = 26;
 }
 
 /// Positions in [`Tensor::op_params`] of the parameters of `GGML_OP_FLASH_ATTN_EXT`, the same in
 /// every version from 0.9.1 on. All are binary32.
 pub(crate) mod flash_attn {
-    /// `scale`
     pub(crate) const SCALE: usize = 0;
-    /// `max_bias`
     pub(crate) const MAX_BIAS: usize = 1;
     /// `logit_softcap`
     pub(crate) const SOFTCAP: usize = 2;
@@ -149,25 +144,19 @@ pub(crate) const FLAG_PARAM: i32 = 4;
 /// [`crate::host::Host::marks_computed_nodes`].
 pub(crate) const FLAG_COMPUTE: i32 = 16;
 
-/// `enum ggml_status`.
+/// `enum ggml_status`: `GGML_STATUS_SUCCESS` and so on.
 pub(crate) mod status {
     use std::ffi::c_int;
-    /// `GGML_STATUS_SUCCESS`
     pub(crate) const SUCCESS: c_int = 0;
-    /// `GGML_STATUS_ABORTED`
     pub(crate) const ABORTED: c_int = 1;
-    /// `GGML_STATUS_ALLOC_FAILED`
     pub(crate) const ALLOC_FAILED: c_int = -2;
-    /// `GGML_STATUS_FAILED`
     pub(crate) const FAILED: c_int = -1;
 }
 
-/// `enum ggml_backend_buffer_usage`.
+/// `enum ggml_backend_buffer_usage`: `GGML_BACKEND_BUFFER_USAGE_WEIGHTS` and so on.
 pub(crate) mod usage {
     use std::ffi::c_int;
-    /// `GGML_BACKEND_BUFFER_USAGE_WEIGHTS`
     pub(crate) const WEIGHTS: c_int = 1;
-    /// `GGML_BACKEND_BUFFER_USAGE_COMPUTE`
     pub(crate) const COMPUTE: c_int = 2;
 }
 

@@ -7,25 +7,21 @@ use rocket_uapi::DiscoverError;
 
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum LoadError {
-    /// The process has no ggml that can be found.
     #[error(
         "no ggml found in this process: the program must load ggml as shared libraries \
          (libggml-base); one with ggml linked in statically cannot use this backend"
     )]
     NoGgml,
-    /// More than one ggml: this number of copies.
     #[error(
         "this process has {0} copies of ggml, and this backend cannot determine which one \
          loads it; use a program that shares one ggml library"
     )]
     SeveralGgml(usize),
-    /// ggml is older than the first layout.
     #[error(
         "ggml {0} is older than 0.9.1, the first version that this backend supports. Use a \
          llama.cpp of October 2025 or later"
     )]
     TooOld(GgmlVersion),
-    /// ggml has an unknown layout.
     #[error(
         "ggml {0} has an unknown backend interface: it does not export the functions of \
          that version. Use an unmodified llama.cpp, or a newer version of this backend"
@@ -38,13 +34,11 @@ pub(crate) enum LoadError {
          backend"
     )]
     OtherTables(GgmlVersion, String),
-    /// A function is missing.
     #[error(
         "ggml {0} lacks a function that this backend calls. Use an unmodified llama.cpp, or \
          a newer version of this backend"
     )]
     Incomplete(GgmlVersion),
-    /// A required operation has no number.
     #[error(
         "ggml {0} lacks the operation {1}, which this backend needs. Use an unmodified \
          llama.cpp, or a newer version of this backend"

@@ -4,13 +4,11 @@
 /// The host has no memory left. Rust would end the process, which is not ours.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum OutOfMemory {
-    /// For this number of bytes.
     #[error("out of memory: cannot allocate {0} bytes")]
     Bytes(usize),
     /// For rows that the NPU reads, or for their outputs.
     #[error("out of memory: cannot allocate the rows of a matmul")]
     Rows,
-    /// For the software model's data of a task.
     #[error("out of memory: cannot allocate the data of the software model")]
     Model,
 }

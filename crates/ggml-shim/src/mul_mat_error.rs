@@ -10,22 +10,18 @@ use crate::quants::NotFinite;
 
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum MulMatError {
-    /// The device or the engine failed.
     #[error(transparent)]
     Engine(#[from] Error),
     /// No memory for data between the host's operands and the engine's.
     #[error(transparent)]
     Memory(#[from] OutOfMemory),
-    /// Weights that are not finite numbers.
     #[error(transparent)]
     Weights(#[from] NotFinite),
     /// Weights that the CPU has rearranged and that were not packed before.
     #[error("its weights were not packed when they were loaded")]
     NotPacked,
-    /// A row that chose weights that do not exist.
     #[error("a row selects expert {number}, but there are only {count}")]
     NoSuchExpert { number: i32, count: usize },
-    /// A tensor whose data is not where its strides say.
     #[error("the {0} are shorter than their strides require, or not aligned to their type")]
     Data(&'static str),
 }

@@ -13,7 +13,6 @@
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Patterns(Vec<(bool, glob::Pattern)>);
 
-/// A list that cannot be parsed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum PatternError {
     /// Nothing between two commas, or behind a `!`.

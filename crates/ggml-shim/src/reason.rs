@@ -8,7 +8,6 @@ use crate::budget::LeftOnCpu;
 pub(crate) enum DeclineReason {
     #[error("neither a matmul nor attention")]
     NotAMatmul,
-    /// The weights are the result of another operation: attention.
     #[error("no stored weights (attention)")]
     Computed,
     #[error("weights are an input of the graph (rotations of a KV cache)")]
@@ -41,7 +40,6 @@ pub(crate) enum DeclineReason {
     /// Fewer rows than are offloaded, by GGML_ROCKET_MIN_M or the modelled times.
     #[error("fewer rows than the threshold (GGML_ROCKET_MIN_M)")]
     SmallBatch,
-    /// The NPU is slower with these weights, whatever the batch.
     #[error("weights with which the CPU is faster (modelled)")]
     Slower,
     #[error("too few outputs for INT8")]
@@ -54,10 +52,8 @@ pub(crate) enum DeclineReason {
     AttentionOff,
     #[error("attention of few rows")]
     AttentionRows,
-    /// The NPU is slower with this attention, whatever the batch.
     #[error("attention with which the CPU is faster (modelled)")]
     AttentionSlower,
-    /// A matmul of attention without flash attention that the rules decline.
     #[error("attention without flash attention (-fa off)")]
     AttentionMatmuls,
     #[error("attention with operands of an unsupported type")]

@@ -121,30 +121,28 @@ pub(crate) fn attention_shape(query: &AttentionQuery) -> Result<AttentionShape, 
     if query.has_more || !query.params.are_finite() {
         return Err(DeclineReason::AttentionKind);
     }
-    let is_decoded = |operand: &TensorDescriptor| operand.format.class != FormatClass::Other;
-    if !is_decoded(&query.keys) || !is_decoded(&query.values) {
-        return Err(DeclineReason::AttentionType);
-    }
-    let of_type = |operand: &Option<TensorDescriptor>, id: u32| {
-        operand.is_none_or(|operand| operand.format.id == id)
+    // Keys and values of any type that is decoded.
+    let operands = [
+        (Some(query.queries), Some(type_id::F32)),
+        (Some(query.keys), None),
+        (Some(query.values), None),
+        (query.mask, Some(type_id::F16)),
+        (query.sinks, Some(type_id::F32)),
+    ];
+    let has_type = |(operand, id): &(Option<TensorDescriptor>, Option<u32>)| {
+        operand.is_none_or(|operand| match id {
+            Some(id) => operand.format.id == *id,
+            None => operand.format.class != FormatClass::Other,
+        })
     };
-    if query.queries.format.id != type_id::F32
-        || !of_type(&query.mask, type_id::F16)
-        || !of_type(&query.sinks, type_id::F32)
-    {
+    if !operands.iter().all(has_type) {
         return Err(DeclineReason::AttentionType);
     }
     let shape = shape(query)?;
-    let has_rows =
-        |operand: &Option<TensorDescriptor>, len| operand.is_none_or(|op| op.has_rows(len));
     let [d, dv] = shape.head;
-    if !query.queries.has_rows(d)
-        || !query.keys.has_rows(d)
-        || !query.values.has_rows(dv)
-        || !has_rows(&query.mask, shape.keys)
-        || !has_rows(&query.sinks, shape.heads)
-        || !query.output.is_packed()
-    {
+    let mut rows = operands.iter().zip([d, d, dv, shape.keys, shape.heads]);
+    let has_rows = rows.all(|((operand, _), len)| operand.is_none_or(|it| it.has_rows(len)));
+    if !has_rows || !query.output.is_packed() {
         return Err(DeclineReason::NotContiguous);
     }
     if !query.is_readable {
