@@ -16,15 +16,8 @@ use crate::trace::{self, Trace};
 /// prompts may have any number of rows.
 const KEPT: usize = 1024;
 
-/// The sizes that the modelled time of a matmul depends on.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-struct Size {
-    dtype: Dtype,
-    m: usize,
-    n: usize,
-    k: usize,
-    k_tile: usize,
-}
+/// What the modelled time of a matmul depends on: its type, M, N, K and K tile.
+type Size = (Dtype, [usize; 4]);
 
 #[derive(Debug)]
 pub(crate) struct EngineObserver {
@@ -48,13 +41,11 @@ impl EngineObserver {
     }
 
     fn predict(&self, plan: &Plan) -> u64 {
-        let size = Size {
-            dtype: plan.weights.dtype,
-            m: plan.m,
-            n: plan.weights.n,
-            k: plan.weights.k,
-            k_tile: plan.weights.k_tile,
-        };
+        let weights = &plan.weights;
+        let size = (
+            weights.dtype,
+            [plan.m, weights.n, weights.k, weights.k_tile],
+        );
         if let Some(time) = lock(&self.known).get(&size) {
             return *time;
         }

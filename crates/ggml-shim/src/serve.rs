@@ -158,15 +158,12 @@ mod tests {
         node.src[0] = weights;
         node.src[1] = activations;
         let is_kept = |kept: &KeptSplit, graph: &[Tensor; 4], changes| {
-            kept.of(read_tensors(&[host_tensor(&host, &graph[3])]), changes)
-                .is_some()
+            let node = host_tensor(&host, &graph[3]);
+            kept.of(read_tensors(&[node]), changes).is_some()
         };
         assert!(!is_kept(&kept, &graph, 0));
-        kept.keep(
-            read_tensors(&[host_tensor(&host, &graph[3])]),
-            7,
-            vec![(Side::Npu, 0..1)],
-        );
+        let node = host_tensor(&host, &graph[3]);
+        kept.keep(read_tensors(&[node]), 7, vec![(Side::Npu, 0..1)]);
         assert!(is_kept(&kept, &graph, 7) && !is_kept(&kept, &graph, 8));
         for index in 0..4 {
             let changes: [fn(&mut Tensor); 4] = [

@@ -300,12 +300,9 @@ fn operations_on_a_matmuls_rows_are_told_from_others() {
 /// The order matters only if one matmul writes what the other reads or writes.
 #[test]
 fn matmuls_depend_on_each_other_by_what_they_write() {
-    let matmul = |reads: [Range<usize>; 2], writes: Range<usize>| {
-        let [weights, activations] = reads;
-        Footprint {
-            reads: vec![weights, activations],
-            writes,
-        }
+    let matmul = |reads: [Range<usize>; 2], writes| Footprint {
+        reads: reads.into(),
+        writes,
     };
     let first = matmul([0..100, 200..300], 400..500);
     let follows = |reads, writes| {

@@ -47,13 +47,8 @@ fn attention_is_offloaded_from_as_many_rows_on_as_matmuls() {
     // llama.cpp asks with one row whether the CPU computes attention.
     assert_eq!(decide(1, &policy(1)), Err(DeclineReason::AttentionRows));
     assert!(decide(2, &policy(1)).is_ok());
-}
-
-#[test]
-fn attention_has_a_switch_for_itself() {
+    // Attention has a switch for itself.
     let mut rules = policy(1);
-    let decide =
-        |rows, rules: &OffloadRules| decide_attention(&attention(type_id::F16, rows), rules);
     rules.attention = AttentionChoice::Never;
     assert_eq!(decide(512, &rules), Err(DeclineReason::AttentionOff));
     rules.attention = AttentionChoice::From(1);
