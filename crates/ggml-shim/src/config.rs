@@ -15,9 +15,6 @@ use crate::patterns::Patterns;
 /// Prefix of all our variables.
 const PREFIX: &str = "GGML_ROCKET_";
 
-/// Values that select no device.
-const NO_DEVICE: [&str; 2] = ["none", "off"];
-
 /// The value that leaves the number of rows to the modelled times.
 const COMPUTED: &str = "auto";
 
@@ -134,8 +131,10 @@ impl Config {
             .into_iter()
             .find_map(path)
             .map_or(Some(Selector::Auto), |value| match value.to_str() {
-                Some(text) if NO_DEVICE.contains(&text.trim()) => None,
-                Some(text) => Some(Selector::from(OsStr::new(text.trim()))),
+                Some(text) => match text.trim() {
+                    "none" | "off" => None,
+                    text => Some(Selector::from(OsStr::new(text))),
+                },
                 None => Some(Selector::from(value.as_os_str())),
             });
         let config = Self {

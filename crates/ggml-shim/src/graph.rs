@@ -7,7 +7,7 @@
 //!     run the list, if a call needs its results   (needs)
 //!     put the node on the list
 //! run the list                                    (run)
-//!     compute all matmuls at once, then attention (NamedCalls::compute)
+//!     compute all matmuls at once, then attention (calls::compute)
 //!     compute the operations of the CPU           (compute_on_cpu)
 //!     or all on the CPU, if a precision is wrong, or after a failure with `serve`
 //! ```
@@ -26,7 +26,7 @@ use std::time::Instant;
 use npu_offload::ComputeType;
 use serde_json::json;
 
-use self::calls::{GraphFailure, NamedCalls};
+use self::calls::GraphFailure;
 use crate::abi::{self, status};
 use crate::attention::Attention;
 use crate::config::SERVE;
@@ -82,8 +82,9 @@ const LISTED: usize = 64;
 struct NodeList<'a> {
     nodes: Vec<HostTensor<'a>>,
     footprints: Vec<Footprint>,
-    matmuls: NamedCalls<MulMat<'a>>,
-    attention: NamedCalls<Attention<'a>>,
+    /// Calls of the engine with the names of their nodes.
+    matmuls: Vec<(String, MulMat<'a>)>,
+    attention: Vec<(String, Attention<'a>)>,
     steps: Vec<Step<'a>>,
 }
 
@@ -145,7 +146,7 @@ unsafe fn compute_nodes(
                 let mut matmul = matmul.ok_or_else(|| cannot(&name, OVERLAP))?;
                 matmul.kept = kept;
                 matmul.errors = runtime.verify.next_matmul();
-                list.matmuls.push(name, matmul);
+                list.matmuls.push((name, matmul));
                 is_aside.then_some(Step::Matmul(node))
             }
             Work::Attention(shape) => {
@@ -154,7 +155,7 @@ unsafe fn compute_nodes(
                 let attention = unsafe { attention_data(node, shape, &footprint, aside) };
                 let mut attention = attention.ok_or_else(|| cannot(&name, OVERLAP))?;
                 attention.errors = runtime.verify.next_matmul();
-                list.attention.push(name, attention);
+                list.attention.push((name, attention));
                 is_aside.then_some(Step::Attention(node))
             }
         };
@@ -250,15 +251,15 @@ fn aside(
 unsafe fn run(runtime: &Runtime, stream: &Stream, list: NodeList<'_>) -> Result<(), GraphFailure> {
     let (nodes, steps) = (list.nodes, list.steps);
     let is_for_cpu = |node: &HostTensor<'_>| runtime.cpu.computes(*node);
-    let calls = list.matmuls.len() + list.attention.len();
-    let computed = list.matmuls.compute(runtime, stream);
-    let computed = computed.and_then(|done| Ok((done, list.attention.compute(runtime, stream)?)));
+    let count = list.matmuls.len() + list.attention.len();
+    let computed = calls::compute(list.matmuls, runtime, stream)
+        .and_then(|matmuls| Ok((matmuls, calls::compute(list.attention, runtime, stream)?)));
     let (matmuls, attention) = match computed {
         Err(GraphFailure::Node {
             line, distrusted, ..
         }) if (distrusted || runtime.evidence.is_some()) && nodes.iter().all(is_for_cpu) => {
             runtime.log(LogLevel::Error, &format!("{line}. The CPU computes it"));
-            runtime.stats().left_to_cpu += calls as u64;
+            runtime.stats().left_to_cpu += count as u64;
             // The CPU overwrites the NPU's results, which nothing of the list has read.
             return compute_on_cpu(runtime, stream, &nodes);
         }

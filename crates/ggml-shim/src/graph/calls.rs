@@ -73,95 +73,70 @@ pub(super) trait EngineCall: Sized + Send {
     fn count(calls: &[Self], time: Duration, stats: &mut Stats);
 }
 
-/// Calls with the names of their nodes.
-pub(super) struct NamedCalls<T> {
-    names: Vec<String>,
-    calls: Vec<T>,
-}
-
-impl<T> Default for NamedCalls<T> {
-    fn default() -> Self {
-        Self {
-            names: Vec::new(),
-            calls: Vec::new(),
-        }
-    }
-}
-
-impl<T: EngineCall> NamedCalls<T> {
-    pub(super) const fn len(&self) -> usize {
-        self.calls.len()
-    }
-
-    pub(super) fn push(&mut self, name: String, call: T) {
-        self.names.push(name);
-        self.calls.push(call);
-    }
-
-    pub(super) fn compute(
-        self,
-        runtime: &Runtime,
-        stream: &Stream,
-    ) -> Result<Vec<T>, GraphFailure> {
-        let Self { names, mut calls } = self;
-        let Some(first) = names.first() else {
-            return Ok(calls);
-        };
-        let engine = runtime
-            .engine()
-            .ok_or_else(|| format!("cannot compute {first}: the process is ending"))?;
-        let began = Instant::now();
-        let number = runtime.trace().map_or(0, Trace::next_list);
-        let computed = loop {
-            let computed = stream.run(|| {
-                let _computing = TracedList::new(number);
-                T::compute(&engine, &runtime.row_scratch, &mut calls)
-            });
-            match computed {
-                // After each retry less is left that may be wrong.
-                Err(ListError { call, error }) if error.may_run_again() => {
-                    let line = format!("computing {} again: {error}", names[call]);
-                    runtime.log(LogLevel::Warn, &line);
-                    for errors in calls.iter_mut().filter_map(|call| call.errors().as_mut()) {
-                        *errors = OutputErrors::default();
-                    }
+/// Computes calls that do not depend on each other, each with the name of its node.
+pub(super) fn compute<T: EngineCall>(
+    calls: Vec<(String, T)>,
+    runtime: &Runtime,
+    stream: &Stream,
+) -> Result<Vec<T>, GraphFailure> {
+    let (names, mut calls): (Vec<_>, Vec<_>) = calls.into_iter().unzip();
+    let Some(first) = names.first() else {
+        return Ok(calls);
+    };
+    let engine = runtime
+        .engine()
+        .ok_or_else(|| format!("cannot compute {first}: the process is ending"))?;
+    let began = Instant::now();
+    let number = runtime.trace().map_or(0, Trace::next_list);
+    let computed = loop {
+        let computed = stream.run(|| {
+            let _computing = TracedList::new(number);
+            T::compute(&engine, &runtime.row_scratch, &mut calls)
+        });
+        match computed {
+            // After each retry less is left that may be wrong.
+            Err(ListError { call, error }) if error.may_run_again() => {
+                let line = format!("computing {} again: {error}", names[call]);
+                runtime.log(LogLevel::Warn, &line);
+                for errors in calls.iter_mut().filter_map(|call| call.errors().as_mut()) {
+                    *errors = OutputErrors::default();
                 }
-                computed => break computed,
             }
-        };
-        let ended = Instant::now();
-        if let Some(trace) = runtime.trace() {
-            let category = T::CATEGORIES[usize::from(computed.is_err())];
-            for (name, call) in names.iter().zip(&calls) {
-                let mut args = call.args();
-                args["list"] = number.into();
-                trace.slice(category, name, (began, ended), args);
-            }
+            computed => break computed,
         }
-        computed.map_err(|ListError { call, error }| {
-            let distrusted = error.is_distrusted();
-            let error = error.explained(runtime.model.as_ref());
-            let (name, what) = (&names[call], calls[call].describe());
-            GraphFailure::Node {
-                status: if error.is_out_of_memory() {
-                    status::ALLOC_FAILED
-                } else {
-                    status::FAILED
-                },
-                line: format!("computing {name} ({what}) failed: {error}"),
-                distrusted,
-            }
-        })?;
-        T::count(&calls, ended - began, &mut runtime.stats());
-        for (name, call) in names.iter().zip(&mut calls) {
-            if let Some(errors) = *call.errors() {
-                let (nmse, what) = (errors.nmse(), call.describe());
-                let line = format!("verified {name} ({what}): NMSE {nmse:.3e}");
-                runtime.log(LogLevel::Info, &line);
-            }
+    };
+    let ended = Instant::now();
+    if let Some(trace) = runtime.trace() {
+        let category = T::CATEGORIES[usize::from(computed.is_err())];
+        for (name, call) in names.iter().zip(&calls) {
+            let mut args = call.args();
+            args["list"] = number.into();
+            trace.slice(category, name, (began, ended), args);
         }
-        Ok(calls)
     }
+    computed.map_err(|ListError { call, error }| {
+        let distrusted = error.is_distrusted();
+        let error = error.explained(runtime.model.as_ref());
+        let (name, what) = (&names[call], calls[call].describe());
+        GraphFailure::Node {
+            status: if error.is_out_of_memory() {
+                status::ALLOC_FAILED
+            } else {
+                status::FAILED
+            },
+            line: format!("computing {name} ({what}) failed: {error}"),
+            distrusted,
+        }
+    })?;
+    T::count(&calls, ended - began, &mut runtime.stats());
+    for (name, call) in names.iter().zip(&mut calls) {
+        if let Some(errors) = *call.errors() {
+            let (nmse, what) = (errors.nmse(), call.describe());
+            let line = format!("verified {name} ({what}): NMSE {nmse:.3e}");
+            runtime.log(LogLevel::Info, &line);
+        }
+    }
+    Ok(calls)
 }
 
 impl EngineCall for MulMat<'_> {
