@@ -11,14 +11,12 @@ use std::ffi::{c_char, c_int, c_void};
 use std::mem::{align_of, offset_of, size_of};
 use std::ptr;
 
-/// `GGML_MAX_DIMS`.
+// `GGML_MAX_DIMS` and so on.
 pub(crate) const MAX_DIMS: usize = 4;
-/// `GGML_MAX_SRC`.
 const MAX_SRC: usize = 10;
+pub(crate) const MAX_NAME: usize = 64;
 /// `GGML_MAX_OP_PARAMS`, in 32-bit words.
 const OP_PARAM_WORDS: usize = 16;
-/// `GGML_MAX_NAME`.
-pub(crate) const MAX_NAME: usize = 64;
 
 /// Declares an opaque type of ggml, of which only the address is used here.
 macro_rules! opaque {

@@ -120,11 +120,8 @@ mod tests {
         // Writing them once more does not help: the next graph may compute them.
         evidence.given(one, &(100..200));
         assert!(!evidence.are_weights(one, &(100..200)));
-    }
 
-    #[test]
-    fn what_is_filled_was_not_written() {
-        let (evidence, one) = (Evidence::default(), buffer(64));
+        // What is filled was not written.
         evidence.given(one, &(0..100));
         evidence.filled(one, &(40..60));
         assert!(!evidence.are_weights(one, &(0..100)));

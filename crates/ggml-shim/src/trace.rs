@@ -216,9 +216,8 @@ impl Trace {
 
     /// Picoseconds since the start.
     fn ps(&self, at: Instant) -> u64 {
-        const PS_PER_NS: u128 = 1_000;
         let since = at.saturating_duration_since(self.start);
-        u64::try_from(since.as_nanos() * PS_PER_NS).unwrap_or(u64::MAX)
+        u64::try_from(since.as_nanos() * 1_000).unwrap_or(u64::MAX)
     }
 }
 

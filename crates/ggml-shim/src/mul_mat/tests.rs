@@ -184,22 +184,6 @@ fn matmul<'a>(
 
 pub(crate) const ORDERS: [[usize; 3]; 4] = [[1, 2, 3], [2, 1, 3], [1, 3, 2], [3, 2, 1]];
 
-fn run_f16(shape: Shape, order: [usize; 3], gap: usize) -> Vec<f32> {
-    let Shape { m, n, k, .. } = shape;
-    let ([b2, b3], [r2, r3]) = (shape.matrices, shape.repeats);
-    let weights = lay_out(type_id::F16, [k, n, b2, b3], order, gap, weight);
-    let rows = [k, m, b2 * r2, b3 * r3];
-    let activations = lay_out(type_id::F32, rows, order, gap, activation);
-    let mut out = vec![f32::NAN; m * n * b2 * b3 * r2 * r3];
-    let mut matmul = matmul(ComputeType::Fp16, &weights, &activations, &mut out);
-    matmul.errors = Some(OutputErrors::default());
-    let errors = run_one(matmul).unwrap().unwrap();
-    // All numbers here are small integers: nothing is rounded.
-    let energy: f64 = out.iter().map(|x| f64::from(x * x)).sum();
-    assert_eq!((errors.differences, errors.outputs), (0.0, energy));
-    out
-}
-
 proptest! {
     #![proptest_config(test_support::cases(64))]
 
@@ -210,8 +194,18 @@ proptest! {
         order in 0..ORDERS.len(), gap in 0..3_usize,
     ) {
         let shape = Shape { m, n, k, matrices: [b2, b3], repeats: [r2, r3] };
-        let out = run_f16(shape, ORDERS[order], gap);
-        prop_assert_eq!(out, reference(shape, weight, activation));
+        let weights = lay_out(type_id::F16, [k, n, b2, b3], ORDERS[order], gap, weight);
+        let rows = [k, m, b2 * r2, b3 * r3];
+        let activations = lay_out(type_id::F32, rows, ORDERS[order], gap, activation);
+        let expected = reference(shape, weight, activation);
+        let mut out = vec![f32::NAN; expected.len()];
+        let mut matmul = matmul(ComputeType::Fp16, &weights, &activations, &mut out);
+        matmul.errors = Some(OutputErrors::default());
+        let errors = run_one(matmul).unwrap().unwrap();
+        // All numbers here are small integers: nothing is rounded.
+        let energy: f64 = out.iter().map(|x| f64::from(x * x)).sum();
+        prop_assert_eq!((errors.differences, errors.outputs), (0.0, energy));
+        prop_assert_eq!(out, expected);
     }
 }
 
