@@ -13,7 +13,7 @@ use std::ptr::{self, NonNull};
 use std::sync::OnceLock;
 
 use crate::abi::{BufferFromHostPtr, BufferType, Device, Reg};
-use crate::cpu_ops::{CpuOps, CpuStream, SetAbort, SetThreads};
+use crate::cpu_ops::{CpuOps, CpuStream};
 use crate::host_tensor::HostTensor;
 use crate::layout::{self, AllocBuffer};
 use crate::shared::GgmlPtr;
@@ -114,12 +114,10 @@ impl CpuBackend {
     /// Creates a CPU backend for one stream; `None` if that fails.
     pub(crate) fn stream(&self) -> Option<CpuStream> {
         let (ops, device) = self.ops.zip(self.device())?;
-        let name = c"ggml_backend_set_n_threads";
-        // SAFETY: the function behind this name has that type.
-        let threads = unsafe { self.own_function::<SetThreads>(device, name) };
-        let name = c"ggml_backend_set_abort_callback";
+        // SAFETY: the function behind this name has the type that `CpuOps::stream` takes.
+        let threads = unsafe { self.own_function(device, c"ggml_backend_set_n_threads") };
         // SAFETY: as above.
-        let abort = unsafe { self.own_function::<SetAbort>(device, name) };
+        let abort = unsafe { self.own_function(device, c"ggml_backend_set_abort_callback") };
         ops.stream(device, threads, abort)
     }
 

@@ -71,12 +71,6 @@ impl TensorDescriptor {
         })
     }
 
-    /// Number of matrices; `None` if a size is invalid.
-    pub(crate) fn matrices(&self) -> Option<usize> {
-        let [_, _, b2, b3] = self.dimensions().ok()?;
-        b2.checked_mul(b3)
-    }
-
     /// Addresses from the first element, at `address`, to the end of the last one; `None` if a size
     /// is invalid.
     pub(crate) fn extent(&self, address: usize) -> Option<Range<usize>> {

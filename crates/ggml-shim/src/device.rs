@@ -24,7 +24,7 @@ use crate::host_tensor::HostTensor;
 use crate::log::{LogLevel, NAME};
 use crate::reason::DeclineReason;
 use crate::runtime::{Runtime, guard, own_name};
-use crate::supports::{self, AttentionQuery, MulMatQuery, WeightSource};
+use crate::supports::{self, AttentionQuery, MulMatQuery, WeightOrigin};
 use crate::tensor::{self, GraphNode};
 
 /// Creates the device object of `reg`, which is never freed.
@@ -194,7 +194,7 @@ fn takes(
     node: HostTensor<'_>,
     matmul: &MulMatQuery,
 ) -> Result<(), DeclineReason> {
-    if matmul.source == WeightSource::Cache {
+    if matmul.origin == WeightOrigin::Cache {
         advise_flash_attention(runtime, matmul);
     }
     let offload = supports::decide(matmul, &runtime.rules)?;
@@ -266,8 +266,8 @@ fn placed(
 ) -> Result<(), DeclineReason> {
     let weights = op.operand(0).ok_or(DeclineReason::NotAMatmul)?;
     let buffer = weights.buffer();
-    match matmul.source {
-        WeightSource::Plain => {
+    match matmul.origin {
+        WeightOrigin::Plain => {
             let buffers = &runtime.weight_buffers;
             let decision = buffers.decide_when_used(
                 &runtime.weight_context(),
@@ -277,7 +277,7 @@ fn placed(
             )?;
             decision.refusal().map_or(Ok(()), |why| Err(why.into()))
         }
-        WeightSource::Rearranged => {
+        WeightOrigin::Rearranged => {
             let entry = runtime.weight_buffers.get(buffer);
             let entry = entry.ok_or(DeclineReason::Unseen)?;
             let address = weights.address();

@@ -37,7 +37,7 @@ use crate::mul_mat::{KeptWeights, MulMat};
 use crate::mul_mat_error::MulMatError;
 use crate::runtime::{NO_CPU_BACKEND, Runtime};
 use crate::stream::Stream;
-use crate::supports::{self, AttentionShape, MulMatQuery, Offload, WeightSource};
+use crate::supports::{self, AttentionShape, MulMatQuery, Offload, WeightOrigin};
 use crate::tensor::attention::attention_data;
 use crate::tensor::{self, Footprint, GraphNode};
 
@@ -265,9 +265,11 @@ unsafe fn run(runtime: &Runtime, stream: &Stream, list: NodeList<'_>) -> Result<
         }
         computed => computed?,
     };
-    // No slice of the nodes' data is left, except of outputs that were set aside.
-    let mut matmuls = matmuls.into_iter().filter_map(|call| call.out.aside());
-    let mut attention = attention.into_iter().filter_map(|call| call.out.aside());
+    let matmuls = matmuls.into_iter().filter_map(|call| call.out.aside());
+    let attention = attention.into_iter().filter_map(|call| call.out.aside());
+    // No slice of the nodes' data is left from here on.
+    let mut matmuls = matmuls.collect::<Vec<_>>().into_iter();
+    let mut attention = attention.collect::<Vec<_>>().into_iter();
     let mut cpu_ops = Vec::new();
     for step in steps {
         let (node, values) = match step {
@@ -327,8 +329,8 @@ fn kept_weights(
     let weights = node.operand(0)?;
     let owner = weights.buffer();
     let is_placed = matches!(
-        matmul.source,
-        WeightSource::Plain | WeightSource::Rearranged
+        matmul.origin,
+        WeightOrigin::Plain | WeightOrigin::Rearranged
     );
     if weights.has_flag(abi::FLAG_PARAM) || !is_placed {
         return None;

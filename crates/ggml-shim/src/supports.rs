@@ -38,7 +38,7 @@ const MIN_INT8_OUTPUTS: usize = 16;
 /// Where the weights of a matmul come from: the result of an operation, an input, or a stored
 /// tensor, which lies somewhere.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum WeightSource {
+pub(crate) enum WeightOrigin {
     /// The result of another operation.
     Computed,
     /// An input of the graph, which the program sets before it is computed: the rotations of a
@@ -65,7 +65,7 @@ pub(crate) enum WeightSource {
 pub(crate) struct MulMatQuery {
     /// ggml's src0.
     pub(crate) weights: TensorDescriptor,
-    pub(crate) source: WeightSource,
+    pub(crate) origin: WeightOrigin,
     /// ggml's src1.
     pub(crate) activations: TensorDescriptor,
     /// Number of rows of the result that ggml's src1 is a view of; `None` unless they are longer
@@ -138,14 +138,14 @@ impl Offload {
 
 /// Decides about a matmul that ggml asks about.
 pub(crate) fn decide(matmul: &MulMatQuery, rules: &OffloadRules) -> Result<Offload, DeclineReason> {
-    match matmul.source {
-        WeightSource::Unallocated | WeightSource::Plain | WeightSource::Rearranged => {}
-        WeightSource::Cache => return decide_cached(matmul, rules),
-        WeightSource::Computed => return Err(DeclineReason::Computed),
-        WeightSource::Input => return Err(DeclineReason::Input),
+    match matmul.origin {
+        WeightOrigin::Unallocated | WeightOrigin::Plain | WeightOrigin::Rearranged => {}
+        WeightOrigin::Cache => return decide_cached(matmul, rules),
+        WeightOrigin::Computed => return Err(DeclineReason::Computed),
+        WeightOrigin::Input => return Err(DeclineReason::Input),
         // The CPU's own places are better: its kernels want some weights in another order.
-        WeightSource::Asked => return Err(DeclineReason::Asked),
-        WeightSource::Elsewhere => return Err(DeclineReason::Elsewhere),
+        WeightOrigin::Asked => return Err(DeclineReason::Asked),
+        WeightOrigin::Elsewhere => return Err(DeclineReason::Elsewhere),
     }
     let offload = computable(matmul, rules)?;
     let Shape { n, k, .. } = offload.shape;

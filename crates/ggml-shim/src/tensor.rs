@@ -10,7 +10,7 @@ pub(crate) use self::memory::{Footprint, overlap};
 use crate::abi::{self, Buffer, usage};
 use crate::host_tensor::HostTensor;
 use crate::mul_mat::MulMat;
-use crate::supports::{AttentionQuery, MulMatQuery, Offload, WeightSource};
+use crate::supports::{AttentionQuery, MulMatQuery, Offload, WeightOrigin};
 use crate::tensor_bytes::TensorBytes;
 
 /// Kind of a graph node.
@@ -58,7 +58,7 @@ fn matmul(node: HostTensor<'_>) -> Option<MulMatQuery> {
     let (weights, activations) = (node.operand(0)?, node.operand(1)?);
     Some(MulMatQuery {
         weights: weights.descriptor(),
-        source: source(weights),
+        origin: origin(weights),
         activations: activations.descriptor(),
         viewed_rows: viewed_rows(activations),
         ids: ids.map(HostTensor::descriptor),
@@ -136,11 +136,11 @@ pub(crate) fn written(node: HostTensor<'_>) -> Option<(*mut Buffer, Range<usize>
     Some((node.buffer(), node.range()?))
 }
 
-fn source(weights: HostTensor<'_>) -> WeightSource {
+fn origin(weights: HostTensor<'_>) -> WeightOrigin {
     let ops = weights.host().ops;
     let root = weights.viewed();
     if root.unwrap_or(weights).has_flag(abi::FLAG_INPUT) {
-        return WeightSource::Input;
+        return WeightOrigin::Input;
     }
     let is_stored = |tensor: HostTensor<'_>| tensor.op() == ops.none;
     let stored = match root {
@@ -148,27 +148,27 @@ fn source(weights: HostTensor<'_>) -> WeightSource {
         Some(root) => is_stored(root) && (is_stored(weights) || ops.views.contains(&weights.op())),
     };
     if !stored {
-        return WeightSource::Computed;
+        return WeightOrigin::Computed;
     }
     let (usage, is_host) = (weights.buffer_usage(), weights.is_in_host_buffer());
     let (Some(usage), Some(is_host)) = (usage, is_host) else {
-        return WeightSource::Unallocated;
+        return WeightOrigin::Unallocated;
     };
     // llama.cpp asks how much memory a model will take with an empty buffer in
     // place of the real one.
     if weights.buffer_size() == Some(0) && is_host {
         // It asks for a place in the same way, but the buffer has no usage yet.
         return match usage {
-            usage::WEIGHTS => WeightSource::Unallocated,
-            _ => WeightSource::Asked,
+            usage::WEIGHTS => WeightOrigin::Unallocated,
+            _ => WeightOrigin::Asked,
         };
     }
     match (usage, is_host) {
-        (usage::WEIGHTS, true) => WeightSource::Plain,
-        (usage::WEIGHTS, false) => WeightSource::Rearranged,
-        (_, true) if weights.is_evident_weight() => WeightSource::Plain,
-        (_, true) if root.is_some() => WeightSource::Cache,
-        _ => WeightSource::Elsewhere,
+        (usage::WEIGHTS, true) => WeightOrigin::Plain,
+        (usage::WEIGHTS, false) => WeightOrigin::Rearranged,
+        (_, true) if weights.is_evident_weight() => WeightOrigin::Plain,
+        (_, true) if root.is_some() => WeightOrigin::Cache,
+        _ => WeightOrigin::Elsewhere,
     }
 }
 

@@ -224,7 +224,8 @@ impl WeightBuffer {
 
 /// Returns the key of a tensor: its first matrix, and the number of matrices.
 fn decision_key(weights: &TensorDescriptor, address: usize) -> Option<(MatrixKey, usize)> {
-    Some((weights.key(address, [0, 0])?, weights.matrices()?))
+    let [_, _, b2, b3] = weights.dimensions().ok()?;
+    Some((weights.key(address, [0, 0])?, b2.checked_mul(b3)?))
 }
 
 /// All of the CPU's buffers, in the order in which they were made.

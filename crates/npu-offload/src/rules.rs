@@ -39,9 +39,11 @@ pub struct OffloadRules {
     /// Cached decisions: each one takes milliseconds of planning.
     known: Mutex<HashMap<(NumberFormat, [usize; 2]), MatmulDecision>>,
     known_attention: Mutex<HashMap<AttentionBatch, Option<usize>>>,
-    /// By weights of `n x k` that are packed for one matmul, and the rows of that matmul.
-    known_packing: Mutex<HashMap<([usize; 2], usize), Option<u64>>>,
+    known_packing: Mutex<HashMap<PackedMatmul, Option<u64>>>,
 }
+
+/// Weights of `n x k` that are packed for one matmul, and the rows of that matmul.
+type PackedMatmul = ([usize; 2], usize);
 
 /// A decision about all matmuls with the same weights.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -37,11 +37,10 @@ pub(super) enum GraphFailure {
 
 impl GraphFailure {
     pub(super) const fn node(status: c_int, line: String) -> Self {
-        let distrusted = false;
         Self::Node {
             status,
             line,
-            distrusted,
+            distrusted: false,
         }
     }
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The objects of ggml that differ between versions, as words of 8 bytes: each holds a callback or
-//! a pointer. They differ in `two_d`, the number of slots of strided copies, `set_tensor_2d` and
+//! The objects of ggml that differ between versions, as words of 8 bytes: callbacks, pointers and a
+//! few numbers. They differ in `two_d`, the number of slots of strided copies, `set_tensor_2d` and
 //! `get_tensor_2d`, in the tables of buffers and (`_async`) of backends. It is 0 before 0.10, then
 //! [`TWO_D`].
 //!
@@ -37,7 +37,7 @@ pub(super) mod buffer {
     pub(crate) const MEMSET_TENSOR: usize = 3;
     pub(crate) const SET_TENSOR: usize = 4;
     // get_tensor
-    /// Of the first strided copy. All positions from here on are `two_d` higher.
+    /// Of the first strided copy. The positions below are those without copies; `two_d` is added.
     pub(crate) const COPIES: usize = 6;
     pub(crate) const CPY_TENSOR: usize = 6;
     pub(crate) const CLEAR: usize = 7;
@@ -53,8 +53,7 @@ pub(super) mod backend {
     pub(crate) const GUID: usize = 0;
     pub(crate) const GET_NAME: usize = 1;
     pub(crate) const FREE: usize = 2;
-    // set_tensor_async, get_tensor_async, the strided copies. All positions from here on are
-    // `two_d` higher.
+    // set_tensor_async, get_tensor_async, the strided copies. `two_d` is added to the positions below.
     // cpy_tensor_async
     pub(crate) const SYNCHRONIZE: usize = 6;
     // graph_plan_create, graph_plan_free, graph_plan_update, graph_plan_compute

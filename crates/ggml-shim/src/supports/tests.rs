@@ -39,7 +39,7 @@ pub(crate) fn floats(ne: [i64; 4]) -> TensorDescriptor {
 pub(crate) fn matmul(weights: u32, m: i64, n: i64, k: i64) -> MulMatQuery {
     MulMatQuery {
         weights: packed(weights, [k, n, 1, 1]),
-        source: WeightSource::Plain,
+        origin: WeightOrigin::Plain,
         activations: floats([k, m, 1, 1]),
         viewed_rows: None,
         ids: None,
@@ -114,9 +114,9 @@ fn check_changes<T: Copy, R: Debug + PartialEq>(
 fn each_reason_to_decline() {
     use DeclineReason::*;
     let changes: Changes<'_, MulMatQuery> = &[
-        (|p| p.source = WeightSource::Computed, Computed),
-        (|p| p.source = WeightSource::Elsewhere, Elsewhere),
-        (|p| p.source = WeightSource::Asked, Asked),
+        (|p| p.origin = WeightOrigin::Computed, Computed),
+        (|p| p.origin = WeightOrigin::Elsewhere, Elsewhere),
+        (|p| p.origin = WeightOrigin::Asked, Asked),
         (|p| p.weights.format = format(type_id::I32), WeightType),
         (|p| p.weights.format = format(u32::MAX), WeightType),
         (
@@ -177,7 +177,7 @@ fn int8_wants_some_outputs_and_whole_blocks() {
 fn scores(rows: i64, keys: i64, head: i64, [heads, kv_heads]: [i64; 2]) -> MulMatQuery {
     MulMatQuery {
         weights: halves([head, keys, kv_heads, 1]),
-        source: WeightSource::Cache,
+        origin: WeightOrigin::Cache,
         activations: floats([head, rows, heads, 1]),
         output: floats([keys, rows, heads, 1]),
         ..matmul(type_id::F16, 1, 1, head)

@@ -97,25 +97,25 @@ fn decide(weights: &Tensor) -> Result<ComputeType, DeclineReason> {
 
 const SHAPE: [i64; 4] = [64, 96, 1, 1];
 
-fn source_of(buffer_type: *mut BufferType, usage: c_int, size: usize) -> WeightSource {
+fn origin_of(buffer_type: *mut BufferType, usage: c_int, size: usize) -> WeightOrigin {
     let mut buffer = buffer(buffer_type, usage, size);
     let mut weights = tensor(Q8_0, SHAPE);
     weights.buffer = (&raw mut buffer).cast();
-    classify_matmul(&weights).source
+    classify_matmul(&weights).origin
 }
 
 #[test]
 fn llama_cpp_asks_with_an_empty_buffer_and_then_with_the_weights() {
     let rearranged = REARRANGED.as_ptr().cast_mut().cast();
-    for (buffer_type, usage, size, source) in [
-        (plain_type(), usage::WEIGHTS, 0, WeightSource::Unallocated),
-        (plain_type(), 0, 0, WeightSource::Asked),
-        (plain_type(), usage::WEIGHTS, 4096, WeightSource::Plain),
-        (rearranged, usage::WEIGHTS, 4096, WeightSource::Rearranged),
-        (rearranged, 0, 4096, WeightSource::Elsewhere),
-        (plain_type(), 0, 4096, WeightSource::Elsewhere),
+    for (buffer_type, usage, size, origin) in [
+        (plain_type(), usage::WEIGHTS, 0, WeightOrigin::Unallocated),
+        (plain_type(), 0, 0, WeightOrigin::Asked),
+        (plain_type(), usage::WEIGHTS, 4096, WeightOrigin::Plain),
+        (rearranged, usage::WEIGHTS, 4096, WeightOrigin::Rearranged),
+        (rearranged, 0, 4096, WeightOrigin::Elsewhere),
+        (plain_type(), 0, 4096, WeightOrigin::Elsewhere),
     ] {
-        assert_eq!(source_of(buffer_type, usage, size), source);
+        assert_eq!(origin_of(buffer_type, usage, size), origin);
     }
 }
 
@@ -190,7 +190,7 @@ fn views_of_a_kv_cache_are_no_weights() {
     let mut cache = tensor(type_id::F16, [64, 4096, 1, 1]);
     cache.buffer = (&raw mut buffer).cast();
     let keys = view(&cache, SHAPE);
-    assert_eq!(classify_matmul(&keys).source, WeightSource::Cache);
+    assert_eq!(classify_matmul(&keys).origin, WeightOrigin::Cache);
     assert_eq!(decide(&keys), Ok(ComputeType::Fp16));
     // Other tensors there are not weights either.
     let mut scratch = tensor(type_id::F16, SHAPE);
@@ -200,7 +200,7 @@ fn views_of_a_kv_cache_are_no_weights() {
     let mut weights = self::buffer(plain_type(), usage::WEIGHTS, 1 << 20);
     cache.buffer = (&raw mut weights).cast();
     let part = view(&cache, SHAPE);
-    assert_eq!(classify_matmul(&part).source, WeightSource::Plain);
+    assert_eq!(classify_matmul(&part).origin, WeightOrigin::Plain);
 }
 
 #[test]
@@ -230,7 +230,7 @@ fn with_array<T>(places: [usize; 3], body: impl FnOnce(&mut MulMat<'_>) -> T) ->
     let output = result(MUL_MAT, [4, 2, 1, 1], &[&weights, &activations]);
     let output = at(output, places[2]);
     let mut matmul = supports::tests::matmul(type_id::F16, 2, 4, 64);
-    matmul.source = WeightSource::Unallocated;
+    matmul.origin = WeightOrigin::Unallocated;
     let offload = supports::computable(&matmul, &supports::tests::policy(1)).unwrap();
     let host = fake_host();
     let output = host_tensor(&host, &output);
