@@ -9,7 +9,6 @@ use crate::doctor::{self, SystemRoot};
 use crate::exit::{Failure, NO_DEVICE};
 use crate::flags::ReportFlags;
 
-/// Options of `doctor`.
 #[derive(Debug, Args)]
 pub(crate) struct DoctorFlags {
     /// Print a block for a bug report, without private data

@@ -9,7 +9,6 @@ use super::row::DoctorRow;
 /// The table of bugs; its file explains the format.
 const TABLE: &str = include_str!("bugs.txt");
 
-/// A driver bug: a line of the table.
 struct DriverBug {
     since: KernelVersion,
     /// The first releases without the bug: of the main line, then of older stable
@@ -140,21 +139,27 @@ mod tests {
             let row = row(version);
             row.is_some_and(|row| row.details.iter().any(|line| line.starts_with(name)))
         };
-        for (version, dangling) in [
-            ("6.18", true),
-            ("6.18.34", true),
-            ("6.18.35", false),
-            ("6.18.40", false),
+        for (version, update) in [
+            ("6.18", Some("6.18.35")),
+            ("6.18.34", Some("6.18.35")),
+            ("6.18.35", None),
+            ("6.18.40", None),
             // Has no stable release with the fix.
-            ("6.19.14", true),
-            ("7.0.11", true),
-            ("7.0.12", false),
-            ("7.1", false),
-            ("7.2.12", false),
+            ("6.19.14", Some("7.0.12")),
+            ("7.0.11", Some("7.0.12")),
+            ("7.0.12", None),
+            ("7.1", None),
+            ("7.2.12", None),
         ] {
             let version = KernelVersion::parse(version).unwrap();
-            assert_eq!(has(version, "dangling-handle"), dangling, "{version}");
-            assert_eq!(missing_fixes(version).is_some(), dangling, "{version}");
+            let update = update.and_then(KernelVersion::parse);
+            let fixes = update.map(|update| (vec!["dangling-handle"], update));
+            assert_eq!(missing_fixes(version), fixes, "{version}");
+            assert_eq!(
+                has(version, "dangling-handle"),
+                fixes.is_some(),
+                "{version}"
+            );
             assert!(has(version, "use-after-close"), "{version}");
         }
         assert!(row(KernelVersion(6, 12, 0)).is_none());

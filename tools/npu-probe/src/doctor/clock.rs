@@ -70,11 +70,9 @@ fn rate(root: &SystemRoot) -> Option<(String, u64)> {
     scaled.next().or_else(listed)
 }
 
-/// A regulator of the NPU.
 pub(super) struct NpuSupply {
     /// Its name in the device tree: `vdd_npu_s0`.
     pub(super) name: String,
-    /// Whether the kernel shows that it is off.
     pub(super) is_off: bool,
     /// Its name, state and voltage, as text.
     shown: String,

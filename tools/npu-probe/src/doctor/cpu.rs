@@ -16,7 +16,6 @@ const MOST_CPUS: u32 = 4096;
 /// takes about 50 (E-time-submit).
 const LONG_WAKE: u64 = 50;
 
-/// The kind of each CPU in /proc/cpuinfo.
 fn kinds(root: &SystemRoot) -> BTreeMap<u32, &'static str> {
     let text = root.text("proc/cpuinfo").unwrap_or_default();
     let mut kinds = BTreeMap::new();
@@ -53,7 +52,6 @@ fn list(text: &str) -> Option<Vec<u32>> {
     Some(cpus)
 }
 
-/// An interrupt of an NPU core.
 struct CoreInterrupt {
     number: u32,
     /// The CPUs that handle it, as the kernel writes them.
@@ -127,29 +125,21 @@ pub(super) fn governor_row(root: &SystemRoot) -> Option<DoctorRow> {
     const TOPIC: &str = "CPU governor";
     let directory = format!("{CPUS}/cpufreq");
     let policies = root.names(&directory).into_iter().take(64);
-    let policies: Vec<(String, String)> = policies
+    let policies: Vec<String> = policies
         .filter_map(|policy| {
             let read = |file: &str| root.line(&format!("{directory}/{policy}/{file}"));
             let cpus = read("related_cpus")?.replace(' ', ",");
-            Some((cpus, read("scaling_governor")?))
+            Some(format!("CPU {cpus} {}", read("scaling_governor")?))
         })
         .collect();
     if policies.is_empty() {
         return None;
     }
-    let each = policies.iter();
-    let told = joined(
-        each.map(|(cpus, governor)| format!("CPU {cpus} {governor}")),
-        "; ",
-    );
-    let saves_power = policies.iter().any(|(_, governor)| governor == "powersave");
+    let saves_power = policies.iter().any(|policy| policy.ends_with(" powersave"));
     let remedy = "Use `schedutil` or `performance` (`cpupower frequency-set -g`): powersave keeps \
                   CPUs at their lowest clock, and they prepare the NPU's data.";
-    Some(DoctorRow::judged(
-        TOPIC,
-        told,
-        saves_power.then_some(remedy),
-    ))
+    let remedy = saves_power.then_some(remedy);
+    Some(DoctorRow::judged(TOPIC, policies.join("; "), remedy))
 }
 
 /// The row of the CPUs' idle states; none if there are none.
@@ -166,11 +156,9 @@ pub(super) fn idle_row(root: &SystemRoot) -> Option<DoctorRow> {
         })
         .collect();
     let longest = states.iter().map(|(_, latency)| *latency).max()?;
-    let each = states.iter();
-    let told = joined(
-        each.map(|(name, latency)| format!("{name} {latency} us")),
-        ", ",
-    );
+    let states = states.iter();
+    let told = states.map(|(name, latency)| format!("{name} {latency} us"));
+    let told = joined(told, ", ");
     let remedy = "If latency matters, write 0 to /dev/cpu_dma_latency and keep it open: a CPU in \
                   deep sleep sees the end of a job later.";
     let remedy = (longest > LONG_WAKE).then_some(remedy);

@@ -15,14 +15,12 @@ const VENDOR_TRACES: [&str; 3] = ["sys/module/rknpu", "dev/rknpu", "sys/kernel/d
 /// File of devices that wait for other devices, with the reason.
 const DEFERRED: &str = "sys/kernel/debug/devices_deferred";
 
-/// The driver that is bound to the NPU.
 #[derive(Debug)]
 pub(super) struct DriverBinding {
     /// Whether the rocket driver is present, as a module or built in.
     is_there: bool,
     /// The platform devices that rocket drives, such as `fdab0000.npu`.
     pub(super) cores: Vec<String>,
-    /// Whether the vendor's driver is present.
     vendors: bool,
 }
 
@@ -84,43 +82,33 @@ impl DriverBinding {
         let early = "Build rocket into the kernel (CONFIG_DRM_ACCEL_ROCKET=y) or load it early, \
                      from the initramfs (`echo rocket | sudo tee -a /etc/initramfs-tools/modules; \
                      sudo update-initramfs -u`), and reboot.";
+        let early_or = |remedy| if off.is_some() { early } else { remedy };
         if bound == 0 && !self.is_there {
-            let remedy = match (kernel_has_it, enabled, &off) {
-                (false, ..) => "Boot a kernel that has the driver.",
-                (true, Some(0), _) => {
+            let remedy = match (kernel_has_it, enabled) {
+                (false, _) => "Boot a kernel that has the driver.",
+                (true, Some(0)) => {
                     "Fix the device tree first: an enabled core makes the kernel load the driver."
                 }
-                (true, _, Some(_)) => early,
-                (true, ..) => {
+                (true, _) => early_or(
                     "Run `sudo modprobe rocket`. If that fails, check `sudo dmesg | grep -i \
-                     rocket`."
-                }
+                     rocket`.",
+                ),
             };
             return DoctorRow::problem(TOPIC, "rocket is not loaded", remedy).with(off);
         }
-        if bound == 0 {
-            let remedy = match off {
-                Some(_) => early,
-                None => "Check `sudo dmesg | grep -i -e rocket -e npu` for what the driver lacks.",
-            };
-            let row = DoctorRow::problem(TOPIC, found, remedy);
-            return row.with(off).with(waiting);
+        let cores = (bound > 0).then(|| self.cores.join(", "));
+        if bound > 0 && !lacks_some {
+            return DoctorRow::ok(TOPIC, found).with(cores);
         }
-        let row = if lacks_some {
-            let remedy = match off {
-                Some(_) => early,
-                None => {
-                    "Check `sudo dmesg | grep -i -e rocket -e npu` for why the other cores are \
-                     missing."
-                }
-            };
-            DoctorRow::note(TOPIC, found, remedy)
-                .with(off)
-                .with(waiting)
+        let row = if bound == 0 {
+            let remedy = "Check `sudo dmesg | grep -i -e rocket -e npu` for what the driver lacks.";
+            DoctorRow::problem(TOPIC, found, early_or(remedy))
         } else {
-            DoctorRow::ok(TOPIC, found)
+            let remedy = "Check `sudo dmesg | grep -i -e rocket -e npu` for why the other cores \
+                          are missing.";
+            DoctorRow::note(TOPIC, found, early_or(remedy))
         };
-        row.with([self.cores.join(", ")])
+        row.with(off).with(waiting).with(cores)
     }
 
     pub(super) fn iommu_row(&self, root: &SystemRoot) -> DoctorRow {

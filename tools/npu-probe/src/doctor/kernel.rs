@@ -12,7 +12,6 @@ use super::row::DoctorRow;
 use crate::table::joined;
 
 const RELEASE: &str = "proc/sys/kernel/osrelease";
-/// Options that the driver needs.
 const OPTIONS: [&str; 2] = ["CONFIG_DRM_ACCEL_ROCKET", "CONFIG_ROCKCHIP_IOMMU"];
 /// Most bytes of a configuration; arm64's have 300 KiB.
 const MOST_BYTES: u64 = 4 << 20;

@@ -25,7 +25,6 @@ use kernel::RunningKernel;
 use log::KernelLog;
 use tree::DeviceTree;
 
-/// Runs all checks.
 pub(crate) fn examine(root: &SystemRoot) -> DoctorReport {
     let tree = DeviceTree::of(root);
     let kernel = RunningKernel::of(root);

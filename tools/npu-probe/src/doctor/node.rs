@@ -20,15 +20,13 @@ const ACCEL_MAJOR: u64 = 261;
 const PARENT: &str = "platform:rknn";
 /// Groups with lower numbers belong to the system, not to a user.
 const FIRST_USER_GROUP: u32 = 1000;
-const READ_WRITE: u32 = 0o6;
 
-/// A node's properties from stat(2).
-#[derive(Debug)]
+/// A node's properties from stat(2), and whether this process may read and write it.
 struct NodeStat {
     device: (u64, u64),
     mode: u32,
-    uid: u32,
     gid: u32,
+    is_usable: bool,
 }
 
 /// Rows of all nodes, and the first usable one.
@@ -86,7 +84,7 @@ fn judge(root: &SystemRoot, name: &str) -> DoctorRow {
             "Remove the node, and let udev create it again (`sudo udevadm trigger`).",
         );
     }
-    if !may_use(root, &path, &stat) {
+    if !stat.is_usable {
         let who = Permission { mode, group }.to_string();
         return DoctorRow::problem(
             TOPIC,
@@ -97,54 +95,31 @@ fn judge(root: &SystemRoot, name: &str) -> DoctorRow {
     DoctorRow::ok(TOPIC, found)
 }
 
-/// A node's properties. In a test directory a regular file with MAJOR:MINOR MODE UID GID
-/// replaces the node.
+/// A node's properties. In a test directory a regular file replaces the node: MAJOR:MINOR MODE
+/// GID, and `usable` or another word.
 fn stat(root: &SystemRoot, path: &str) -> Option<NodeStat> {
     if root.is_running() {
-        let metadata = fs::metadata(root.at(path)).ok()?;
+        let node = root.at(path);
+        let metadata = fs::metadata(&node).ok()?;
         let is_node = metadata.file_type().is_char_device();
-        let device = (major(metadata.rdev()), minor(metadata.rdev()));
-        return is_node.then_some(NodeStat {
-            device,
+        return is_node.then(|| NodeStat {
+            device: (major(metadata.rdev()), minor(metadata.rdev())),
             mode: metadata.mode(),
-            uid: metadata.uid(),
             gid: metadata.gid(),
+            // Access control lists count too; the mode does not show them.
+            is_usable: eaccess(&node, AccessFlags::R_OK | AccessFlags::W_OK).is_ok(),
         });
     }
     let line = root.line(path)?;
     let words: Vec<&str> = line.split_whitespace().collect();
-    let [device, mode, uid, gid] = words.try_into().ok()?;
+    let [device, mode, gid, usable] = words.try_into().ok()?;
     let (major, minor) = device.split_once(':')?;
     Some(NodeStat {
         device: (major.parse().ok()?, minor.parse().ok()?),
         mode: u32::from_str_radix(mode, 8).ok()?,
-        uid: uid.parse().ok()?,
         gid: gid.parse().ok()?,
+        is_usable: usable == "usable",
     })
-}
-
-/// Whether this process may read and write a node.
-fn may_use(root: &SystemRoot, path: &str, node: &NodeStat) -> bool {
-    if root.is_running() {
-        // Access control lists count too; the mode does not show them.
-        return eaccess(&root.at(path), AccessFlags::R_OK | AccessFlags::W_OK).is_ok();
-    }
-    let status = root.text("proc/self/status").unwrap_or_default();
-    let numbers = |name: &str| -> Vec<u32> {
-        let line = status.lines().find_map(|line| line.strip_prefix(name));
-        let words = line.unwrap_or_default().split_whitespace();
-        words.filter_map(|word| word.parse().ok()).collect()
-    };
-    // Real, effective, saved and file system ids.
-    let (user, group) = (numbers("Uid:"), numbers("Gid:"));
-    let in_group = group.get(1) == Some(&node.gid) || numbers("Groups:").contains(&node.gid);
-    let shift = match user.get(1) {
-        Some(0) => return true,
-        Some(user) if *user == node.uid => 6,
-        _ if in_group => 3,
-        _ => 0,
-    };
-    node.mode >> shift & READ_WRITE == READ_WRITE
 }
 
 /// The group's name in /etc/group, else its number.
@@ -163,7 +138,6 @@ fn group_name(root: &SystemRoot, gid: u32) -> String {
     groups.lines().find_map(of_number).unwrap_or(number)
 }
 
-/// The text with a capital first letter.
 fn capitalised(text: &str) -> String {
     let mut letters = text.chars();
     let first = letters.next().map(|c| c.to_ascii_uppercase());

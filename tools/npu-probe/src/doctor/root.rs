@@ -6,7 +6,7 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read};
-use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use nix::libc;
@@ -17,7 +17,6 @@ const MOST_BYTES: u64 = 8 << 20;
 /// Most bytes of one read of /dev/kmsg (Linux, PRINTK_MESSAGE_MAX).
 const MOST_OF_RECORD: usize = 8192;
 const MOST_ENTRIES: usize = 8192;
-/// Most characters of a line that is shown.
 const MOST_SHOWN: usize = 160;
 
 /// Directories whose paths reveal nothing about the user.
@@ -59,7 +58,6 @@ impl SystemRoot {
         self.at(path).is_file()
     }
 
-    /// The bytes of a regular file.
     pub(super) fn bytes(&self, path: &str) -> Option<Vec<u8>> {
         let path = self.at(path);
         if !fs::metadata(&path).ok()?.is_file() {
@@ -72,17 +70,9 @@ impl SystemRoot {
         Some(bytes)
     }
 
-    /// The present records of a log such as /dev/kmsg, one line each, without waiting for
-    /// more. In a directory that replaces the system, the log is a regular file.
+    /// The present records of a log such as /dev/kmsg, one line each, without waiting for more.
     pub(super) fn records(&self, path: &str) -> Option<String> {
-        if !self.is_running() {
-            return self.text(path);
-        }
-        let mut log = open_without_waiting(&self.at(path)).ok()?;
-        if !log.metadata().ok()?.file_type().is_char_device() {
-            return None;
-        }
-        read_records(&mut log).ok()
+        read_records(&mut open_without_waiting(&self.at(path)).ok()?).ok()
     }
 
     /// The content of a file, for parsing.
@@ -103,12 +93,10 @@ impl SystemRoot {
         strings.take(MOST_ENTRIES).collect()
     }
 
-    /// The decimal number in a file.
     pub(super) fn number(&self, path: &str) -> Option<u64> {
         self.line(path)?.parse().ok()
     }
 
-    /// The names in a directory, sorted.
     pub(super) fn names(&self, path: &str) -> Vec<String> {
         let Ok(entries) = fs::read_dir(self.at(path)) else {
             return Vec::new();

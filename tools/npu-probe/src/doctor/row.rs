@@ -9,11 +9,9 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum RowState {
-    /// The check passed.
     Ok,
     /// The NPU works anyway, or the check is not possible.
     Note,
-    /// The NPU is not usable.
     Problem,
 }
 
@@ -27,7 +25,6 @@ impl RowState {
     }
 }
 
-/// One check and its result.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub(crate) struct DoctorRow {
     pub(crate) topic: Cow<'static, str>,
@@ -104,7 +101,6 @@ const PAGE: &str = "See docs/troubleshooting.md (in packages: /usr/share/doc/npu
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub(crate) struct DoctorReport {
     pub(crate) version: Cow<'static, str>,
-    /// The usable node of the NPU, if any.
     pub(crate) usable: Option<String>,
     pub(crate) rows: Vec<DoctorRow>,
 }
@@ -144,7 +140,6 @@ impl DoctorReport {
         )
     }
 
-    /// One sentence: whether the NPU is usable.
     pub(crate) fn verdict(&self) -> String {
         let first = self.rows.iter().find(|row| row.is_problem());
         match (&self.usable, first.map(|row| &row.topic)) {

@@ -21,7 +21,6 @@ const BACKEND: &str = "libggml-rocket.so";
 /// Name of the library in packages, beside ggml's own: one that ggml looks for.
 const FOUND_BACKEND: &str = "libggml-hexagon-rocket.so";
 
-/// One row per kind of software.
 pub(super) fn rows(root: &SystemRoot) -> Vec<DoctorRow> {
     let directories = libraries(root);
     vec![
@@ -136,7 +135,6 @@ fn backend(root: &SystemRoot, libraries: &[String]) -> DoctorRow {
     row.with(details)
 }
 
-/// The row of Mesa's TensorFlow Lite delegate.
 fn teflon(root: &SystemRoot, libraries: &[String]) -> DoctorRow {
     let mut paths = libraries.iter().flat_map(|library| {
         ["teflon/libteflon.so", "libteflon.so"].map(|name| format!("{library}/{name}"))

@@ -16,19 +16,8 @@ const CORE: &str = "rockchip,rk3588-rknn-core";
 /// Prefix of Rockchip's `compatible`, and end of that of the vendor's NPU node.
 const VENDOR: &str = "rockchip,";
 const VENDOR_NODE: &str = "rknpu";
-/// Start of `compatible` of chips with this NPU. The RK3588S differs in its pins.
-const CHIP: &str = "rockchip,rk3588";
-
-/// The chip that the tree names.
-#[derive(Debug)]
-enum ChipKind {
-    /// RK3588 or a variant.
-    Rk3588(String),
-    /// Another chip of the vendor.
-    Rockchip(String),
-    /// Another vendor's chip, or no tree.
-    Other,
-}
+/// Start of the names of chips with this NPU. The RK3588S differs in its pins.
+const CHIP: &str = "rk3588";
 
 /// A node of a core or of an IOMMU, or the vendor's node of all cores.
 #[derive(Debug)]
@@ -59,56 +48,49 @@ impl TreeNode {
     }
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct DeviceTree {
     model: Option<String>,
-    chip: ChipKind,
+    /// Rockchip's name of the chip; none for other vendors' chips.
+    chip: Option<String>,
     nodes: Vec<TreeNode>,
-    visibility: TreeVisibility,
-}
-
-/// Whether the tree is readable.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum TreeVisibility {
-    Seen,
-    /// The firmware directory is empty: a container masks it.
-    Masked,
-    /// There is no tree, as on PCs.
-    None,
+    /// Whether there is a tree that can be read; PCs have none.
+    is_readable: bool,
+    /// Whether the firmware directory is empty: a container masks it.
+    is_masked: bool,
 }
 
 impl DeviceTree {
     pub(super) fn of(root: &SystemRoot) -> Self {
         let mut places = PLACES.into_iter();
         let Some(base) = places.find(|place| root.exists(&format!("{place}/compatible"))) else {
-            let masked = root.exists(FIRMWARE) && root.names(FIRMWARE).is_empty();
             return Self {
-                model: None,
-                chip: ChipKind::Other,
-                nodes: Vec::new(),
-                visibility: if masked {
-                    TreeVisibility::Masked
-                } else {
-                    TreeVisibility::None
-                },
+                is_masked: root.exists(FIRMWARE) && root.names(FIRMWARE).is_empty(),
+                ..Self::default()
             };
         };
         Self {
-            visibility: TreeVisibility::Seen,
             model: root.line(&format!("{base}/model")),
             chip: chip(&root.strings(&format!("{base}/compatible"))),
             nodes: nodes(root, base),
+            is_readable: true,
+            is_masked: false,
         }
+    }
+
+    fn is_rk3588(&self) -> bool {
+        let chip = self.chip.as_ref();
+        chip.is_some_and(|chip| chip.starts_with(CHIP))
     }
 
     /// Whether the tree describes a board or virtual machine with the NPU.
     pub(super) fn has_npu(&self) -> bool {
-        matches!(self.chip, ChipKind::Rk3588(_)) || self.nodes.iter().any(TreeNode::is_core)
+        self.is_rk3588() || self.nodes.iter().any(TreeNode::is_core)
     }
 
     /// Whether the tree names a chip with another NPU.
     pub(super) fn has_other_npu(&self) -> bool {
-        matches!(self.chip, ChipKind::Rockchip(_)) && !self.has_npu()
+        self.chip.is_some() && !self.has_npu()
     }
 
     /// The row of the board. `works`: the rocket driver is bound, whatever the tree says.
@@ -117,8 +99,8 @@ impl DeviceTree {
         let elsewhere = "Use a board with an RK3588 or RK3588S, or the software model \
                          (`--device model`).";
         match &self.chip {
-            ChipKind::Rk3588(chip) => DoctorRow::ok("board", format!("{model} ({chip})")),
-            ChipKind::Rockchip(chip) => DoctorRow::problem(
+            Some(chip) if self.is_rk3588() => DoctorRow::ok("board", format!("{model} ({chip})")),
+            Some(chip) => DoctorRow::problem(
                 "board",
                 format!(
                     "{model} ({chip}): the mainline driver does not support its NPU, and this \
@@ -126,27 +108,26 @@ impl DeviceTree {
                 ),
                 elsewhere,
             ),
-            ChipKind::Other if self.has_npu() => DoctorRow::note(
+            None if self.has_npu() => DoctorRow::note(
                 "board",
                 "not a Rockchip board, but with the NPU: a virtual machine",
                 "Measure times on a board, not here.",
             ),
-            ChipKind::Other if works => DoctorRow::ok(
-                "board",
-                match self.visibility {
-                    TreeVisibility::Masked => {
-                        "a board with the NPU; /sys/firmware is masked, as in a container"
-                    }
-                    _ => "a board with the NPU; no device tree names it",
-                },
-            ),
-            ChipKind::Other if self.visibility == TreeVisibility::Masked => DoctorRow::problem(
+            None if works => {
+                let why = if self.is_masked {
+                    "/sys/firmware is masked, as in a container"
+                } else {
+                    "no device tree names it"
+                };
+                DoctorRow::ok("board", format!("a board with the NPU; {why}"))
+            }
+            None if self.is_masked => DoctorRow::problem(
                 "board",
                 "unknown: /sys/firmware is masked, as in a container, and no rocket driver is \
                  bound",
                 "Run `npu-probe doctor` outside the container.",
             ),
-            ChipKind::Other => DoctorRow::problem("board", "not a Rockchip board", elsewhere),
+            None => DoctorRow::problem("board", "not a Rockchip board", elsewhere),
         }
     }
 
@@ -154,7 +135,7 @@ impl DeviceTree {
     pub(super) fn enabled_cores(&self) -> Option<usize> {
         let cores = self.nodes.iter().filter(|node| node.is_core());
         let enabled = cores.filter(|node| node.is_enabled()).count();
-        (self.visibility == TreeVisibility::Seen).then_some(enabled)
+        self.is_readable.then_some(enabled)
     }
 
     /// The row of the cores, of which `enabled` are enabled.
@@ -176,22 +157,22 @@ impl DeviceTree {
         let behind_disabled = |core: &&TreeNode| {
             core.is_enabled() && self.iommu_of(core).is_none_or(|iommu| !iommu.is_enabled())
         };
-        if enabled == 0 {
+        let row = if enabled == 0 {
             let remedy = "Enable rknn_core_0 to 2 and rknn_mmu_0 to 2 with a device tree overlay \
                           (status, npu-supply, sram-supply), or use a newer device tree of the \
                           board.";
-            return DoctorRow::problem(TOPIC, found, remedy).with(details);
-        }
-        if cores.iter().any(behind_disabled) {
+            DoctorRow::problem(TOPIC, found, remedy)
+        } else if cores.iter().any(behind_disabled) {
             let remedy = "Enable rknn_mmu_0 to 2 too: a core does not start while its IOMMU is \
                           disabled.";
-            return DoctorRow::problem(TOPIC, found, remedy).with(details);
-        }
-        if enabled < cores.len() {
+            DoctorRow::problem(TOPIC, found, remedy)
+        } else if enabled < cores.len() {
             let remedy = "Enable the other cores, or use the enabled ones only.";
-            return DoctorRow::note(TOPIC, found, remedy).with(details);
-        }
-        DoctorRow::ok(TOPIC, found).with(details)
+            DoctorRow::note(TOPIC, found, remedy)
+        } else {
+            DoctorRow::ok(TOPIC, found)
+        };
+        row.with(details)
     }
 
     fn iommu_of(&self, core: &TreeNode) -> Option<&TreeNode> {
@@ -200,7 +181,6 @@ impl DeviceTree {
         nodes.find(|node| node.phandle == Some(phandle))
     }
 
-    /// A core, as one line.
     fn describe(&self, core: &TreeNode) -> String {
         let iommu = match self.iommu_of(core) {
             Some(iommu) => format!("{} {}", iommu.name, iommu.status),
@@ -214,15 +194,14 @@ impl DeviceTree {
     }
 }
 
-fn chip(compatible: &[String]) -> ChipKind {
-    let mut names = compatible.iter();
-    if let Some(name) = names.find(|name| name.starts_with(CHIP)) {
-        return ChipKind::Rk3588(name.trim_start_matches(VENDOR).to_owned());
-    }
-    let of_vendor = |name: &String| Some(name.strip_prefix(VENDOR)?.to_owned());
-    // The board comes first and the chip last.
-    let chip = compatible.iter().rev().find_map(of_vendor);
-    chip.map_or(ChipKind::Other, ChipKind::Rockchip)
+/// The chip in the tree's `compatible`: one with this NPU, or else the vendor's last name, since
+/// the board comes first and the chip last.
+fn chip(compatible: &[String]) -> Option<String> {
+    let names = compatible
+        .iter()
+        .filter_map(|name| name.strip_prefix(VENDOR));
+    let known = names.clone().find(|name| name.starts_with(CHIP));
+    known.or(names.last()).map(str::to_owned)
 }
 
 /// The nodes of the NPU and of IOMMUs: at the top, or in some trees below `soc`.

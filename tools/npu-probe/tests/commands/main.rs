@@ -10,12 +10,13 @@ mod calibrate;
 mod captures;
 mod cli;
 mod common;
+mod doctor;
 mod errors;
 mod evidence;
 mod exec;
 mod first;
-#[path = "../common/golden.rs"]
 mod golden;
+mod machine;
 mod model;
 mod planning;
 mod report;

@@ -10,7 +10,7 @@
 //! | `remove PATH` | removes a file or directory |
 //! | `include NAME` | executes another list |
 
-use std::fs;
+use std::fs::{self, DirEntry};
 use std::io::Write;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
@@ -85,56 +85,42 @@ impl TestMachine {
     fn remove(&self, path: &str) {
         let path = self.path().join(path);
         let is_directory = fs::symlink_metadata(&path).unwrap().is_dir();
-        let removed = if is_directory {
-            fs::remove_dir_all(path)
+        if is_directory {
+            fs::remove_dir_all(path).unwrap();
         } else {
-            fs::remove_file(path)
-        };
-        removed.unwrap();
-    }
-
-    /// All regular files.
-    pub(crate) fn files(&self) -> Vec<PathBuf> {
-        let mut files = Vec::new();
-        let mut directories = vec![self.path().to_owned()];
-        while let Some(directory) = directories.pop() {
-            for entry in fs::read_dir(directory).unwrap() {
-                let entry = entry.unwrap();
-                match entry.file_type().unwrap() {
-                    kind if kind.is_dir() => directories.push(entry.path()),
-                    kind if kind.is_file() => files.push(entry.path()),
-                    _ => {}
-                }
-            }
+            fs::remove_file(path).unwrap();
         }
-        files.sort();
-        files
     }
+}
+
+/// The regular files below a directory.
+pub(crate) fn files(directory: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(directory).unwrap().map(Result::unwrap);
+    let below = |entry: DirEntry| match entry.file_type().unwrap() {
+        kind if kind.is_dir() => files(&entry.path()),
+        kind if kind.is_file() => vec![entry.path()],
+        _ => Vec::new(),
+    };
+    entries.flat_map(below).collect()
 }
 
 /// The bytes of a text with escapes.
 fn bytes(text: &str) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    let mut rest = text.as_bytes();
-    while let Some((first, after)) = rest.split_first() {
-        rest = after;
-        if *first != b'\\' {
-            bytes.push(*first);
-            continue;
-        }
-        let (letter, after) = rest.split_first().unwrap();
-        rest = after;
-        bytes.push(match letter {
-            b'n' => b'\n',
-            b't' => b'\t',
-            b'0' => 0,
-            b'x' => {
-                let (digits, after) = rest.split_at(2);
-                rest = after;
-                u8::from_str_radix(std::str::from_utf8(digits).unwrap(), 16).unwrap()
+    let mut parts = text.split('\\');
+    let mut bytes = parts.next().unwrap().as_bytes().to_vec();
+    for part in parts {
+        let (byte, rest) = match part.split_at(1) {
+            ("n", rest) => (b'\n', rest),
+            ("t", rest) => (b'\t', rest),
+            ("0", rest) => (0, rest),
+            ("x", rest) => {
+                let (digits, rest) = rest.split_at(2);
+                (u8::from_str_radix(digits, 16).unwrap(), rest)
             }
             _ => panic!("{text}"),
-        });
+        };
+        bytes.push(byte);
+        bytes.extend_from_slice(rest.as_bytes());
     }
     bytes
 }
