@@ -1,27 +1,24 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The expected result of a matmul, and differences from it.
 
-use std::num::NonZeroUsize;
 use std::ops::Range;
-use std::panic::resume_unwind;
-use std::thread;
 
 use npu_matmul::quantise::quantise_rows;
 use npu_matmul::reference::{self, Expected};
+use npu_matmul::run_parallel;
+use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 
 use crate::data::MatmulOperands;
 use crate::matmul::MatmulResult;
 use crate::shape::MatmulShape;
 
-/// Most differing elements that a report shows.
 const SHOWN: usize = 8;
 
 /// The CPU's result: a value with a tolerance for each element. Integers have no tolerance.
 #[derive(Clone, Debug)]
 pub(crate) struct CpuResult(Vec<Expected>);
 
-/// An element that differs.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub(crate) struct WrongElement {
     pub(crate) row: usize,
@@ -39,7 +36,6 @@ pub(crate) struct WrongElement {
 pub(crate) struct ResultComparison {
     pub(crate) elements: usize,
     pub(crate) different: usize,
-    /// The first few of them.
     pub(crate) first: Vec<WrongElement>,
 }
 
@@ -48,8 +44,14 @@ impl CpuResult {
     /// number of K tiles of the NPU's plan.
     pub(crate) fn compute(shape: MatmulShape, operands: &MatmulOperands, k_tiles: usize) -> Self {
         let MatmulShape { m, k, n } = shape;
-        Self(by_bands(m, |rows| {
-            Self::of_rows(rows, n, k, operands, k_tiles).0
+        Self(run_parallel(|| {
+            let band = m.div_ceil(rayon::current_num_threads()).max(1);
+            let of_band = |start: usize| {
+                let rows = start..m.min(start + band);
+                Self::of_rows(rows, n, k, operands, k_tiles).0
+            };
+            let starts = (0..m).into_par_iter().step_by(band);
+            starts.flat_map_iter(of_band).collect()
         }))
     }
 
@@ -158,27 +160,6 @@ fn quantised(m: usize, n: usize, k: usize, a: &[f32], b: &[f32]) -> Vec<Expected
 /// numbers; each step rounds by half an ulp.
 const DEQUANTISED: f64 = 4.0 / (1 << 24) as f64;
 
-/// Runs `rows` for bands of `0..m` on all CPUs, and joins the results in order.
-fn by_bands<T: Send>(m: usize, rows: impl Fn(Range<usize>) -> Vec<T> + Sync) -> Vec<T> {
-    let threads = thread::available_parallelism().map_or(1, NonZeroUsize::get);
-    let band = m.div_ceil(threads).max(1);
-    let band_of = |index: usize| rows(index * band..((index + 1) * band).min(m));
-    let band_of = &band_of;
-    thread::scope(|scope| {
-        let start = |index| {
-            let started = thread::Builder::new().spawn_scoped(scope, move || band_of(index));
-            started.map_err(|_| index)
-        };
-        let bands: Vec<_> = (0..m.div_ceil(band)).map(start).collect();
-        let results = bands.into_iter().flat_map(|started| match started {
-            Ok(thread) => thread.join().unwrap_or_else(|panic| resume_unwind(panic)),
-            // Runs here if the system starts no thread.
-            Err(index) => band_of(index),
-        });
-        results.collect()
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use half::f16;
@@ -260,8 +241,11 @@ mod tests {
     #[test]
     fn bands_join_in_order() {
         for m in [1, 2, 3, 100] {
-            let joined = by_bands(m, Iterator::collect);
-            assert_eq!(joined, (0..m).collect::<Vec<_>>());
+            let (a, b) = ((0..m as i8).collect(), vec![1]);
+            let shape = MatmulShape { m, k: 1, n: 1 };
+            let computed = CpuResult::compute(shape, &MatmulOperands::Integers { a, b }, 1);
+            let rows = MatmulResult::Integers((0..m as i32).collect());
+            assert_eq!(computed.compare(&rows, 1).different, 0);
         }
     }
 }

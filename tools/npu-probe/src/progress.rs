@@ -12,7 +12,6 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 /// Work that is shorter than this shows no line.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// Time between two updates of the line.
 const TICK: Duration = Duration::from_millis(200);
 
 /// Templates of the line, for work of unknown length and for counted steps.
@@ -53,12 +52,10 @@ impl ProgressLine {
         Self(bar)
     }
 
-    /// Shows the current activity.
     pub(crate) fn doing(&self, what: &str) {
         self.0.set_message(what.to_owned());
     }
 
-    /// Shows the number of finished steps.
     pub(crate) fn reached(&self, steps: u64) {
         self.0.set_position(steps);
     }

@@ -128,13 +128,12 @@ impl SoakMatmul {
     }
 
     fn operands(&self, a: Vec<i8>, b: Vec<i8>) -> MatmulOperands {
-        let halves = |x: Vec<i8>| x.into_iter().map(f16::from).collect();
         match self.kind {
             Dtype::Int8 | Dtype::Int4 => MatmulOperands::Integers { a, b },
-            Dtype::Fp16 => MatmulOperands::Floats {
-                a: halves(a),
-                b: halves(b),
-            },
+            Dtype::Fp16 => {
+                let [a, b] = [a, b].map(|x| x.into_iter().map(f16::from).collect());
+                MatmulOperands::Floats { a, b }
+            }
         }
     }
 }

@@ -34,7 +34,7 @@ use crate::output::{folder_of, try_write_whole};
 use crate::report::DeviceReport;
 use facts::report::FactReport;
 
-pub(crate) use tiles::extend;
+pub(crate) use tiles::extend as extend_tiles;
 
 const GIGA: f64 = 1e9;
 const PS_PER_US: f64 = 1e6;
@@ -71,7 +71,7 @@ pub(crate) fn measured(
     if !info.is_model {
         tell("CPU kernels");
         profile.host = host::measure(&opened.device)?;
-        tell(&host_line(&profile.host));
+        tell(&format!("  {}", host_line(&profile.host)));
         keep(&profile)?;
     }
     Ok(profile)
@@ -149,6 +149,7 @@ impl CalibrateReport {
     }
 }
 
+/// Clock, bandwidth and costs, in one line.
 fn machine_line(machine: &Machine) -> String {
     let driver = &machine.driver;
     let us = |ps: u64| ps as f64 / PS_PER_US;
@@ -163,10 +164,11 @@ fn machine_line(machine: &Machine) -> String {
     )
 }
 
+/// Cores and bandwidths of the CPU, in one line.
 fn host_line(host: &HostCores) -> String {
     let rate = |bytes: u64| bytes as f64 / GIGA;
     format!(
-        "  {} cores at {:.2} instructions per ns each, memory {:.2} GB/s, caches {:.2} GB/s",
+        "{} cores at {:.2} instructions per ns each, memory {:.2} GB/s, caches {:.2} GB/s",
         host.cores,
         host.clock_hz as f64 * f64::from(host.instructions_per_clock) / GIGA,
         rate(host.bytes_per_second),

@@ -85,7 +85,7 @@ pub(crate) fn run(args: &CalibrateFlags) -> Result<Verdict, Failure> {
         Ok(())
     })?;
     if let Some(profile) = &mut profile {
-        calibrate::extend(profile, &opened.device, &tell, &keep)?;
+        calibrate::extend_tiles(profile, &opened.device, &tell, &keep)?;
     }
     drop(progress);
     let report = CalibrateReport {

@@ -9,7 +9,6 @@ use crate::exit::{Failure, Verdict};
 use crate::flags::{DeviceFlags, ReportFlags};
 use crate::report::DeviceReport;
 
-/// Options of `info`.
 #[derive(Debug, Args)]
 pub(crate) struct InfoFlags {
     #[command(flatten)]
@@ -23,7 +22,6 @@ pub(crate) struct InfoFlags {
 struct Report {
     #[serde(flatten)]
     device: DeviceReport,
-    /// Name of the board's profile.
     profile: String,
     /// Why an existing profile is not used.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -40,18 +40,10 @@ fn own_path() -> Result<PathBuf, Failure> {
 
 /// Opens the device that the flags choose.
 fn open(device: &DeviceFlags) -> Result<Opened, Failure> {
-    open_with(device, |_| ())
+    open_selected(&device.selector(), |_| ())
 }
 
-/// Opens the device that the flags choose. `adjust` changes the options of a
-/// model.
-fn open_with(
-    device: &DeviceFlags,
-    adjust: impl FnOnce(&mut ModelOptions),
-) -> Result<Opened, Failure> {
-    open_selected(&device.selector(), adjust)
-}
-
+/// Opens a device. `adjust` changes the options of a model.
 fn open_selected(
     selector: &Selector,
     adjust: impl FnOnce(&mut ModelOptions),

@@ -9,7 +9,6 @@ use crate::exit::{Failure, Verdict};
 use crate::html_report::{ReportInput, page};
 use crate::output::{self, OutputFile};
 
-/// Options of `report`.
 #[derive(Debug, Args)]
 pub(crate) struct HtmlReportFlags {
     /// Result files of npu-probe, recognised by their content

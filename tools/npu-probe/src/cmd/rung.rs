@@ -9,7 +9,6 @@ use crate::first::{Rung, RungRecord};
 use crate::flags::DeviceFlags;
 use crate::output;
 
-/// Options of `rung`.
 #[derive(Debug, Args)]
 pub(crate) struct RungFlags {
     /// Name of the experiment

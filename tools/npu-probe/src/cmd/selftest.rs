@@ -36,7 +36,6 @@ const DEFAULT_SHAPE: MatmulShape = MatmulShape {
     n: 64,
 };
 
-/// Options of the self-test.
 #[derive(Debug, Args)]
 pub(crate) struct SelfTestFlags {
     #[command(flatten)]
@@ -90,7 +89,7 @@ impl SelfTestFlags {
 pub(crate) fn run(test: &SelfTestFlags) -> Result<Verdict, Failure> {
     let MatmulShape { m, k, n } = test.shape;
     let [a_len, b_len, c_len] = test.shape.lengths()?;
-    let opened = super::open_with(&test.device, |options| {
+    let opened = super::open_selected(&test.device.selector(), |options| {
         options.timeline = test.files.trace.is_some()
     })?;
     if test.files.trace.is_some() && opened.model.is_none() {

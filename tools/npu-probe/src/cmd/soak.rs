@@ -26,7 +26,6 @@ use crate::report::DeviceReport;
 use crate::soak::{CheckedMatmul, SoakMatmul};
 use crate::table::joined;
 
-/// Options of `soak`.
 #[derive(Debug, Args)]
 pub(crate) struct SoakFlags {
     /// Start processes for this time; running ones then finish their work
@@ -231,14 +230,12 @@ impl Soak<'_> {
 /// Counts over all processes of a soak.
 #[derive(Debug, Default, Serialize)]
 struct Tally {
-    /// Processes that were started.
     clients: u64,
     /// Processes that were killed on purpose.
     killed: u64,
     /// Computed matmuls, by the type of their operands.
     #[serde(rename = "products")]
     matmuls: BTreeMap<String, u64>,
-    /// Compared elements of results.
     words: u64,
     wrong: u64,
     /// Matmuls that lost a job, because the driver killed it.
@@ -260,7 +257,6 @@ impl Tally {
     }
 }
 
-/// The report of a soak, printed as text or as JSON.
 #[derive(Debug, Serialize)]
 struct Report {
     result: Verdict,

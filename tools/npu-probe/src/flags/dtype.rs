@@ -4,6 +4,7 @@
 use std::fmt;
 
 use clap::ValueEnum;
+use clap::builder::PossibleValue;
 use npu_matmul::Dtype;
 use serde::{Deserialize, Serialize};
 
@@ -39,11 +40,7 @@ impl OperandDtypes {
 
 impl fmt::Display for OperandDtypes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Self::Int8 => "int8",
-            Self::Fp16 => "fp16",
-            Self::Int4 => "int4",
-            Self::W8a8 => "w8a8",
-        })
+        let value = self.to_possible_value();
+        f.pad(value.as_ref().map_or("", PossibleValue::get_name))
     }
 }

@@ -30,10 +30,8 @@ fn every_precision_and_odd_sizes() {
 fn a_trace_is_json_of_modelled_time() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("trace.json");
-    let said = text(&format!(
-        "--trace {} --fds 2 --shape 64x64x300",
-        file.display()
-    ));
+    let options = "--fds 2 --shape 64x64x300 --trace";
+    let said = text(&format!("{options} {}", file.display()));
     has(&said, &["modelled time"]);
     let trace = read_json(file);
     let events = trace["traceEvents"].as_array().unwrap();
@@ -70,11 +68,9 @@ fn a_calibration_ends_with_a_verdict_of_few_lines() {
     let file = folder.path().join("profile.json");
     let calibrate = format!("calibrate --device model --out {}", file.display());
     let said = text(&calibrate);
-    let verdict = said.find("verdict    every experiment gave the software model's result\n");
-    assert!(
-        verdict.is_some_and(|at| said[at..].lines().count() <= 5),
-        "{said}"
-    );
+    let verdict = "verdict    every experiment gave the software model's result\n";
+    let (_, rest) = said.split_once(verdict).unwrap();
+    assert!(rest.lines().count() <= 4, "{said}");
     assert!(!said.contains("int8-ties"), "{said}");
     let verbose = text(&format!("{calibrate} -v"));
     has(&verbose, &["int8-ties: same as the model\n"]);
@@ -124,9 +120,8 @@ fn facts_are_on_the_sides_of_the_model() {
 fn facts_are_on_neither_side() {
     // A model that hangs where silicon only gives wrong results.
     let strict = "calibrate --facts small-exponent --device model:level=strict";
-    let (said, _) = fails(strict, 1);
     let ended = "job 0 did not end, on the model it ended";
-    has(&said, &["small-exponent: neither", ended]);
+    has(&fails(strict, 1).0, &["small-exponent: neither", ended]);
 
     let (said, _) = fails(&format!("{strict} --json"), 1);
     let report: Value = serde_json::from_str(&said).unwrap();
@@ -135,7 +130,7 @@ fn facts_are_on_neither_side() {
     assert_eq!(fact["outcome"], "neither");
     assert_eq!(fact["record"]["jobs"][0]["completed"], false);
     assert!(fact["record"]["outputs"][0]["bytes"].as_u64() > Some(16));
-    assert!(fact["shown"][0].as_str().unwrap().contains("did not end"));
+    assert_eq!(fact["shown"][0], ended);
 }
 
 #[test]
@@ -154,7 +149,7 @@ fn facts_are_told_as_json() {
     assert_eq!(tf32["exact"], true);
     assert!(tf32["record"].is_null());
     assert_eq!(wedge["outcome"], "not_run");
-    assert!(wedge["reason"].as_str().unwrap().contains("--risky"));
+    has(wedge["reason"].as_str().unwrap(), &["--risky"]);
 }
 
 #[test]
@@ -237,25 +232,6 @@ fn a_dump_holds_all_and_can_be_replayed() {
         assert_eq!(replayed["result"], "PASS");
         assert!(replayed["jobs"][0]["bytes_compared"].as_u64() > Some(0));
     }
-
-    // The program is the same as text and as binary.
-    let file = |name: &str| base.path().join(name).display().to_string();
-    let program = recorded_program(&jobs);
-    has(&program, &["CNA"]);
-    fs::write(file("text.s"), program).unwrap();
-    text(&format!(
-        "asm --bin {} -o {}",
-        file("text.s"),
-        file("task.bin")
-    ));
-    let decoded = text(&format!("decode {}", file("text.s")));
-    assert_eq!(decoded, text(&format!("decode {}", file("task.bin"))));
-    let report = json(&format!("decode {}", file("task.bin")));
-    let bytes = fs::metadata(file("task.bin")).unwrap().len();
-    assert_eq!(report["words"], bytes / 8);
-    let heading = report["tasks"][0].as_str().unwrap();
-    has(heading, &["task 0: convolution: 1x4x64 of fp16"]);
-    assert!(decoded.starts_with(&format!("# {heading}\n")));
 }
 
 /// A failed run leaves a dump too, which is its purpose.
@@ -270,13 +246,6 @@ fn a_dump_of_a_killed_job_says_so() {
     has(report["error"].as_str().unwrap(), &["killed"]);
     let decoded = json(&format!("decode {path}/jobs.rkcap"));
     has(&decoded["jobs"].to_string(), &["killed"]);
-}
-
-#[test]
-fn a_dump_that_cannot_be_written_is_told() {
-    let file = tempfile::NamedTempFile::new().unwrap();
-    let (_, err) = fails(&format!("--dump {}", file.path().display()), 5);
-    has(&err, &["directory"]);
 }
 
 #[test]
@@ -360,6 +329,12 @@ fn asm_and_decode_take_each_others_output() {
             assert_eq!(done("asm", made), hex);
         }
     }
+    let report = json(&format!("decode {}", file("made.bin")));
+    let bytes = fs::metadata(file("made.bin")).unwrap().len();
+    assert_eq!(report["words"], bytes / 8);
+    let heading = report["tasks"][0].as_str().unwrap();
+    has(heading, &["task 0: convolution: 1x64x64 of int8"]);
+    assert!(decoded.starts_with(&format!("# {heading}\n")));
 
     // A manual change, and one that contradicts the rest of its line.
     let source = fs::read_to_string(file("source")).unwrap();

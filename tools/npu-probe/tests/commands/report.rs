@@ -26,15 +26,9 @@ fn page(folder: &Path) -> (PathBuf, String, String) {
         assert!(!out.is_empty(), "{line}: {err}");
         fs::write(path(name), out).unwrap();
     }
-    let kinds = [
-        "doctor",
-        "selftest",
-        "bench",
-        "calibrate",
-        "profile",
-        "trace",
-    ];
-    let files = kinds.map(|kind| path(&format!("{kind}.json"))).join(" ");
+    let kinds = "doctor selftest bench calibrate profile trace".split(' ');
+    let files: Vec<String> = kinds.map(|kind| path(&format!("{kind}.json"))).collect();
+    let files = files.join(" ");
     let line = format!("report {files}");
     let page = folder.join("report.html");
     text(&format!("{line} -o {}", page.display()));
@@ -103,14 +97,10 @@ fn a_browser_shows_the_page() {
     for (name, size) in [("phone", "390,844"), ("desktop", "1280,1000")] {
         let picture = folder.path().join(format!("{name}.png"));
         let status = Command::new("chromium")
-            .args([
-                "--headless",
-                "--no-sandbox",
-                "--disable-gpu",
-                "--disable-quic",
-            ])
-            .args(["--no-first-run", "--disable-background-networking"])
-            .args(["--disable-component-update", "--disable-sync"])
+            .args(words(
+                "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run \
+                 --disable-background-networking --disable-component-update --disable-sync",
+            ))
             .arg(format!(
                 "--user-data-dir={}",
                 folder.path().join(name).display()
