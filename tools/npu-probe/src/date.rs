@@ -5,11 +5,6 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 const SECONDS_PER_DAY: u64 = 86_400;
 
-/// Year, month and day of today, in UTC.
-pub(crate) fn today() -> String {
-    date(SystemTime::now())
-}
-
 /// Year, month and day, in UTC.
 pub(crate) fn date(time: SystemTime) -> String {
     let since = time.duration_since(UNIX_EPOCH);

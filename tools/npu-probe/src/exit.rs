@@ -3,6 +3,7 @@
 
 use std::path::Path;
 
+use anyhow::Error;
 use rocket_uapi::NO_THREAD_REMEDY;
 use serde::{Deserialize, Serialize};
 
@@ -36,26 +37,35 @@ impl Verdict {
     }
 }
 
+impl From<Verdict> for u8 {
+    fn from(verdict: Verdict) -> Self {
+        match verdict {
+            Verdict::Pass => 0,
+            Verdict::Mismatch => 1,
+        }
+    }
+}
+
 /// Why a run was not possible.
 #[derive(Debug, thiserror::Error)]
 #[error("{}", summary(.0))]
 pub(crate) enum Failure {
     /// The command line or an input is wrong: 2.
-    Usage(anyhow::Error),
+    Usage(Error),
     /// The requested device is not usable: 3.
-    NoDevice(anyhow::Error),
+    NoDevice(Error),
     /// The device or its driver failed: 4.
-    Device(anyhow::Error),
+    Device(Error),
     /// Output could not be written: 5.
-    Output(anyhow::Error),
+    Output(Error),
     /// `run` cannot execute its program: 126, like in shells.
-    NotExecutable(anyhow::Error),
+    NotExecutable(Error),
     /// `run` does not find its program: 127, like in shells.
-    NoProgram(anyhow::Error),
+    NoProgram(Error),
 }
 
 /// An error and its causes, each once: some errors already contain their cause or file.
-fn summary(error: &anyhow::Error) -> String {
+fn summary(error: &Error) -> String {
     let mut text = String::new();
     for cause in error.chain().map(ToString::to_string) {
         if cause.contains(&text) {
@@ -78,13 +88,16 @@ impl From<npu_matmul::Error> for Failure {
 }
 
 /// The error for a thread that could not be started, with the limit to raise.
-pub(crate) fn no_thread(error: std::io::Error) -> anyhow::Error {
-    anyhow::Error::new(error).context(format!("no thread could be started; {NO_THREAD_REMEDY}"))
+pub(crate) fn no_thread(error: std::io::Error) -> Error {
+    Error::new(error).context(format!("no thread could be started; {NO_THREAD_REMEDY}"))
 }
 
+/// The exit code of a device that is not usable.
+pub(crate) const NO_DEVICE: u8 = 3;
+
 /// Converts an error to a failure, with what was tried.
-fn failing<E: Into<anyhow::Error>>(
-    kind: fn(anyhow::Error) -> Failure,
+fn failing<E: Into<Error>>(
+    kind: fn(Error) -> Failure,
     tried: impl Into<String>,
 ) -> impl FnOnce(E) -> Failure {
     let tried = tried.into();
@@ -92,21 +105,15 @@ fn failing<E: Into<anyhow::Error>>(
 }
 
 impl Failure {
-    pub(crate) fn usage<E: Into<anyhow::Error>>(
-        tried: impl Into<String>,
-    ) -> impl FnOnce(E) -> Self {
+    pub(crate) fn usage<E: Into<Error>>(tried: impl Into<String>) -> impl FnOnce(E) -> Self {
         failing(Self::Usage, tried)
     }
 
-    pub(crate) fn device<E: Into<anyhow::Error>>(
-        tried: impl Into<String>,
-    ) -> impl FnOnce(E) -> Self {
+    pub(crate) fn device<E: Into<Error>>(tried: impl Into<String>) -> impl FnOnce(E) -> Self {
         failing(Self::Device, tried)
     }
 
-    pub(crate) fn output<E: Into<anyhow::Error>>(
-        tried: impl Into<String>,
-    ) -> impl FnOnce(E) -> Self {
+    pub(crate) fn output<E: Into<Error>>(tried: impl Into<String>) -> impl FnOnce(E) -> Self {
         failing(Self::Output, tried)
     }
 
@@ -115,15 +122,10 @@ impl Failure {
     }
 
     /// The failure for a file that cannot be written.
-    pub(crate) fn writing<E: Into<anyhow::Error>>(file: &Path) -> impl FnOnce(E) -> Self {
+    pub(crate) fn writing<E: Into<Error>>(file: &Path) -> impl FnOnce(E) -> Self {
         Self::output(format!("cannot write {}", file.display()))
     }
-}
 
-/// The exit code of a device that is not usable.
-pub(crate) const NO_DEVICE: u8 = 3;
-
-impl Failure {
     pub(crate) const fn code(&self) -> u8 {
         match self {
             Self::Usage(_) => 2,

@@ -22,7 +22,6 @@ mod experiment;
 mod first;
 mod flags;
 mod gguf;
-mod host;
 mod html_report;
 #[cfg(feature = "manual")]
 mod manual;
@@ -55,12 +54,12 @@ fn main() -> ExitCode {
         None => cmd::selftest::run(&flags.selftest),
         Some(Command::Selftest(selftest)) => cmd::selftest::run(selftest),
         Some(Command::Expert) => output::print(&Flags::expert_page()).map(|()| Verdict::Pass),
-        Some(Command::Doctor(doctor)) => return end_with_code(cmd::doctor::run(doctor)),
+        Some(Command::Doctor(doctor)) => return end(cmd::doctor::run(doctor)),
         Some(Command::Info(info)) => cmd::info::run(info),
         Some(Command::Asm(asm)) => cmd::asm::run(asm),
         Some(Command::Decode(decode)) => cmd::decode::run(decode),
         Some(Command::Exec(exec)) => cmd::exec::run(exec),
-        Some(Command::Run(run)) => return end_with_code(cmd::run::run(run)),
+        Some(Command::Run(run)) => return end(cmd::run::run(run)),
         Some(Command::Serve(serve)) => cmd::serve::run(serve),
         Some(Command::Diff(diff)) => cmd::diff::run(diff),
         Some(Command::Replay(replay)) => cmd::replay::run(replay),
@@ -96,22 +95,13 @@ fn log_to_stderr() {
 }
 
 /// The exit code of a run; prints the error of a failed run on standard error.
-fn end(outcome: Result<Verdict, Failure>) -> ExitCode {
+fn end(outcome: Result<impl Into<u8>, Failure>) -> ExitCode {
     match outcome {
-        Ok(Verdict::Pass) => ExitCode::SUCCESS,
-        Ok(Verdict::Mismatch) => ExitCode::from(1),
+        Ok(code) => ExitCode::from(code.into()),
         Err(failure) => {
             output::complain(&failure.to_string());
             ExitCode::from(failure.code())
         }
-    }
-}
-
-/// Like [`end`], for a run with another program's or a report's exit code.
-fn end_with_code(outcome: Result<u8, Failure>) -> ExitCode {
-    match outcome {
-        Ok(code) => ExitCode::from(code),
-        Err(failure) => end(Err(failure)),
     }
 }
 

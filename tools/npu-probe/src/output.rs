@@ -64,13 +64,11 @@ pub(crate) fn print_bytes(bytes: &[u8]) -> Result<(), Failure> {
     }
 }
 
-/// A JSON object and a newline.
 pub(crate) fn json(value: &impl serde::Serialize) -> Result<String, Failure> {
     let text = serde_json::to_string_pretty(value);
     Ok(text.map_err(Failure::output("cannot write the report as JSON"))? + "\n")
 }
 
-/// Writes a JSON object and a newline.
 pub(crate) fn print_json(value: &impl serde::Serialize) -> Result<(), Failure> {
     print(&json(value)?)
 }
@@ -87,24 +85,25 @@ pub(crate) fn tell(text: &str) {
     let _ = stderr().lock().write_all(text.as_bytes());
 }
 
-/// Creates an empty file.
 pub(crate) fn create(path: &Path) -> Result<File, Failure> {
     File::create(path).map_err(Failure::output(format!("cannot create {}", path.display())))
 }
 
-/// The directory of a file.
 pub(crate) fn folder_of(file: &Path) -> &Path {
     let folder = file.parent().filter(|folder| *folder != Path::new(""));
     folder.unwrap_or(Path::new("."))
 }
 
-/// Writes a file with permissions `mode`, atomically and synced, so that it survives a crash.
-/// If two programs write the same file, the last one wins.
-pub(crate) fn write_whole(file: &Path, bytes: &[u8], mode: u32) -> Result<(), Failure> {
-    try_write_whole(file, bytes, mode).map_err(Failure::writing(file))
+/// Permissions of results: only the owner reads them, until the owner sends the archive.
+const PRIVATE: u32 = 0o600;
+
+/// Writes a file that only its owner may read, like [`try_write_whole`].
+pub(crate) fn write_private(file: &Path, bytes: &[u8]) -> Result<(), Failure> {
+    try_write_whole(file, bytes, PRIVATE).map_err(Failure::writing(file))
 }
 
-/// Like [`write_whole`], with an error that callers can extend.
+/// Writes a file with permissions `mode`, atomically and synced, so that it survives a crash.
+/// If two programs write the same file, the last one wins.
 pub(crate) fn try_write_whole(file: &Path, bytes: &[u8], mode: u32) -> anyhow::Result<()> {
     let folder = folder_of(file);
     let mut new = NamedTempFile::new_in(folder).context("cannot create a new file")?;

@@ -4,24 +4,23 @@
 use std::borrow::Cow;
 use std::fmt::Write;
 use std::iter;
+use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
 use npu_matmul::{Observer, SubmittedJob};
 use rocket_uapi::DeviceInfo;
 use serde::{Deserialize, Serialize};
 
+use crate::doctor::SystemRoot;
 use crate::exit::Verdict;
 use crate::expected::{ResultComparison, WrongElement};
-use crate::host::HostMachine;
 use crate::shape::MatmulShape;
 use crate::table::table;
 
-/// A device in a report.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub(crate) struct DeviceReport {
     /// The node, or the model's name.
     pub(crate) name: String,
-    /// Whether it is the software model.
     pub(crate) is_model: bool,
     /// The DRM driver's name.
     pub(crate) driver: String,
@@ -64,7 +63,37 @@ impl DeviceReport {
     }
 }
 
-/// The matmul of a self-test.
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+pub(crate) struct HostMachine {
+    /// The running kernel's release.
+    pub(crate) kernel: Option<String>,
+    /// The board's name in the device tree; PCs have none.
+    pub(crate) board: Option<String>,
+    /// The processor architecture that this program was built for.
+    pub(crate) architecture: Cow<'static, str>,
+}
+
+impl HostMachine {
+    pub(crate) fn read() -> Self {
+        let root = SystemRoot::new(Path::new("/"), false);
+        Self {
+            kernel: root.line("proc/sys/kernel/osrelease"),
+            board: root.line("proc/device-tree/model"),
+            architecture: std::env::consts::ARCH.into(),
+        }
+    }
+
+    pub(crate) fn text(&self) -> String {
+        let kernel = self.kernel.as_deref().unwrap_or("unknown");
+        let mut text = format!("kernel     {kernel} on {}", self.architecture);
+        if let Some(board) = &self.board {
+            text.push_str(", ");
+            text.push_str(board);
+        }
+        text + "\n"
+    }
+}
+
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub(crate) struct ProblemReport {
     pub(crate) dtype: String,
@@ -72,7 +101,6 @@ pub(crate) struct ProblemReport {
     pub(crate) shape: MatmulShape,
     pub(crate) seed: u64,
     pub(crate) fds: usize,
-    /// The tiling, as text.
     pub(crate) plan: String,
 }
 
@@ -128,7 +156,6 @@ impl ProgramReport {
     }
 }
 
-/// The result and the wall time of one run.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub(crate) struct RunReport {
     /// Wall time of packing, running and reading back, in microseconds.
@@ -136,7 +163,6 @@ pub(crate) struct RunReport {
     pub(crate) comparison: ResultComparison,
 }
 
-/// The report of the self-test.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub(crate) struct SelfTestReport {
     pub(crate) result: Verdict,
@@ -286,6 +312,14 @@ mod tests {
         let text = report(&[2]).verdict_text();
         assert!(text.contains("2 of 100 elements are wrong; the"), "{text}");
         assert!(!report(&[0]).verdict_text().contains("FAIL"));
+    }
+
+    #[test]
+    fn what_is_missing_is_left_out() {
+        let mut host = HostMachine::default();
+        assert_eq!(host.text(), "kernel     unknown on \n");
+        host.board = Some("Some Board".to_owned());
+        assert_eq!(host.text(), "kernel     unknown on , Some Board\n");
     }
 
     #[test]

@@ -3,7 +3,7 @@
 
 use std::env;
 use std::fs::{self, File};
-use std::io::{ErrorKind, Read};
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -14,13 +14,13 @@ use npu_matmul::profile::Board;
 use rocket_uapi::Selector;
 
 use crate::evidence::{
-    ChildRunner, EVIDENCE_MODE, EvidenceIndex, EvidenceOutcome, EvidenceSetup, EvidenceState,
-    EvidenceStep, FIRST_PROFILE, PrivateWords, RECORDING_END, find, pack,
+    ChildRunner, EvidenceIndex, EvidenceOutcome, EvidenceSetup, EvidenceState, EvidenceStep,
+    FIRST_PROFILE, PrivateWords, RECORDING_END, find, pack,
 };
 use crate::exit::{Failure, Verdict};
 use crate::first::{FirstReport, FirstResults, HEALTH_STEP, LADDER, Rung, broken_since};
 use crate::flags::{DeviceFlags, ReportFlags};
-use crate::host::HostMachine;
+use crate::report::HostMachine;
 use crate::{calibrate, output};
 
 /// Options of `first`, which `evidence` has too.
@@ -50,7 +50,6 @@ pub(crate) struct FirstFlags {
     report: ReportFlags,
 }
 
-/// Options of `evidence`.
 #[derive(Debug, Args)]
 pub(crate) struct EvidenceFlags {
     #[command(flatten)]
@@ -72,7 +71,6 @@ pub(crate) struct EvidenceFlags {
 /// Most bytes that are kept of a file.
 const MOST_OF_FILE: u64 = 64 << 20;
 const REPORT: &str = "report.html";
-/// File of the verdict.
 const FIRST: &str = "first.json";
 /// Time limit of the step that renders the page.
 const QUICK: Duration = Duration::from_secs(120);
@@ -115,11 +113,8 @@ fn run_steps(args: &FirstFlags, evidence: Option<&EvidenceFlags>) -> Result<Verd
     run.write_profile(&first)?;
     run.all(setup.plan_steps())?;
     let first = run.judge(true)?;
-    output::write_whole(
-        &folder.join(FIRST),
-        &serde_json::to_vec_pretty(&first).map_err(Failure::output("the verdict"))?,
-        EVIDENCE_MODE,
-    )?;
+    let verdict = serde_json::to_vec_pretty(&first).map_err(Failure::output("the verdict"))?;
+    output::write_private(&folder.join(FIRST), &verdict)?;
     if evidence.is_some() {
         run.all(setup.evidence_steps())?;
     }
@@ -224,7 +219,7 @@ struct EvidenceRun<'a> {
     state: EvidenceState,
     /// Why no further step runs on the device; none if steps may run.
     broken: Option<String>,
-    /// Steps that ran, or were skipped.
+    /// Steps that ran or were skipped, each once.
     done: Vec<EvidenceStep>,
 }
 
@@ -235,85 +230,81 @@ impl EvidenceRun<'_> {
 
     fn all(&mut self, steps: Vec<EvidenceStep>) -> Result<(), Failure> {
         for step in steps {
-            let ran = self.one(&step)?;
-            let outcome = self.state.steps.get(&step.name);
-            let has_failed = matches!(outcome, Some(EvidenceOutcome::Ended { ok: false, .. }));
-            let was_killed = matches!(
-                outcome,
-                Some(EvidenceOutcome::Killed { .. } | EvidenceOutcome::MachineWentDown)
-            );
-            let (rung, recorded) = (step.rung, step.recorded());
-            self.done.push(step);
-            if let (Some(rung), true) = (rung, has_failed || was_killed) {
-                self.look_closer(rung, ran)?;
-            }
+            let (rung, recorded, name) = (step.rung, step.recorded(), step.name.clone());
+            let ran = self.one(step)?;
+            let outcome = self.state.steps.get(&name);
+            let has_failed = outcome.is_some_and(|outcome| outcome.failure().is_some());
             // A step that was killed or crashed the machine is not run again.
-            if let (Some(again), true) = (recorded, has_failed) {
-                self.one(&again)?;
-                self.done.push(again);
+            let is_repeatable = outcome.is_some_and(EvidenceOutcome::has_ended);
+            if let (Some(rung), true) = (rung, has_failed) {
+                self.look_closer(rung, ran, is_repeatable)?;
+            }
+            if let (Some(again), true) = (recorded, has_failed && is_repeatable) {
+                self.one(again)?;
             }
         }
         Ok(())
     }
 
     /// Runs a step if it is due; returns whether it was due.
-    fn one(&mut self, step: &EvidenceStep) -> Result<bool, Failure> {
-        let folder = &self.setup.folder;
+    fn one(&mut self, step: EvidenceStep) -> Result<bool, Failure> {
         let due = self.state.is_due(&step.name, self.args.retry);
         if due {
-            let hindrance = self.hindrance(step).map_or(Ok(()), Err);
-            let outcome = match hindrance.and_then(|()| step.command(folder)) {
+            let outcome = match self.command(&step) {
                 Err(reason) => EvidenceOutcome::NotRun { reason },
                 Ok((command, limit)) => {
-                    self.state.begin(folder, &step.name)?;
-                    self.step(step, command, limit)?
+                    self.state.begin(&step.name)?;
+                    self.step(&step, command, limit)?
                 }
             };
-            self.state.record(folder, &step.name, outcome)?;
+            self.state.record(&step.name, outcome)?;
         } else if self.state.steps.get(&step.name) == Some(&EvidenceOutcome::MachineWentDown) {
             // The files are as they were when the machine crashed.
-            self.clean_all(step)?;
+            self.clean(&step)?;
         }
-        self.say(&format!(
-            "{:<24} {}\n",
-            step.name,
-            summary(self.state.steps.get(&step.name))
-        ))?;
+        let summary = summary(self.state.steps.get(&step.name));
+        self.say(&format!("{:<24} {summary}\n", step.name))?;
+        self.keep(step);
         Ok(due)
     }
 
-    /// Why a step must not run, if so.
-    fn hindrance(&self, step: &EvidenceStep) -> Option<String> {
-        let uses_device = !step.name.starts_with("doctor");
-        if let (Some(broken), true) = (&self.broken, uses_device) {
-            return Some(broken.clone());
+    /// Adds a step to those whose files are results.
+    fn keep(&mut self, step: EvidenceStep) {
+        if self.done.iter().all(|done| done.name != step.name) {
+            self.done.push(step);
         }
-        let mut needs = step.needs.iter();
-        let missing = needs.find(|needed| !self.state.succeeded(needed))?;
-        Some(format!("{missing} did not pass"))
     }
 
-    /// After a failed rung: checks whether the NPU still works, and finds the register.
-    fn look_closer(&mut self, rung: &'static Rung, ran: bool) -> Result<(), Failure> {
-        let Some(health) = self.health(rung, ran)? else {
-            return Ok(());
-        };
-        self.done.push(health);
-        let ended = self.state.steps.get(&rung.step_name());
-        if !matches!(ended, Some(EvidenceOutcome::Ended { .. })) {
-            // A rung that may crash the machine is not run register by register.
+    /// The command of a step and its time limit; or why it must not run.
+    fn command(&self, step: &EvidenceStep) -> Result<(Command, Duration), String> {
+        let uses_device = !step.name.starts_with("doctor");
+        if let (Some(broken), true) = (&self.broken, uses_device) {
+            return Err(broken.clone());
+        }
+        let mut needs = step.needs.iter();
+        match needs.find(|needed| !self.state.succeeded(needed)) {
+            Some(missing) => Err(format!("{missing} did not pass")),
+            None => step.command(&self.setup.folder),
+        }
+    }
+
+    /// After a failed rung: checks whether the NPU still works, and finds the register. A rung
+    /// that may crash the machine is not run register by register.
+    fn look_closer(&mut self, rung: &Rung, ran: bool, is_safe: bool) -> Result<(), Failure> {
+        self.health(rung, ran)?;
+        if rung.parents.is_empty() || !is_safe {
             return Ok(());
         }
         let name = rung.flips_name();
-        if self.state.steps.contains_key(&name) && !self.args.retry {
-            return Ok(());
-        }
         let line = format!("rung {} --flip", rung.name);
         let mut flips = self.setup.probe(&name, &line);
         // This step succeeds also if it finds a failing register.
         flips.success_codes = &[0, 1];
-        self.one(&flips)?;
-        self.done.push(flips);
+        if self.state.steps.contains_key(&name) && !self.args.retry {
+            self.keep(flips);
+            return Ok(());
+        }
+        self.one(flips)?;
         // A register that hung the rung may hang a core for good when changed alone.
         if self.state.steps.get(&name) == Some(&EvidenceOutcome::Ended { code: 1, ok: true }) {
             self.health(rung, true)?;
@@ -332,40 +323,38 @@ impl EvidenceRun<'_> {
             // The rung cost a power cycle, so it is not run register by register.
             let reason = "the rung left a core that needed a power cycle".to_owned();
             let skipped = EvidenceOutcome::NotRun { reason };
-            let folder = &self.setup.folder;
-            self.state.record(folder, &rung.flips_name(), skipped)?;
+            self.state.record(&rung.flips_name(), skipped)?;
         }
         Ok(())
     }
 
-    /// Runs a rung's parent, `again` or if it has not run yet. If the parent fails, nothing else
-    /// runs on the device. `None` if there is no parent.
-    fn health(&mut self, rung: &Rung, again: bool) -> Result<Option<EvidenceStep>, Failure> {
+    /// Runs a rung's parent, if there is one, `again` or if it has not run yet. If the parent
+    /// fails, nothing else runs on the device.
+    fn health(&mut self, rung: &Rung, again: bool) -> Result<(), Failure> {
         let Some(parent) = rung.parent() else {
-            return Ok(None);
+            return Ok(());
         };
-        let line = format!("rung {}", parent.name);
-        let health = self.setup.probe(&rung.health_name(), &line);
+        let name = rung.health_name();
         if again {
-            self.state.steps.remove(&health.name);
+            self.state.steps.remove(&name);
         }
-        self.one(&health)?;
-        if !self.state.succeeded(&health.name) {
+        let line = format!("rung {}", parent.name);
+        self.one(self.setup.probe(&name, &line))?;
+        if !self.state.succeeded(&name) {
             self.broken = Some(broken_since(rung.name));
         }
-        Ok(Some(health))
+        Ok(())
     }
 
-    /// The verdict on the rungs that have run.
     fn judge(&self, closely: bool) -> Result<FirstReport, Failure> {
-        let mut results = FirstResults::of_steps(&self.state.steps);
+        let mut results = FirstResults::of_steps(self.state.steps.clone());
         for file in self.done.iter().map(|step| &step.output) {
             let text = fs::read(self.setup.folder.join(file)).unwrap_or_default();
             if FirstResults::reads(file) && !text.is_empty() {
                 results.add(file, &text).map_err(Failure::Output)?;
             }
         }
-        results.judge(closely).map_err(Failure::Device)
+        FirstReport::of(&results, closely).map_err(Failure::Device)
     }
 
     /// Writes the profile that avoids what failed and allows what passed: into the folder, and for
@@ -421,7 +410,7 @@ impl EvidenceRun<'_> {
             .stdout(output::create(&at(&files[0]))?)
             .stderr(output::create(&at(&files[1]))?);
         let ended = self.runner.run(command, limit);
-        self.clean_all(step)?;
+        self.clean(step)?;
         match ended {
             Ok(Some(code)) => {
                 let ok = step.success_codes.contains(&code);
@@ -437,30 +426,26 @@ impl EvidenceRun<'_> {
         }
     }
 
-    fn clean_all(&self, step: &EvidenceStep) -> Result<(), Failure> {
-        let files = step.files();
-        // Recordings are not text; this program made their programs and matrices.
-        let texts = files.iter().filter(|file| !file.ends_with(RECORDING_END));
-        let mut files = texts.map(|file| self.setup.folder.join(file));
-        files.try_for_each(|file| self.clean(&file))
-    }
-
-    /// Removes private data from a file; removes the file if it is empty.
-    fn clean(&self, file: &Path) -> Result<(), Failure> {
-        let mut bytes = Vec::new();
-        let opened = match File::open(file) {
-            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
-            opened => opened,
-        };
-        opened
-            .and_then(|file| file.take(MOST_OF_FILE).read_to_end(&mut bytes))
-            .map_err(Failure::output(format!("reading {}", file.display())))?;
-        if bytes.is_empty() {
-            // If this fails, a reader finds an empty file.
-            let _ = fs::remove_file(file);
-            return Ok(());
+    /// Removes private data from the files of a step, and files that are empty.
+    fn clean(&self, step: &EvidenceStep) -> Result<(), Failure> {
+        for name in step.files() {
+            let file = self.setup.folder.join(&name);
+            // Recordings are not text; this program made their programs and matrices.
+            if name.ends_with(RECORDING_END) || !file.exists() {
+                continue;
+            }
+            let mut bytes = Vec::new();
+            File::open(&file)
+                .and_then(|file| file.take(MOST_OF_FILE).read_to_end(&mut bytes))
+                .map_err(Failure::output(format!("reading {}", file.display())))?;
+            if bytes.is_empty() {
+                // If this fails, a reader finds an empty file.
+                let _ = fs::remove_file(&file);
+            } else {
+                output::write_private(&file, &self.private.leave_out(&bytes))?;
+            }
         }
-        output::write_whole(file, &self.private.leave_out(&bytes), EVIDENCE_MODE)
+        Ok(())
     }
 
     /// Renders the page of all successful steps; returns whether it could.
@@ -470,11 +455,8 @@ impl EvidenceRun<'_> {
             let is_rung = FirstResults::reads(&step.output) || step.name.starts_with(HEALTH_STEP);
             self.state.succeeded(&step.name) && !is_rung
         };
-        let files = self
-            .done
-            .iter()
-            .filter(is_shown)
-            .flat_map(EvidenceStep::files);
+        let shown = self.done.iter().filter(is_shown);
+        let files = shown.flat_map(EvidenceStep::files);
         let folder = &self.setup.folder;
         let json = files.filter(|file| {
             // The output of `calibrate` contains the profile.

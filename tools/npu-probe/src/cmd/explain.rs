@@ -9,10 +9,9 @@ use clap::Args;
 use flate2::read::GzDecoder;
 
 use crate::exit::{Failure, Verdict};
-use crate::first::FirstResults;
+use crate::first::{FirstReport, FirstResults};
 use crate::flags::ReportFlags;
 
-/// Options of `explain`.
 #[derive(Debug, Args)]
 pub(crate) struct ExplainFlags {
     /// Archive that `first` or `evidence` wrote
@@ -31,7 +30,7 @@ pub(crate) fn run(args: &ExplainFlags) -> Result<Verdict, Failure> {
         "{} is not an archive of `first` or `evidence`",
         args.archive.display()
     )))?;
-    let report = results.judge(true).map_err(Failure::Usage)?;
+    let report = FirstReport::of(&results, true).map_err(Failure::Usage)?;
     args.report.print(&report, || report.text())?;
     Ok(report.exit())
 }

@@ -10,9 +10,9 @@ use flate2::write::GzEncoder;
 use serde::Serialize;
 
 use super::private::PrivateWords;
-use super::state::{EVIDENCE_MODE, EvidenceOutcome};
+use super::state::EvidenceOutcome;
 use crate::exit::Failure;
-use crate::output::write_whole;
+use crate::output::write_private;
 
 /// The index, which is the first file of the archive.
 #[derive(Debug, Serialize)]
@@ -23,7 +23,6 @@ pub(crate) struct EvidenceIndex {
     pub(crate) date: String,
     pub(crate) board: String,
     pub(crate) device: String,
-    /// Whether all results are the software model's.
     pub(crate) is_model: bool,
     pub(crate) steps: BTreeMap<String, EvidenceOutcome>,
     pub(crate) files: Vec<String>,
@@ -55,7 +54,7 @@ pub(crate) fn pack(
     };
     let bytes = pack().map_err(Failure::output("the archive"))?;
     let path = folder.join(format!("{name}.tar.gz"));
-    write_whole(&path, &bytes, EVIDENCE_MODE)?;
+    write_private(&path, &bytes)?;
     Ok(path)
 }
 

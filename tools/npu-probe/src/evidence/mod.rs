@@ -14,5 +14,5 @@ mod step;
 pub(crate) use archive::{EvidenceIndex, pack};
 pub(crate) use child::ChildRunner;
 pub(crate) use private::PrivateWords;
-pub(crate) use state::{EVIDENCE_MODE, EvidenceOutcome, EvidenceState};
+pub(crate) use state::{EvidenceOutcome, EvidenceState};
 pub(crate) use step::{EvidenceSetup, EvidenceStep, FIRST_PROFILE, RECORDING_END, SELF_TEST, find};

@@ -101,16 +101,15 @@ impl PrivateWords {
         for word in &self.words {
             line = without_word(&line, word);
         }
-        let mut out = String::new();
-        let mut rest = &*line;
-        while let Some(at) = rest.find(|c: char| !is_blank(c)) {
-            let (blanks, from) = rest.split_at(at);
-            let (token, after) = from.split_at(from.find(is_blank).unwrap_or(from.len()));
-            out += blanks;
-            out += if is_private(token) { LEFT_OUT } else { token };
-            rest = after;
-        }
-        out + rest
+        let cleaned = |part: &str| {
+            let token = part.trim_end_matches(is_blank);
+            if is_private(token) {
+                LEFT_OUT.to_owned() + &part[token.len()..]
+            } else {
+                part.to_owned()
+            }
+        };
+        line.split_inclusive(is_blank).map(cleaned).collect()
     }
 }
 
@@ -139,18 +138,16 @@ fn is_private(token: &str) -> bool {
 /// `text` with `word` replaced wherever it is a whole word.
 fn without_word(text: &str, word: &str) -> String {
     let is_part = |c: Option<char>| c.is_some_and(|c| c.is_alphanumeric() || c == '_');
-    let mut out = String::new();
-    let mut rest = text;
-    while let Some(at) = rest.find(word) {
-        let (before, from) = rest.split_at(at);
-        let after = &from[word.len()..];
-        let last = before.chars().next_back().or(out.chars().next_back());
-        out += before;
-        let whole = !is_part(last) && !is_part(after.chars().next());
-        out += if whole { LEFT_OUT } else { word };
-        rest = after;
+    let (mut out, mut done) = (String::new(), 0);
+    for (at, _) in text.match_indices(word) {
+        let end = at + word.len();
+        let before = text[..at].chars().next_back();
+        let is_whole = !is_part(before) && !is_part(text[end..].chars().next());
+        out += &text[done..at];
+        out += if is_whole { LEFT_OUT } else { word };
+        done = end;
     }
-    out + rest
+    out + &text[done..]
 }
 
 #[cfg(test)]

@@ -24,7 +24,6 @@ pub(crate) const FIRST_PROFILE: &str = "first-profile.json";
 const TRACE: &str = "llama-trace.json";
 /// Prefix of steps that run the default plans of a prompt.
 pub(crate) const SELF_TEST: &str = "selftest-";
-/// Suffix of recordings of jobs.
 pub(crate) const RECORDING_END: &str = ".rkcap";
 
 /// What all steps share: the device, the directory of the results, and programs.
@@ -50,20 +49,17 @@ pub(crate) struct EvidenceStep {
     arguments: Vec<OsString>,
     variables: Vec<(&'static str, OsString)>,
     limit: u64,
-    /// Exit codes that mean success.
     pub(crate) success_codes: &'static [i32],
     /// File of its standard output.
     pub(crate) output: String,
-    /// Other files that it writes.
     others: Vec<String>,
-    /// Steps that must succeed first.
     pub(crate) needs: Vec<String>,
-    /// The rung that it runs, if any.
     pub(crate) rung: Option<&'static Rung>,
 }
 
 impl EvidenceStep {
-    fn new(name: &str, output: String, program: Result<PathBuf, &'static str>, line: &str) -> Self {
+    /// `end`: that of the name of the output's file.
+    fn new(name: &str, end: &str, program: Result<PathBuf, &'static str>, line: &str) -> Self {
         Self {
             name: name.to_owned(),
             program,
@@ -71,7 +67,7 @@ impl EvidenceStep {
             variables: Vec::new(),
             limit: SHORT,
             success_codes: &[0],
-            output,
+            output: format!("{name}.{end}"),
             others: Vec::new(),
             needs: Vec::new(),
             rung: None,
@@ -122,15 +118,14 @@ impl EvidenceSetup {
     pub(crate) fn probe(&self, name: &str, line: &str) -> EvidenceStep {
         EvidenceStep {
             variables: vec![(DEVICE_VARIABLE, self.device.clone().into())],
-            ..EvidenceStep::new(name, format!("{name}.json"), Ok(self.probe.clone()), line)
+            ..EvidenceStep::new(name, "json", Ok(self.probe.clone()), line)
         }
     }
 
     /// The checks that only read files, and the rungs.
     pub(crate) fn rung_steps(&self) -> Vec<EvidenceStep> {
-        let doctor = |name, output: &str, line| EvidenceStep {
+        let doctor = |name, line| EvidenceStep {
             success_codes: &[0, 3],
-            output: output.to_owned(),
             ..self.probe(name, line)
         };
         let rung = |rung: &'static Rung| {
@@ -141,10 +136,9 @@ impl EvidenceSetup {
                 ..self.probe(&rung.step_name(), &format!("rung {}", rung.name))
             }
         };
-        let mut steps = vec![
-            doctor("doctor", "doctor.json", "doctor --json --paste"),
-            doctor("doctor-text", "doctor.txt", "doctor --paste"),
-        ];
+        let mut text = doctor("doctor-text", "doctor --paste");
+        text.output = "doctor.txt".to_owned();
+        let mut steps = vec![doctor("doctor", "doctor --json --paste"), text];
         steps.extend(LADDER.iter().map(rung));
         steps
     }
@@ -188,7 +182,6 @@ impl EvidenceSetup {
         steps
     }
 
-    /// A prompt with the installed llama.cpp.
     fn llama(&self) -> EvidenceStep {
         let program = match (&self.model, &self.llama) {
             (None, _) => Err("it needs --model FILE.gguf"),
@@ -196,7 +189,7 @@ impl EvidenceSetup {
             (Some(_), Some(program)) => Ok(program.clone()),
         };
         let line = "-n 16 --temp 0 --ignore-eos -no-cnv --no-display-prompt";
-        let mut step = EvidenceStep::new("llama", "llama.txt".to_owned(), program, line);
+        let mut step = EvidenceStep::new("llama", "txt", program, line);
         step.others = vec![TRACE.to_owned()];
         if let Some(model) = &self.model {
             let prompt = PROMPT.repeat(PROMPT_TIMES);
@@ -219,8 +212,8 @@ impl EvidenceSetup {
     fn conformance(&self) -> EvidenceStep {
         let program = self.conformance.clone();
         let program = program.ok_or("there is no rocket-conformance");
-        let (output, line) = ("conformance.txt".to_owned(), "--except bug- --device");
-        let mut step = EvidenceStep::new("conformance", output, program, line);
+        let line = "--except bug- --device";
+        let mut step = EvidenceStep::new("conformance", "txt", program, line);
         step.arguments.push(self.device.clone().into());
         step
     }

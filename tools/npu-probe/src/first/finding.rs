@@ -28,7 +28,6 @@ const FIRST_FACTS: [&str; 6] = [
     "weight-room",
 ];
 
-/// The differences between a rung and the model.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct RungFinding {
     /// Sentences, first about all jobs, then about the first wrong one.
@@ -145,7 +144,6 @@ fn sides_like(
     Ok(alike)
 }
 
-/// The output of a task: rows and columns.
 struct OutputCube {
     /// Offset in the experiment's output.
     start: usize,
@@ -155,38 +153,25 @@ struct OutputCube {
 }
 
 impl OutputCube {
-    /// One cube for each task of the experiment's job, from its registers.
-    fn all(experiment: &Experiment) -> Vec<Self> {
-        let tasks = experiment
-            .jobs
-            .first()
-            .into_iter()
-            .flat_map(|job| &job.tasks);
-        let cube = |task: &TaskTemplate| {
-            let height = task.value::<dpu::DataCubeHeight>().height() as usize + 1;
-            let width = task.value::<dpu::DataCubeWidth>().width() as usize + 1;
-            let columns = task.value::<dpu::DataCubeChannel>().channel() as usize + 1;
-            let precision = task.value::<dpu::DataFormat>().out_precision();
-            let bits = Precision::from_code(precision).bits() as usize;
-            let target = task.target::<dpu::DstBaseAddr>();
-            Self {
-                start: target.map_or(0, |to| to.offset as usize),
-                rows: width * height,
-                columns,
-                element: bits / 8,
-            }
-        };
-        tasks.map(cube).collect()
+    fn of(task: &TaskTemplate) -> Self {
+        let height = task.value::<dpu::DataCubeHeight>().height() as usize + 1;
+        let width = task.value::<dpu::DataCubeWidth>().width() as usize + 1;
+        let precision = task.value::<dpu::DataFormat>().out_precision();
+        let target = task.target::<dpu::DstBaseAddr>();
+        Self {
+            start: target.map_or(0, |to| to.offset as usize),
+            rows: width * height,
+            columns: task.value::<dpu::DataCubeChannel>().channel() as usize + 1,
+            element: Precision::from_code(precision).bits() as usize / 8,
+        }
     }
 
     /// Row and column of the element at byte `at` of the cube.
     fn place(&self, at: usize) -> (usize, usize) {
         let surface = at / (self.rows * ATOM);
         let row = at / ATOM % self.rows;
-        (
-            row,
-            surface * (ATOM / self.element) + at % ATOM / self.element,
-        )
+        let column = surface * (ATOM / self.element) + at % ATOM / self.element;
+        (row, column)
     }
 }
 
@@ -220,29 +205,24 @@ pub(crate) fn differences(
 fn wrong_elements(experiment: &Experiment, seen: &SeenJob, right: &SeenJob) -> Vec<String> {
     let (seen, right) = (data(experiment, seen), data(experiment, right));
     let mut told = Vec::new();
-    let cubes = OutputCube::all(experiment);
-    for (task, cube) in cubes.iter().enumerate() {
-        let elements = |bytes: &[u8]| -> Vec<Vec<u8>> {
-            let end = cube.start + cube.rows * cube.columns * cube.element;
+    let tasks = experiment.jobs.iter().take(1).flat_map(|job| &job.tasks);
+    for (task, cube) in tasks.map(OutputCube::of).enumerate() {
+        let end = cube.start + cube.rows * cube.columns * cube.element;
+        let [seen, right] = [seen, right].map(|bytes| {
             let own = bytes.get(cube.start..end).unwrap_or_default();
             own.chunks(cube.element.max(1))
-                .map(<[u8]>::to_vec)
-                .collect()
-        };
-        let (seen, right) = (elements(seen), elements(right));
-        let elsewhere: BTreeSet<&Vec<u8>> = right.iter().collect();
+        });
+        let elsewhere: BTreeSet<&[u8]> = right.clone().collect();
         let (mut rows, mut columns) = (BTreeSet::new(), BTreeSet::new());
         let (mut unwritten, mut zero, mut moved, mut other) = (0, 0, 0, 0);
         let mut first = None;
-        for (index, (seen, right)) in seen.iter().zip(&right).enumerate() {
-            if seen == right {
-                continue;
-            }
+        let pairs = seen.clone().zip(right).enumerate();
+        for (index, (seen, right)) in pairs.filter(|(_, (seen, right))| seen != right) {
             let (row, column) = cube.place(index * cube.element);
             rows.insert(row);
             columns.insert(column);
             first.get_or_insert_with(|| format!("{}, not {}", hex(seen), hex(right)));
-            let count = match &seen[..] {
+            let count = match seen {
                 bytes if bytes.iter().all(|byte| *byte == SENTINEL) => &mut unwritten,
                 bytes if bytes.iter().all(|byte| *byte == 0) => &mut zero,
                 _ if elsewhere.contains(seen) => &mut moved,

@@ -8,7 +8,6 @@ use std::path::Path;
 use crate::doctor::{open_without_waiting, read_records};
 
 const LOG: &str = "/dev/kmsg";
-/// Most lines that are kept.
 const LINES_MAX: usize = 200;
 /// Words that occur in messages about the NPU, its memory, its power and its driver.
 const ABOUT: [&str; 7] = [

@@ -13,7 +13,7 @@ use crate::experiment::{Experiment, Placement};
 /// Prefixes of step names, and suffix of steps that change single registers.
 pub(super) const RUNG_STEP: &str = "rung-";
 pub(crate) const HEALTH_STEP: &str = "health-";
-pub(super) const FLIPS: &str = "-flips";
+const FLIPS: &str = "-flips";
 
 /// Consequence for the board if a rung fails and its parent passes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,7 +34,6 @@ pub(crate) enum RungMeaning {
     Accuracy,
 }
 
-/// One experiment of the ladder.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rung {
     pub(crate) name: &'static str,
@@ -64,7 +63,6 @@ impl Rung {
         Self::named(self.parents.first()?)
     }
 
-    /// Name of the step that runs the rung.
     pub(crate) fn step_name(&self) -> String {
         format!("{RUNG_STEP}{}", self.name)
     }
@@ -77,6 +75,24 @@ impl Rung {
     /// Name of the step that changes one register of the parent at a time.
     pub(crate) fn flips_name(&self) -> String {
         format!("{RUNG_STEP}{}{FLIPS}", self.name)
+    }
+
+    /// A rung runs three times on each core; a large one once. On the model, whose results
+    /// never vary, it runs once on each core; a large one on one core.
+    pub(crate) fn rounds(&self, experiment: &Experiment, device: &DeviceInfo) -> CoreRounds {
+        const TIMES: u32 = 3;
+        /// Bytes of results that take long to compare on a board.
+        const LARGE: usize = 1 << 20;
+        let is_large = experiment.output > LARGE;
+        let is_once = is_large || device.is_model;
+        CoreRounds {
+            files: match is_large && device.is_model {
+                true => 1,
+                false => device.cores.max(1),
+            },
+            rounds: if is_once { 1 } else { TIMES },
+            at_once: self.at_once,
+        }
     }
 }
 
@@ -253,23 +269,3 @@ pub(crate) const LADDER: &[Rung] = rungs! {
         "int4 tasks whose weights stream, the second with DATA_REUSE (E-reuse-unseen)",
         "int4 features in CBUF are wrong after weights have streamed";
 };
-
-impl Rung {
-    /// A rung runs three times on each core; a large one once. On the model, whose results
-    /// never vary, it runs once on each core; a large one on one core.
-    pub(crate) fn rounds(&self, experiment: &Experiment, device: &DeviceInfo) -> CoreRounds {
-        const TIMES: u32 = 3;
-        /// Bytes of results that take long to compare on a board.
-        const LARGE: usize = 1 << 20;
-        let is_large = experiment.output > LARGE;
-        let is_once = is_large || device.is_model;
-        CoreRounds {
-            files: match is_large && device.is_model {
-                true => 1,
-                false => device.cores.max(1),
-            },
-            rounds: if is_once { 1 } else { TIMES },
-            at_once: self.at_once,
-        }
-    }
-}

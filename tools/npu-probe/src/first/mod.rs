@@ -6,15 +6,6 @@
 //! Each rung differs from its parent in one thing: if it fails and the parent passes,
 //! that thing is the cause. Each rung runs in a separate process and leaves a
 //! [`RungRecord`]. `first` judges the records on the board, `explain` anywhere.
-//!
-//! ```text
-//! ladder        the rungs: parents, what a failure means
-//! matmuls       matmuls of rungs
-//! record        the record of a rung
-//! results       the records of a run, from its folder or its archive
-//! finding       differences of a record from the model
-//! verdict       the cause, and a profile that avoids it
-//! ```
 
 mod finding;
 mod kernel_log;

@@ -24,7 +24,6 @@ const OPERANDS_KEPT: usize = 1 << 18;
 /// Most bytes of any item of a record, so that a malicious file cannot exhaust memory.
 const BYTES_MAX: u64 = 64 << 20;
 
-/// One run of a rung.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct RungRecord {
     pub(crate) rung: String,
@@ -33,7 +32,6 @@ pub(crate) struct RungRecord {
     pub(crate) cores: u32,
     /// Whether all jobs ended with the model's results.
     pub(crate) right: bool,
-    /// Why it could not run.
     pub(crate) error: Option<String>,
     pub(crate) jobs: Vec<RungJob>,
     /// Wrong outputs with their guards, each once.
@@ -54,7 +52,6 @@ pub(crate) struct RungRecord {
     log: ExperimentLog,
 }
 
-/// One job of a rung.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct RungJob {
     /// Whether it ended by itself.
@@ -251,7 +248,6 @@ impl RungRecord {
         })
     }
 
-    /// The outcome of the first wrong job.
     pub(crate) fn first_wrong(&self) -> anyhow::Result<Option<SeenJob>> {
         let wrong = self.jobs.iter().find_map(|job| Some((job, job.output?)));
         let Some((job, index)) = wrong else {

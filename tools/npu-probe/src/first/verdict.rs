@@ -11,11 +11,12 @@ use rknpu_regcmd::ReuseRule;
 use serde::Serialize;
 
 use super::finding::RungFinding;
-use super::ladder::{LADDER, Rung, RungMeaning};
-use super::record::RungRecord;
+use super::ladder::{HEALTH_STEP, LADDER, RUNG_STEP, Rung, RungMeaning};
+use super::results::FirstResults;
+use crate::evidence::{EvidenceOutcome, SELF_TEST};
+use crate::exit::Verdict;
 use crate::table::joined;
 
-/// Cores of an RK3588.
 const CORES: u32 = 3;
 /// Evidence in a profile for choices of `first`.
 const EVIDENCE: &str = "npu-probe first";
@@ -45,9 +46,7 @@ const ALLOWING_REUSE: [(&str, Dtype); 2] = [
 /// Changes of a profile, as sentences.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ProfileChanges {
-    /// What is avoided because it failed on this board.
     pub(crate) avoided: Vec<String>,
-    /// What is allowed because it passed on this board.
     pub(crate) allowed: Vec<String>,
 }
 
@@ -66,14 +65,13 @@ pub(crate) enum RungState {
 }
 
 /// The cause of a failure: a rung that failed although its parent passed.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Default, Serialize)]
 pub(crate) struct FirstCause {
     /// Name of the rung, or `cores`, or the name of a plan's step.
     pub(crate) name: String,
     pub(crate) sentence: String,
     /// The experiment, with evidence ids of docs/evidence.md.
     pub(crate) what: &'static str,
-    /// What the run showed.
     pub(crate) shown: Vec<String>,
     /// Sides of contested facts, `fact=side`, on which the model does the same.
     pub(crate) as_model_with: Vec<String>,
@@ -82,20 +80,15 @@ pub(crate) struct FirstCause {
 }
 
 impl FirstCause {
-    /// A cause without further details.
     fn new(name: &str, sentence: impl Into<String>) -> Self {
         Self {
             name: name.to_owned(),
             sentence: sentence.into(),
-            what: "",
-            shown: Vec::new(),
-            as_model_with: Vec::new(),
-            registers: Vec::new(),
+            ..Self::default()
         }
     }
 }
 
-/// The kind of the verdict.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum FirstVerdict {
@@ -111,7 +104,6 @@ pub(crate) enum FirstVerdict {
 pub(crate) struct FirstReport {
     pub(crate) version: &'static str,
     pub(crate) verdict: FirstVerdict,
-    /// The verdict as a sentence.
     pub(crate) sentence: String,
     pub(crate) causes: Vec<FirstCause>,
     /// Further notes, such as kernel messages.
@@ -120,19 +112,19 @@ pub(crate) struct FirstReport {
 }
 
 impl FirstReport {
-    /// Judges all rungs by their records, or by `died` if they left none. `closely`
-    /// compares wrong results with the model's, which takes a while.
-    pub(crate) fn of(
-        records: &BTreeMap<String, RungRecord>,
-        died: &BTreeMap<String, String>,
-        failed_plans: &[String],
-        closely: bool,
-    ) -> anyhow::Result<Self> {
+    /// Judges all rungs by their records, or by the outcomes of steps that left none.
+    /// `closely` compares wrong results with the model's, which takes a while.
+    pub(crate) fn of(results: &FirstResults, closely: bool) -> anyhow::Result<Self> {
         let (mut rungs, mut causes) = (BTreeMap::new(), Vec::new());
+        let mut notes = notes(results);
         for rung in LADDER {
+            let step = rung.step_name();
+            let outcome = results.steps.get(&step);
+            let has_ended = outcome.is_some_and(EvidenceOutcome::has_ended);
             let mut cause = FirstCause::new(rung.name, rung.cause);
             cause.what = rung.what;
-            let state = match (records.get(rung.name), died.get(rung.name)) {
+            let failure = outcome.and_then(EvidenceOutcome::failure);
+            let state = match (results.record(&step), failure) {
                 (Some(record), _) if record.right => RungState::Passed,
                 (Some(record), _) => {
                     let found = RungFinding::of(rung, record, closely)?;
@@ -141,24 +133,35 @@ impl FirstReport {
                     }
                     cause.shown.clone_from(&found.shown);
                     cause.as_model_with.clone_from(&found.as_model_with);
-                    let failing = record.flips.iter().filter(|flip| !flip.right);
+                    let flips = results.record(&rung.flips_name()).into_iter();
+                    let failing = flips.flat_map(|record| &record.flips);
+                    let failing = failing.filter(|flip| !flip.right);
                     cause.registers = failing.map(|flip| flip.register.clone()).collect();
                     RungState::Failed(found)
                 }
-                (None, Some(how)) => {
+                (None, Some(how)) if rung.meaning == RungMeaning::Essential || !has_ended => {
                     cause.shown.push(how.clone());
-                    RungState::Died { how: how.clone() }
+                    RungState::Died { how }
                 }
-                (None, None) => RungState::NotRun {
-                    reason: "an experiment that it builds on did not pass".to_owned(),
-                },
+                (None, failure) => {
+                    // A failure of this program is not blamed on the board.
+                    notes.extend(failure.map(|how| {
+                        format!(
+                            "{step} could not be judged: {how}; see {step}-stderr.txt in the \
+                             archive"
+                        )
+                    }));
+                    RungState::NotRun {
+                        reason: "an experiment that it builds on did not pass".to_owned(),
+                    }
+                }
             };
             if matches!(state, RungState::Failed(_) | RungState::Died { .. }) {
                 causes.push(cause);
             }
             rungs.insert(rung.name.to_owned(), state);
         }
-        let cores = records.values().map(|record| record.cores).max();
+        let cores = results.records().map(|record| record.cores).max();
         if let Some(cores) = cores.filter(|cores| *cores < CORES) {
             let sentence = format!("the driver uses {cores} of the {CORES} cores");
             causes.push(FirstCause::new("cores", sentence));
@@ -168,28 +171,32 @@ impl FirstReport {
             verdict: FirstVerdict::Works,
             sentence: String::new(),
             causes,
-            notes: notes(records),
+            notes,
             rungs,
         };
-        report.judge_plans(failed_plans);
-        report.judge(records);
+        report.judge_plans(results);
+        report.judge(results);
         Ok(report)
     }
 
     /// Adds failed default plans of a prompt as causes, unless a failed rung explains
     /// them.
-    fn judge_plans(&mut self, failed: &[String]) {
+    fn judge_plans(&mut self, results: &FirstResults) {
         let is_unused = |rung: &Rung| rung.meaning == RungMeaning::Unused;
         if self.failed().all(is_unused) {
             let sentence = "the matmul of a prompt is wrong or its jobs do not end, although all \
                             experiments that it builds on pass";
-            let cause = |name: &String| FirstCause::new(name, sentence);
-            self.causes.extend(failed.iter().map(cause));
+            let has_failed = |(step, outcome): &(&String, &EvidenceOutcome)| {
+                step.starts_with(SELF_TEST) && outcome.failure().is_some()
+            };
+            let failed = results.steps.iter().filter(has_failed);
+            let causes = failed.map(|(step, _)| FirstCause::new(step, sentence));
+            self.causes.extend(causes);
         }
     }
 
-    fn judge(&mut self, records: &BTreeMap<String, RungRecord>) {
-        let ran = records.contains_key("fp16") || records.contains_key("int8");
+    fn judge(&mut self, results: &FirstResults) {
+        let has_run = |name: &str| results.record(&format!("{RUNG_STEP}{name}")).is_some();
         let is_refused = |dtype| {
             let mut failed = self.failed();
             failed.any(|rung| rung.meaning == RungMeaning::Precision(dtype))
@@ -204,7 +211,14 @@ impl FirstReport {
         let is_needed = |cause: &&FirstCause| meaning(cause) != Some(RungMeaning::Unused);
         let needed = self.causes.iter().filter(is_needed);
         let needed = joined(needed.map(|cause| &cause.sentence), "; ");
-        (self.verdict, self.sentence) = if !any || !ran || self.causes.iter().any(is_fatal) {
+        let sick = results.steps.iter().find_map(|(step, outcome)| {
+            let rung = step.strip_prefix(HEALTH_STEP)?;
+            (!outcome.is_success()).then_some(rung)
+        });
+        let ran = has_run("fp16") || has_run("int8");
+        (self.verdict, self.sentence) = if let Some(rung) = sick {
+            (FirstVerdict::Unfinished, broken_since(rung))
+        } else if !any || !ran || self.causes.iter().any(is_fatal) {
             let first = self.causes.first();
             let why = first.map_or("no experiment ran", |cause| &cause.sentence);
             (FirstVerdict::DoesNotWork, format!("does not work: {why}"))
@@ -217,6 +231,14 @@ impl FirstReport {
         } else {
             (FirstVerdict::Works, "works".to_owned())
         };
+    }
+
+    /// The exit status of a command with this verdict.
+    pub(crate) const fn exit(&self) -> Verdict {
+        match self.verdict {
+            FirstVerdict::DoesNotWork | FirstVerdict::Unfinished => Verdict::Mismatch,
+            FirstVerdict::Works | FirstVerdict::WorksWithout => Verdict::Pass,
+        }
     }
 
     fn failed(&self) -> impl Iterator<Item = &'static Rung> {
@@ -345,10 +367,10 @@ pub(crate) fn broken_since(rung: &str) -> String {
 }
 
 /// Kernel messages about failed rungs, or why they are unknown.
-fn notes(records: &BTreeMap<String, RungRecord>) -> Vec<String> {
+fn notes(results: &FirstResults) -> Vec<String> {
     const MOST: usize = 3;
     let mut notes = Vec::new();
-    for record in records.values().filter(|record| !record.right) {
+    for record in results.records().filter(|record| !record.right) {
         match &record.kernel_log {
             Ok(lines) => notes.extend(
                 lines
@@ -365,4 +387,19 @@ fn notes(records: &BTreeMap<String, RungRecord>) -> Vec<String> {
         }
     }
     notes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A failure of this program is not blamed on the board.
+    #[test]
+    fn a_rung_without_a_record_is_told_and_blames_nothing() {
+        let failed = EvidenceOutcome::Ended { code: 4, ok: false };
+        let steps = BTreeMap::from([("rung-fp16-streams".to_owned(), failed)]);
+        let report = FirstReport::of(&FirstResults::of_steps(steps), true).unwrap();
+        assert!(report.causes.is_empty(), "{:?}", report.causes);
+        assert!(report.notes[0].contains("rung-fp16-streams could not be judged"));
+    }
 }
