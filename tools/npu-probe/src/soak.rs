@@ -6,7 +6,6 @@ use std::fmt;
 use half::f16;
 use npu_matmul::{Dtype, Error, JobFailure, Results, reference};
 use rocket_uapi::Device;
-use serde::{Deserialize, Serialize};
 
 use crate::cmd::measuring;
 use crate::data::{MatmulOperands, SplitMix64};
@@ -23,11 +22,9 @@ const KINDS: [(Dtype, Results); 4] = [
     (Dtype::Int4, Results::Sums),
 ];
 
-/// Bits of the largest sizes. Most matmuls are small; some have several tiles in each
+/// Bits of the largest M, K and N. Most matmuls are small; some have several tiles in each
 /// dimension.
-const M_BITS: u64 = 9;
-const K_BITS: u64 = 12;
-const N_BITS: u64 = 10;
+const BITS: [u64; 3] = [9, 12, 10];
 
 /// Most multiplications of a matmul, since the CPU computes it too.
 const WORK_MAX: usize = 1 << 21;
@@ -41,7 +38,7 @@ const FILES: u64 = 3;
 /// One random matmul, repeated a few times.
 #[derive(Clone, Debug)]
 pub(crate) struct SoakMatmul {
-    kind: Dtype,
+    pub(crate) kind: Dtype,
     results: Results,
     shape: MatmulShape,
     files: usize,
@@ -49,20 +46,11 @@ pub(crate) struct SoakMatmul {
     seed: u64,
 }
 
-/// The outcome of a matmul: a line of JSON that a process of the soak prints.
-#[derive(Clone, Debug, Deserialize, Serialize)]
-pub(crate) struct CheckedMatmul {
-    pub(crate) kind: String,
-    /// Compared elements; 0 if the matmul was lost because the driver killed its job.
-    pub(crate) words: u64,
-    pub(crate) wrong: u64,
-}
-
 impl SoakMatmul {
     pub(crate) fn random(random: &mut SplitMix64) -> Self {
         let (kind, results) = KINDS[random.below(KINDS.len() as u64) as usize];
         let shape = loop {
-            let [m, k, n] = [M_BITS, K_BITS, N_BITS].map(|bits| size(random, bits));
+            let [m, k, n] = BITS.map(|bits| size(random, bits));
             if m * k * n <= WORK_MAX {
                 break MatmulShape { m, k, n };
             }
@@ -77,14 +65,15 @@ impl SoakMatmul {
         }
     }
 
-    /// Multiplies and compares; reports each matmul.
+    /// Multiplies and compares; reports each matmul, without elements if it was lost because
+    /// the driver killed its job.
     ///
     /// Two matrices alternate as A, so that a result left over from the matmul before is
     /// wrong.
     pub(crate) fn run(
         &self,
         device: &Device,
-        mut tell: impl FnMut(&CheckedMatmul) -> Result<(), Failure>,
+        mut tell: impl FnMut(&ResultComparison) -> Result<(), Failure>,
     ) -> Result<(), Failure> {
         let MatmulShape { m, k, n } = self.shape;
         let mut random = SplitMix64::new(self.seed);
@@ -99,7 +88,7 @@ impl SoakMatmul {
         for (operands, want) in sides.iter().cycle().take(self.turns as usize) {
             let mut matmul = MatmulResult::unwritten(operands, self.results, m * n);
             let multiplied = matmul.multiply(&engine, &weights, m, operands);
-            let compared = match multiplied {
+            tell(&match multiplied {
                 // If this process checks too late, as on a busy host, a kill is almost certain
                 // but not observable.
                 Err(Error::Job {
@@ -108,11 +97,6 @@ impl SoakMatmul {
                 }) => ResultComparison::default(),
                 Err(error) => return Err(error.into()),
                 Ok(()) => want.compare(&matmul, n),
-            };
-            tell(&CheckedMatmul {
-                kind: self.kind.to_string(),
-                words: compared.elements as u64,
-                wrong: compared.different as u64,
             })?;
         }
         Ok(())

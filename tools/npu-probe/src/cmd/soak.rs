@@ -19,11 +19,12 @@ use serde::Serialize;
 
 use crate::data::SplitMix64;
 use crate::exit::{Failure, Verdict};
+use crate::expected::ResultComparison;
 use crate::flags::{DeviceFlags, ReportFlags};
 use crate::output;
 use crate::progress::ProgressLine;
 use crate::report::DeviceReport;
-use crate::soak::{CheckedMatmul, SoakMatmul};
+use crate::soak::SoakMatmul;
 use crate::table::joined;
 
 #[derive(Debug, Args)]
@@ -124,11 +125,11 @@ fn client(args: &SoakFlags, cases: u64) -> Result<Verdict, Failure> {
     let mut random = SplitMix64::new(args.seed);
     for _ in 0..cases {
         let case = SoakMatmul::random(&mut random);
-        case.run(&opened.device, |checked| {
-            if checked.wrong > 0 {
-                output::complain(&format!("{case}: {} words wrong", checked.wrong));
+        case.run(&opened.device, |compared| {
+            if compared.different > 0 {
+                output::complain(&format!("{case}: {} words wrong", compared.different));
             }
-            let line = serde_json::to_string(checked);
+            let line = serde_json::to_string(&(case.kind.to_string(), compared));
             let line = line.map_err(Failure::output("cannot write a matmul as JSON"))?;
             output::print(&(line + "\n"))
         })?;
@@ -205,8 +206,9 @@ impl Soak<'_> {
         for line in BufReader::new(output).lines() {
             let line = line.context("cannot read the output of a process")?;
             let checked = serde_json::from_str(&line);
-            let checked = checked.with_context(|| format!("a process printed {line:?}"))?;
-            self.count(|tally| tally.add(checked));
+            let (kind, compared) =
+                checked.with_context(|| format!("a process printed {line:?}"))?;
+            self.count(|tally| tally.add(kind, &compared));
             matmuls += 1;
             self.progress.reached(self.start.elapsed().as_secs());
             if doomed && matmuls == last {
@@ -236,20 +238,20 @@ struct Tally {
     /// Computed matmuls, by the type of their operands.
     #[serde(rename = "products")]
     matmuls: BTreeMap<String, u64>,
-    words: u64,
-    wrong: u64,
+    words: usize,
+    wrong: usize,
     /// Matmuls that lost a job, because the driver killed it.
     lost: u64,
 }
 
 impl Tally {
-    fn add(&mut self, checked: CheckedMatmul) {
-        match checked.words {
+    fn add(&mut self, kind: String, compared: &ResultComparison) {
+        match compared.elements {
             0 => self.lost += 1,
-            _ => *self.matmuls.entry(checked.kind).or_default() += 1,
+            _ => *self.matmuls.entry(kind).or_default() += 1,
         }
-        self.words += checked.words;
-        self.wrong += checked.wrong;
+        self.words += compared.elements;
+        self.wrong += compared.different;
     }
 
     fn verdict(&self) -> Verdict {
@@ -289,19 +291,20 @@ mod tests {
     #[test]
     fn one_wrong_word_is_a_mismatch() {
         let mut all = Tally::default();
-        for (kind, words, wrong, verdict) in [
+        for (kind, elements, different, verdict) in [
             ("int8", 64, 0, Verdict::Pass),
             ("fp16", 7, 0, Verdict::Pass),
             ("int8", 9, 1, Verdict::Mismatch),
             ("int4", 0, 0, Verdict::Mismatch),
             ("int4", 9, 0, Verdict::Mismatch),
         ] {
-            all.add(CheckedMatmul {
-                kind: kind.to_owned(),
-                words,
-                wrong,
-            });
-            assert_eq!(all.verdict(), verdict, "{kind} {words}");
+            let compared = ResultComparison {
+                elements,
+                different,
+                ..ResultComparison::default()
+            };
+            all.add(kind.to_owned(), &compared);
+            assert_eq!(all.verdict(), verdict, "{kind} {elements}");
         }
         assert_eq!((all.words, all.wrong, all.lost), (89, 1, 1));
         assert_eq!((all.matmuls["int8"], all.matmuls["int4"]), (2, 1));
