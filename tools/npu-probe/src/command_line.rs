@@ -259,7 +259,6 @@ pub(crate) enum Command {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::flags::OperandDtypes;
 
     fn parse(line: &str) -> Result<Flags, clap::Error> {
         Flags::try_parse_from(line.split_whitespace())
@@ -299,12 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn options_go_where_they_belong() {
-        let line = "npu-probe --dtype fp16 --shape 3x5x7 --seed 9 --repeat 2 --dump x --json";
-        let test = parse(line).unwrap().selftest;
-        assert_eq!(test.shape.to_string(), "3x5x7");
-        assert_eq!((test.dtype, test.seed), (OperandDtypes::Fp16, 9));
-        assert!(test.repeat.get() == 2 && test.report.json);
+    fn options_of_a_program_are_its_own() {
         let Some(Command::Run(run)) = parse("npu-probe run a --json").unwrap().command else {
             panic!("it is `run`");
         };

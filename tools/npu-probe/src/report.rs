@@ -233,24 +233,14 @@ impl SelfTestReport {
     }
 
     fn failure_text(&self, text: &mut String, at: usize) {
-        let ResultComparison {
-            elements,
-            different,
-            first,
-        } = &self.runs[at].comparison;
+        let found = &self.runs[at].comparison;
+        let (elements, different) = (found.elements, found.different);
+        let (runs, run) = (self.runs.len(), at + 1);
         let bad = self.runs.iter().filter(|run| !run.passes()).count();
         let words = Verdict::Mismatch.words(self.device.is_model);
-        let _ = write!(
-            text,
-            "{words:10} {different} of {elements} elements are wrong"
-        );
-        if self.runs.len() > 1 {
-            let _ = write!(
-                text,
-                " in run {} ({bad} of {} runs)",
-                at + 1,
-                self.runs.len()
-            );
+        *text += &format!("{words:10} {different} of {elements} elements are wrong");
+        if runs > 1 {
+            *text += &format!(" in run {run} ({bad} of {runs} runs)");
         }
         text.push_str("; the first:\n");
         let heads = ["row", "column", "NPU", "CPU", ""].map(str::to_owned);
@@ -261,7 +251,7 @@ impl SelfTestReport {
             let place = [row, column].map(ToString::to_string);
             [&place[..], &[npu, cpu, tolerance.unwrap_or_default()]].concat()
         };
-        let rows = iter::once(heads.to_vec()).chain(first.iter().map(row));
+        let rows = iter::once(heads.to_vec()).chain(found.first.iter().map(row));
         text.push_str(&table(&rows.collect::<Vec<_>>()));
     }
 }

@@ -205,10 +205,7 @@ fn private_paths(setup: &EvidenceSetup) -> Vec<&Path> {
     let named = named.into_iter().flatten();
     let all = named.chain([&setup.folder, &setup.probe]);
     let private = all.filter(|path| !path.to_str().is_some_and(crate::doctor::is_public_path));
-    private
-        .flat_map(|path| [Some(&**path), path.parent()])
-        .flatten()
-        .collect()
+    private.flat_map(|path| path.ancestors().take(2)).collect()
 }
 
 struct EvidenceRun<'a> {

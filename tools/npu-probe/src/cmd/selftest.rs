@@ -30,11 +30,7 @@ use crate::report::{
 use crate::shape::{self, MatmulShape};
 
 /// One tile of every precision.
-const DEFAULT_SHAPE: MatmulShape = MatmulShape {
-    m: 64,
-    k: 64,
-    n: 64,
-};
+const DEFAULT_SHAPE: &str = "64x64x64";
 
 #[derive(Debug, Args)]
 pub(crate) struct SelfTestFlags {
@@ -45,7 +41,7 @@ pub(crate) struct SelfTestFlags {
     #[arg(long, default_value = "int8")]
     pub(crate) dtype: OperandDtypes,
 
-    #[arg(long, value_name = shape::FORM, help = shape::HELP, default_value_t = DEFAULT_SHAPE)]
+    #[arg(long, value_name = shape::FORM, help = shape::HELP, default_value = DEFAULT_SHAPE)]
     pub(crate) shape: MatmulShape,
 
     /// Seed of the random numbers; the same seed gives the same matrices on every machine

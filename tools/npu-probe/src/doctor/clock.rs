@@ -48,26 +48,21 @@ pub(super) fn row(root: &SystemRoot) -> DoctorRow {
 
 /// The source of the clock rate, and the rate in MHz.
 fn rate(root: &SystemRoot) -> Option<(String, u64)> {
-    let scaled = root
-        .names(DEVFREQ)
-        .into_iter()
-        .filter(|name| name.ends_with("npu"));
-    let mut scaled = scaled.filter_map(|name| {
-        let hz = root.number(&format!("{DEVFREQ}/{name}/cur_freq"))?;
-        Some(("devfreq".to_owned(), hz / MEGAHERTZ))
-    });
-    let listed = || {
-        let summary = root.text(SUMMARY)?;
-        CLOCKS.iter().find_map(|clock| {
-            let of_clock = |line: &str| {
-                let words: Vec<&str> = line.split_whitespace().take(RATE + 1).collect();
-                let hz: u64 = words.get(RATE)?.parse().ok()?;
-                (words.first() == Some(clock)).then_some(hz / MEGAHERTZ)
-            };
-            Some(((*clock).to_owned(), summary.lines().find_map(of_clock)?))
-        })
-    };
-    scaled.next().or_else(listed)
+    let scaled = root.names(DEVFREQ).into_iter();
+    let mut scaled = scaled.filter(|name| name.ends_with("npu"));
+    let hz = |name: String| root.number(&format!("{DEVFREQ}/{name}/cur_freq"));
+    if let Some(hz) = scaled.find_map(hz) {
+        return Some(("devfreq".to_owned(), hz / MEGAHERTZ));
+    }
+    let summary = root.text(SUMMARY)?;
+    CLOCKS.iter().find_map(|clock| {
+        let of_clock = |line: &str| {
+            let words: Vec<&str> = line.split_whitespace().take(RATE + 1).collect();
+            let hz: u64 = words.get(RATE)?.parse().ok()?;
+            (words.first() == Some(clock)).then_some(hz / MEGAHERTZ)
+        };
+        Some(((*clock).to_owned(), summary.lines().find_map(of_clock)?))
+    })
 }
 
 pub(super) struct NpuSupply {

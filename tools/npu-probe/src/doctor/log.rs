@@ -67,11 +67,10 @@ impl KernelLog {
         }
         let given: Vec<(&String, Option<usize>)> =
             bound.iter().map(|core| (core, self.number(core))).collect();
-        let wrong = given.iter().filter(|(core, number)| {
-            let own = CORES.iter().position(|known| known == core);
-            number.is_some() && *number != own
+        let wrong = given.iter().filter_map(|(core, number)| {
+            let number = (*number)?;
+            (CORES.get(number) != Some(&core.as_str())).then(|| format!("{core} is {number}"))
         });
-        let wrong = wrong.map(|(core, number)| format!("{core} is {}", number.unwrap_or_default()));
         let wrong = joined(wrong, ", ");
         if !wrong.is_empty() {
             return DoctorRow::problem(

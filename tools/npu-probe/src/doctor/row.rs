@@ -2,7 +2,6 @@
 //! The report: one row per check.
 
 use std::borrow::Cow;
-use std::fmt::Write as _;
 
 use serde::{Deserialize, Serialize};
 
@@ -107,26 +106,21 @@ pub(crate) struct DoctorReport {
 
 impl DoctorReport {
     pub(crate) fn text(&self) -> String {
-        // Writing to it cannot fail.
         let mut text = String::new();
         for row in &self.rows {
-            let _ = writeln!(
-                text,
-                "{:<8} {:<16} {}",
-                row.state.word(),
-                row.topic,
-                row.found
-            );
+            let (state, topic) = (row.state.word(), &row.topic);
+            text += &format!("{state:<8} {topic:<16} {}\n", row.found);
             for detail in &row.details {
-                let _ = writeln!(text, "{:<25}   {detail}", "");
+                text += &format!("{:<25}   {detail}\n", "");
             }
             if let Some(remedy) = &row.remedy {
-                let _ = writeln!(text, "{:<25} > {remedy}", "");
+                text += &format!("{:<25} > {remedy}\n", "");
             }
         }
-        let _ = writeln!(text, "\n{}", self.verdict());
+        text += &format!("\n{}\n", self.verdict());
         if self.rows.iter().any(DoctorRow::is_problem) {
-            let _ = writeln!(text, "{PAGE}");
+            text += PAGE;
+            text.push('\n');
         }
         text
     }

@@ -197,11 +197,11 @@ impl DeviceTree {
 /// The chip in the tree's `compatible`: one with this NPU, or else the vendor's last name, since
 /// the board comes first and the chip last.
 fn chip(compatible: &[String]) -> Option<String> {
-    let names = compatible
+    let mut names = compatible
         .iter()
         .filter_map(|name| name.strip_prefix(VENDOR));
     let known = names.clone().find(|name| name.starts_with(CHIP));
-    known.or(names.last()).map(str::to_owned)
+    known.or_else(|| names.next_back()).map(str::to_owned)
 }
 
 /// The nodes of the NPU and of IOMMUs: at the top, or in some trees below `soc`.

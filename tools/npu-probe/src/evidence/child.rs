@@ -61,7 +61,8 @@ impl ChildRunner {
             if let Some(status) = ended(&mut child)? {
                 // Kills processes that the program left behind.
                 kill(&child);
-                return Ok(Some(code(status)));
+                let of_signal = status.signal().map(|signal| SIGNAL_CODE + signal);
+                return Ok(Some(status.code().or(of_signal).unwrap_or(1)));
             }
             let told = self.pending.read_signal().ok().flatten();
             if told.is_some() || Instant::now() >= end {
@@ -91,9 +92,4 @@ fn ended(child: &mut Child) -> Result<Option<ExitStatus>, Failure> {
 fn kill(child: &Child) {
     // The id fits, since it was a process id. A group that is gone is not an error.
     let _ = killpg(Pid::from_raw(child.id().cast_signed()), Signal::SIGKILL);
-}
-
-fn code(status: ExitStatus) -> i32 {
-    let of_signal = || status.signal().map(|signal| SIGNAL_CODE + signal);
-    status.code().or_else(of_signal).unwrap_or(1)
 }

@@ -22,23 +22,15 @@ const BOOT: &str = "/proc/sys/kernel/random/boot_id";
 #[serde(tag = "outcome", rename_all = "snake_case")]
 pub(crate) enum EvidenceOutcome {
     /// It is running, or was running when this program ended.
-    Begun {
-        boot: String,
-    },
+    Begun { boot: String },
     /// It ended by itself; `ok` if its exit code means success.
-    Ended {
-        code: i32,
-        ok: bool,
-    },
+    Ended { code: i32, ok: bool },
     /// It was killed at its time limit.
-    Killed {
-        after_seconds: u64,
-    },
+    Killed { after_seconds: u64 },
     /// The machine crashed while it ran.
     MachineWentDown,
-    NotRun {
-        reason: String,
-    },
+    /// It did not run, and why not.
+    NotRun { reason: String },
 }
 
 impl EvidenceOutcome {

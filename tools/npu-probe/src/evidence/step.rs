@@ -58,7 +58,7 @@ pub(crate) struct EvidenceStep {
 }
 
 impl EvidenceStep {
-    /// `end`: that of the name of the output's file.
+    /// The output's file is `name.end`.
     fn new(name: &str, end: &str, program: Result<PathBuf, &'static str>, line: &str) -> Self {
         Self {
             name: name.to_owned(),

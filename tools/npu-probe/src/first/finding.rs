@@ -79,16 +79,14 @@ impl RungFinding {
 /// Files and interrupt lines of the wrong jobs, if others are right.
 fn places(record: &RungRecord) -> Vec<String> {
     let cores = record.cores.max(1) as usize;
-    let (mut wrong, mut right) = (BTreeSet::new(), BTreeSet::new());
-    let (mut silent, mut raised) = (BTreeSet::new(), BTreeSet::new());
-    for (index, job) in record.jobs.iter().enumerate() {
-        let (places, lines) = match job.output {
-            Some(_) => (&mut wrong, &mut silent),
-            None => (&mut right, &mut raised),
-        };
-        places.insert(index % cores);
-        lines.extend(&job.raised);
-    }
+    let of_jobs = |are_wrong: bool| {
+        let jobs = record.jobs.iter().enumerate();
+        let jobs = jobs.filter(move |(_, job)| job.output.is_some() == are_wrong);
+        let places: BTreeSet<usize> = jobs.clone().map(|(index, _)| index % cores).collect();
+        let lines: BTreeSet<&String> = jobs.flat_map(|(_, job)| &job.raised).collect();
+        (places, lines)
+    };
+    let ((wrong, silent), (right, raised)) = (of_jobs(true), of_jobs(false));
     let mut shown = Vec::new();
     if !right.is_empty() && wrong.is_disjoint(&right) {
         let files = ranges(&wrong);

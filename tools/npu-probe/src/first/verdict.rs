@@ -326,18 +326,12 @@ impl FirstReport {
     pub(crate) fn text(&self) -> String {
         let mut text = format!("\nVERDICT    {}\n", self.sentence);
         for cause in &self.causes {
-            let FirstCause {
-                name,
-                sentence,
-                what,
-                ..
-            } = cause;
-            let _ = writeln!(text, "{name:10} {sentence}");
+            let _ = writeln!(text, "{:10} {}", cause.name, cause.sentence);
             let mut line = |told: &str| {
                 let _ = writeln!(text, "{:10}   {told}", "");
             };
-            if !what.is_empty() {
-                line(what);
+            if !cause.what.is_empty() {
+                line(cause.what);
             }
             cause.shown.iter().for_each(|shown| line(shown));
             if !cause.as_model_with.is_empty() {

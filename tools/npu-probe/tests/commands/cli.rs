@@ -211,14 +211,6 @@ fn the_environment_chooses_and_the_option_overrides() {
     }
 }
 
-/// The first program of a self-test's recording, as `decode` prints it.
-fn recorded_program(recording: &Path) -> String {
-    let report = json_of(&["decode", "--job", "0", recording.to_str().unwrap()]);
-    let lines = report["jobs"][0]["programs"][0]["disassembly"].as_array();
-    let lines = lines.unwrap().iter().map(|line| line.as_str().unwrap());
-    lines.collect::<Vec<_>>().join("\n") + "\n"
-}
-
 #[test]
 fn a_dump_holds_all_and_can_be_replayed() {
     let base = tempfile::tempdir().unwrap();
@@ -307,8 +299,14 @@ fn asm_and_decode_take_each_others_output() {
     let file = |name: &str| base.path().join(name).display().to_string();
     let done = |command: &str, name: &str| text(&format!("{command} {}", file(name)));
     done("--record", "jobs.rkcap");
-    let program = recorded_program(&base.path().join("jobs.rkcap"));
-    fs::write(file("recorded"), program).unwrap();
+    let report = json(&format!("decode --job 0 {}", file("jobs.rkcap")));
+    let lines = report["jobs"][0]["programs"][0]["disassembly"].as_array();
+    let lines = lines.unwrap().iter().map(|line| line.as_str().unwrap());
+    fs::write(
+        file("recorded"),
+        lines.collect::<Vec<_>>().join("\n") + "\n",
+    )
+    .unwrap();
     let hex = done("asm", "recorded");
     fs::write(file("task.words"), &hex).unwrap();
 

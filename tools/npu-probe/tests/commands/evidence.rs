@@ -14,58 +14,54 @@ use crate::common::{ended as end_of, read_json};
 use crate::first::Board;
 use serde_json::{Value, json};
 
-/// The software model as the board of a user with a model and programs.
-struct Volunteer(Board);
-
-impl Volunteer {
-    /// `None` under an emulator.
-    fn new(test: &str) -> Option<Self> {
-        if test_support::emulated() {
-            println!("SKIP {test}: the emulator's programs start no others");
-            return None;
-        }
-        let volunteer = Self(Board::new("model"));
-        fs::write(volunteer.0.path("My model.gguf"), "").unwrap();
-        volunteer.program("llama", "echo Once upon a time");
-        volunteer.program("conformance", "echo 1 passed, 0 failed, 0 skipped");
-        Some(volunteer)
+/// The software model as the board of a user with a model and programs; `None` under an
+/// emulator.
+fn board(test: &str) -> Option<Board> {
+    if test_support::emulated() {
+        println!("SKIP {test}: the emulator's programs start no others");
+        return None;
     }
+    let board = Board::new("model");
+    fs::write(board.path("My model.gguf"), "").unwrap();
+    program(&board, "llama", "echo Once upon a time");
+    program(&board, "conformance", "echo 1 passed, 0 failed, 0 skipped");
+    Some(board)
+}
 
-    fn program(&self, name: &str, script: &str) {
-        let file = self.0.path(name);
-        fs::write(&file, format!("#!/bin/sh\n{script}\n")).unwrap();
-        fs::set_permissions(file, Permissions::from_mode(0o755)).unwrap();
-    }
+fn program(board: &Board, name: &str, script: &str) {
+    let file = board.path(name);
+    fs::write(&file, format!("#!/bin/sh\n{script}\n")).unwrap();
+    fs::set_permissions(file, Permissions::from_mode(0o755)).unwrap();
+}
 
-    fn run(&self, more: &[&str]) -> Output {
-        let files = ["--model", "My model.gguf", "--llama", "llama"];
-        let suite = ["--conformance", "conformance"];
-        let all = [&["evidence", "--json"], &files[..], &suite, more];
-        self.0.run(&all.concat())
-    }
+fn run(board: &Board, more: &[&str]) -> Output {
+    let files = ["--model", "My model.gguf", "--llama", "llama"];
+    let suite = ["--conformance", "conformance"];
+    let all = [&["evidence", "--json"], &files[..], &suite, more];
+    board.run(&all.concat())
+}
 
-    /// The index of a run that must succeed.
-    fn index(&self, more: &[&str]) -> Value {
-        let (code, out, errors) = end_of(&self.run(more));
-        assert_eq!(code, 0, "{errors}");
-        serde_json::from_str(&out).unwrap()
-    }
+/// The index of a run that must succeed.
+fn index_of(board: &Board, more: &[&str]) -> Value {
+    let (code, out, errors) = end_of(&run(board, more));
+    assert_eq!(code, 0, "{errors}");
+    serde_json::from_str(&out).unwrap()
+}
 
-    /// The names of the steps that a command prints, in order.
-    fn steps(&self, command: &str) -> Vec<String> {
-        let (code, text, errors) = end_of(&self.0.run(&[command]));
-        assert_eq!(code, 0, "{errors}");
-        let (steps, _) = text.split_once("\nVERDICT").unwrap();
-        let words = steps.lines().skip(1).map(|line| line.split(' ').next());
-        words.map(|word| word.unwrap().to_owned()).collect()
-    }
+/// The names of the steps that a command prints, in order.
+fn steps(board: &Board, command: &str) -> Vec<String> {
+    let (code, text, errors) = end_of(&board.run(&[command]));
+    assert_eq!(code, 0, "{errors}");
+    let (steps, _) = text.split_once("\nVERDICT").unwrap();
+    let words = steps.lines().skip(1).map(|line| line.split(' ').next());
+    words.map(|word| word.unwrap().to_owned()).collect()
+}
 
-    /// Files of the archive.
-    fn archive(&self) -> BTreeMap<String, String> {
-        let files = unpacked(&self.0.archive()).into_iter();
-        let text = |(name, bytes)| (name, String::from_utf8(bytes).unwrap());
-        files.map(text).collect()
-    }
+/// Files of the archive as texts, by name.
+fn archive(board: &Board) -> BTreeMap<String, String> {
+    let files = unpacked(&board.archive()).into_iter();
+    let text = |(name, bytes)| (name, String::from_utf8(bytes).unwrap());
+    files.map(text).collect()
 }
 
 /// Files of an archive, by name.
@@ -90,15 +86,16 @@ fn ended(code: i32, ok: bool) -> Value {
 
 #[test]
 fn evidence_is_one_archive_with_nothing_private() {
-    let Some(volunteer) = Volunteer::new("evidence_is_one_archive_with_nothing_private") else {
+    let Some(board) = board("evidence_is_one_archive_with_nothing_private") else {
         return;
     };
     // A failed step is reported, and the others run.
-    volunteer.program(
+    program(
+        &board,
         "llama",
         "echo \"$@ as wilhelmina in /home/wilhelmina/x, $PWD\" >&2\necho de:ad:be:ef:00:01; exit 7",
     );
-    let index = volunteer.index(&[]);
+    let index = index_of(&board, &[]);
     assert_eq!(index["is_model"], true);
     for (step, outcome) in index["steps"].as_object().unwrap() {
         let want = match &**step {
@@ -113,7 +110,7 @@ fn evidence_is_one_archive_with_nothing_private() {
     for step in "doctor rung-driver rung-int8 selftest-fp16 calibrate bench".split(' ') {
         assert!(!index["steps"][step].is_null(), "{step}");
     }
-    let files = volunteer.archive();
+    let files = archive(&board);
     let named = "index.json doctor.txt rung-form-a.json first.json selftest-int4.json \
                  profile.json bench.json llama-stderr.txt conformance.txt report.html";
     for name in named.split(' ') {
@@ -121,7 +118,7 @@ fn evidence_is_one_archive_with_nothing_private() {
     }
     assert!(files["report.html"].contains("NOT MEASURED ON AN NPU"));
     assert!(files["llama-stderr.txt"].contains("-m (left out)"));
-    let folder = volunteer.0.path("");
+    let folder = board.path("");
     let folder = folder.to_str().unwrap().trim_end_matches('/');
     for (name, text) in &files {
         for private in ["wilhelmina", "/home", "My model", "de:ad", folder, "PWD"] {
@@ -129,71 +126,71 @@ fn evidence_is_one_archive_with_nothing_private() {
         }
     }
     // A step that ended is not repeated, except a failed one with --retry.
-    volunteer.program("llama", "exit 0");
-    fs::write(volunteer.0.result("doctor.txt"), "as it was").unwrap();
-    assert_eq!(volunteer.index(&[])["steps"]["llama"], ended(7, false));
-    let again = volunteer.index(&["--retry"]);
+    program(&board, "llama", "exit 0");
+    fs::write(board.result("doctor.txt"), "as it was").unwrap();
+    assert_eq!(index_of(&board, &[])["steps"]["llama"], ended(7, false));
+    let again = index_of(&board, &["--retry"]);
     assert_eq!(again["steps"]["llama"], ended(0, true));
-    assert_eq!(volunteer.archive()["doctor.txt"], "as it was");
+    assert_eq!(archive(&board)["doctor.txt"], "as it was");
     // It begins with the steps of `first`, and ends with the driver suite.
-    let [first, all] = ["first", "evidence"].map(|name| volunteer.steps(name));
+    let [first, all] = ["first", "evidence"].map(|name| steps(&board, name));
     let (begin, rest) = all.split_at(first.len());
     assert_eq!(begin, first);
     assert_eq!(rest, ["calibrate", "bench", "llama", "conformance"]);
     // Results of another device are refused.
-    let other = volunteer.run(&["--device", "model:cores=1"]);
+    let other = run(&board, &["--device", "model:cores=1"]);
     assert_eq!(other.status.code(), Some(2));
 }
 
 #[test]
 fn evidence_goes_on_after_the_machine_went_down() {
-    let Some(volunteer) = Volunteer::new("evidence_goes_on_after_the_machine_went_down") else {
+    let Some(board) = board("evidence_goes_on_after_the_machine_went_down") else {
         return;
     };
-    volunteer.program("llama", "kill -KILL $PPID");
-    assert_eq!(volunteer.run(&[]).status.code(), None);
-    let begun = read_json(volunteer.0.result("state.json"));
+    program(&board, "llama", "kill -KILL $PPID");
+    assert_eq!(run(&board, &[]).status.code(), None);
+    let begun = read_json(board.result("state.json"));
     assert_eq!(begun["steps"]["llama"]["outcome"], "begun");
     assert_eq!(begun["steps"]["bench"], ended(0, true));
     assert!(begun["steps"]["conformance"].is_null());
     // Only this program ended, so the step is repeated.
-    volunteer.program("llama", "echo Once");
-    let index = volunteer.index(&[]);
+    program(&board, "llama", "echo Once");
+    let index = index_of(&board, &[]);
     assert_eq!(index["steps"]["llama"], ended(0, true));
     assert_eq!(index["steps"]["conformance"], ended(0, true));
     // The machine has booted since, so the step is not repeated.
     let mut down = begun.clone();
     down["steps"]["llama"]["boot"] = "another".into();
-    fs::write(volunteer.0.result("state.json"), down.to_string()).unwrap();
+    fs::write(board.result("state.json"), down.to_string()).unwrap();
     let went_down = json!({ "outcome": "machine_went_down" });
-    fs::write(volunteer.0.result("llama-stderr.txt"), "/home/wilhelmina").unwrap();
+    fs::write(board.result("llama-stderr.txt"), "/home/wilhelmina").unwrap();
     for _ in 0..2 {
-        let index = volunteer.index(&[]);
+        let index = index_of(&board, &[]);
         assert_eq!(index["steps"]["llama"], went_down);
-        assert!(!volunteer.archive()["llama-stderr.txt"].contains("home"));
+        assert!(!archive(&board)["llama-stderr.txt"].contains("home"));
         assert_eq!(index["steps"]["conformance"], ended(0, true));
     }
-    let again = volunteer.index(&["--retry"]);
+    let again = index_of(&board, &["--retry"]);
     assert_eq!(again["steps"]["llama"], ended(0, true));
     // A state file that is not JSON is reported.
-    fs::write(volunteer.0.result("state.json"), "{").unwrap();
-    assert_eq!(volunteer.run(&[]).status.code(), Some(2));
+    fs::write(board.result("state.json"), "{").unwrap();
+    assert_eq!(run(&board, &[]).status.code(), Some(2));
 }
 
 #[test]
 fn evidence_kills_what_hangs_with_all_its_processes() {
     let test = "evidence_kills_what_hangs_with_all_its_processes";
-    let Some(volunteer) = Volunteer::new(test) else {
+    let Some(board) = board(test) else {
         return;
     };
     // All other steps end without the limit, which a busy machine needs for them.
-    volunteer.program("conformance", "exit 1");
-    volunteer.run(&[]);
-    volunteer.program("conformance", "sleep 100000 & echo $!\nwait");
-    let index = volunteer.index(&["--retry", "--limit", "5"]);
+    program(&board, "conformance", "exit 1");
+    run(&board, &[]);
+    program(&board, "conformance", "sleep 100000 & echo $!\nwait");
+    let index = index_of(&board, &["--retry", "--limit", "5"]);
     let killed = json!({ "outcome": "killed", "after_seconds": 5 });
     assert_eq!(index["steps"]["conformance"], killed);
-    let files = volunteer.archive();
+    let files = archive(&board);
     let process = files["conformance.txt"].trim();
     let stat = Path::new("/proc").join(process).join("stat");
     // It may still be ending, or be a zombie.

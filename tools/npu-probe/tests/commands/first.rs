@@ -113,6 +113,8 @@ fn told([device, code, verdict, cause, side, sentence]: [&str; 6]) {
         let names_mask = |one: &Value| one.as_str().unwrap().contains(mask);
         assert!(registers.iter().any(names_mask), "{device}: {registers:?}");
         assert!(registers.len() <= 2, "{device}: {registers:?}");
+        // A second run repeats no step, and its verdict is the same.
+        assert_eq!(board.json(&["first", "--json"], code), report, "{device}");
     }
     let told = report["sentence"].as_str().unwrap();
     assert!(told.starts_with(sentence), "{device}: {told}");
