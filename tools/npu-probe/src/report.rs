@@ -2,7 +2,6 @@
 //! The report of the self-test.
 
 use std::borrow::Cow;
-use std::fmt::Write;
 use std::iter;
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
@@ -51,14 +50,11 @@ impl DeviceReport {
     pub(crate) fn text(&self) -> String {
         let mut text = format!("device     {}\n", self.name);
         for why in &self.why {
-            let _ = writeln!(text, "           {why}");
+            text += &format!("           {why}\n");
         }
-        let _ = writeln!(
-            text,
-            "driver     {} {} ({})",
-            self.driver, self.driver_version, self.description
-        );
-        let _ = writeln!(text, "cores      {}", self.cores);
+        let (driver, version, cores) = (&self.driver, &self.driver_version, self.cores);
+        text += &format!("driver     {driver} {version} ({})\n", self.description);
+        text += &format!("cores      {cores}\n");
         text + &self.host.text()
     }
 }
@@ -206,28 +202,26 @@ impl SelfTestReport {
     pub(crate) fn verdict_text(&self) -> String {
         let mut times: Vec<f64> = self.runs.iter().map(|run| run.wall_us).collect();
         times.sort_by(f64::total_cmp);
-        let mut text = String::from("wall time  ");
-        match times.as_slice() {
-            [] => text.push_str("none"),
-            [only] => text.push_str(&milliseconds(*only)),
+        let wall = match times.as_slice() {
+            [] => "none".to_owned(),
+            [only] => milliseconds(*only),
             [least, .., most] => {
-                let median = milliseconds(times[times.len() / 2]);
-                let (least, most) = (milliseconds(*least), milliseconds(*most));
-                let _ = write!(text, "{median} median, {least} to {most}");
-                let _ = write!(text, ", {} times", times.len());
+                let [median, least, most] =
+                    [times[times.len() / 2], *least, *most].map(milliseconds);
+                format!("{median} median, {least} to {most}, {} times", times.len())
             }
-        }
-        let _ = writeln!(text, " ({})", self.time_of);
+        };
+        let mut text = format!("wall time  {wall} ({})\n", self.time_of);
         match self.runs.iter().position(|run| !run.passes()) {
             None => {
                 let elements: usize = self.runs.iter().map(|run| run.comparison.elements).sum();
                 let words = Verdict::Pass.words(self.device.is_model);
-                let _ = writeln!(text, "{words:10} all {elements} elements are right");
+                text += &format!("{words:10} all {elements} elements are right\n");
             }
             Some(at) => self.failure_text(&mut text, at),
         }
         for event in &self.model_events {
-            let _ = writeln!(text, "model      {event}");
+            text += &format!("model      {event}\n");
         }
         text
     }

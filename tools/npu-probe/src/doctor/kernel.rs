@@ -19,7 +19,7 @@ const MOST_BYTES: u64 = 4 << 20;
 #[derive(Debug)]
 pub(super) struct RunningKernel {
     /// The release; empty if it is not readable.
-    release: String,
+    pub(super) release: String,
     pub(super) version: Option<KernelVersion>,
 }
 
@@ -34,11 +34,6 @@ impl RunningKernel {
     pub(super) fn may_have_rocket(&self) -> bool {
         self.version
             .is_none_or(|version| version >= KernelVersion::FIRST_WITH_ROCKET)
-    }
-
-    /// A row that only shows the release, for a board without the NPU.
-    pub(super) fn plain_row(&self) -> DoctorRow {
-        DoctorRow::ok("kernel", &self.release)
     }
 
     /// The row of the release. `bound`: a rocket driver is bound, whatever the version.

@@ -38,7 +38,7 @@ pub(crate) fn examine(root: &SystemRoot) -> DoctorReport {
         rows.extend(of_npu);
         usable = node;
     } else {
-        rows.push(kernel.plain_row());
+        rows.push(DoctorRow::ok("kernel", &kernel.release));
     }
     rows.push(memory::row(root));
     rows.extend(software::rows(root));

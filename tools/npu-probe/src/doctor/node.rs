@@ -16,7 +16,7 @@ const CLASS: &str = "sys/class/accel";
 const DIRECTORY: &str = "/dev/accel";
 /// Major number of accel nodes (Linux, include/drm/drm_accel.h).
 const ACCEL_MAJOR: u64 = 261;
-/// The platform device for which the rocket driver makes its node.
+/// The platform device for which the rocket driver makes its node. It has no driver.
 const PARENT: &str = "platform:rknn";
 /// Groups with lower numbers belong to the system, not to a user.
 const FIRST_USER_GROUP: u32 = 1000;
@@ -35,7 +35,8 @@ pub(super) fn rows(root: &SystemRoot, driver_bound: bool) -> (Vec<DoctorRow>, Op
     let mut rows = Vec::new();
     let mut others = Vec::new();
     for name in root.names(CLASS) {
-        if !is_rockets(root, &name) {
+        let modalias = root.line(&format!("{CLASS}/{name}/device/modalias"));
+        if modalias.as_deref() != Some(PARENT) {
             others.push(format!("{DIRECTORY}/{name} is another driver's"));
             continue;
         }
@@ -54,12 +55,6 @@ pub(super) fn rows(root: &SystemRoot, driver_bound: bool) -> (Vec<DoctorRow>, Op
         rows.push(DoctorRow::problem(TOPIC, "the NPU has no node", remedy).with(others));
     }
     (rows, usable.filter(|_| driver_bound))
-}
-
-/// Whether a node is the rocket driver's; the node's parent has no driver.
-fn is_rockets(root: &SystemRoot, name: &str) -> bool {
-    let modalias = root.line(&format!("{CLASS}/{name}/device/modalias"));
-    modalias.is_some_and(|modalias| modalias == PARENT)
 }
 
 /// The row of one node, a problem if this user may not use it.

@@ -53,9 +53,9 @@ fn programs(
     let path = root.variable("PATH");
     let path = path.as_deref().unwrap_or(USUAL_PATH);
     let absolute = path.split(':').filter(|folder| folder.starts_with('/'));
-    let folders: Vec<&str> = absolute.take(MOST_DIRECTORIES).collect();
     let found = names.iter().filter_map(|name| {
-        let mut paths = folders.iter().map(|folder| format!("{folder}/{name}"));
+        let folders = absolute.clone().take(MOST_DIRECTORIES);
+        let mut paths = folders.map(|folder| format!("{folder}/{name}"));
         Some(root.shown(&paths.find(|path| root.is_file(path))?))
     });
     let found = joined(found, ", ");

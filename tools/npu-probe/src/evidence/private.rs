@@ -36,8 +36,7 @@ impl PrivateWords {
     /// Collects those of this machine and user, and the given paths.
     pub(crate) fn collect(paths: &[&Path]) -> Self {
         let mut all = Self::default();
-        let user = User::from_uid(Uid::current()).ok().flatten();
-        if let Some(user) = user {
+        if let Ok(Some(user)) = User::from_uid(Uid::current()) {
             all.add_path(&user.dir);
             all.add_word(&user.name);
         }

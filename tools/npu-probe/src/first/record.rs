@@ -95,10 +95,9 @@ impl PackedBytes {
 
     fn unpacked(&self) -> anyhow::Result<Vec<u8>> {
         let digits = self.deflated.as_bytes().chunks(2);
-        let packed: Vec<u8> = digits
-            .map(hex_byte)
-            .collect::<Option<_>>()
-            .context("digits")?;
+        let byte = |digits| u8::from_str_radix(str::from_utf8(digits).ok()?, 16).ok();
+        let packed: Option<Vec<u8>> = digits.map(byte).collect();
+        let packed = packed.context("digits")?;
         let mut bytes = Vec::new();
         let limit = BYTES_MAX.min(self.bytes as u64);
         ZlibDecoder::new(&packed[..])
@@ -107,10 +106,6 @@ impl PackedBytes {
         anyhow::ensure!(bytes.len() == self.bytes, "an output is cut short");
         Ok(bytes)
     }
-}
-
-fn hex_byte(digits: &[u8]) -> Option<u8> {
-    u8::from_str_radix(str::from_utf8(digits).ok()?, 16).ok()
 }
 
 impl RungRecord {
@@ -174,10 +169,8 @@ impl RungRecord {
                 raised: self.log.raised.get(index).cloned().unwrap_or_default(),
             });
         }
-        self.outputs = outputs
-            .into_iter()
-            .map(PackedBytes::of)
-            .collect::<Result<_, _>>()?;
+        let outputs = outputs.into_iter().map(PackedBytes::of);
+        self.outputs = outputs.collect::<Result<_, _>>()?;
         self.right = self.jobs.iter().all(|job| job.output.is_none());
         Ok(())
     }
@@ -227,6 +220,7 @@ impl RungRecord {
                 deflated: String::new(),
             }),
         };
+        let operands = experiment.inputs.iter().map(operand);
         Ok(Self {
             rung: rung.to_owned(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -236,11 +230,7 @@ impl RungRecord {
             jobs: Vec::new(),
             outputs: Vec::new(),
             programs: Vec::new(),
-            operands: experiment
-                .inputs
-                .iter()
-                .map(operand)
-                .collect::<Result<_, _>>()?,
+            operands: operands.collect::<Result<_, _>>()?,
             kernel_log: Ok(Vec::new()),
             no_interrupts: None,
             flips: Vec::new(),

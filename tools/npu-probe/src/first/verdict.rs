@@ -2,7 +2,6 @@
 //! The verdict on all rungs, and the resulting profile.
 
 use std::collections::BTreeMap;
-use std::fmt::Write;
 
 use npu_matmul::profile::{Board, ContestedFact, MeasuredTile, SourcedChoice};
 use npu_matmul::{Dtype, Profile};
@@ -326,10 +325,8 @@ impl FirstReport {
     pub(crate) fn text(&self) -> String {
         let mut text = format!("\nVERDICT    {}\n", self.sentence);
         for cause in &self.causes {
-            let _ = writeln!(text, "{:10} {}", cause.name, cause.sentence);
-            let mut line = |told: &str| {
-                let _ = writeln!(text, "{:10}   {told}", "");
-            };
+            text += &format!("{:10} {}\n", cause.name, cause.sentence);
+            let mut line = |told: &str| text += &format!("{:10}   {told}\n", "");
             if !cause.what.is_empty() {
                 line(cause.what);
             }
@@ -346,7 +343,7 @@ impl FirstReport {
             }
         }
         for note in &self.notes {
-            let _ = writeln!(text, "note       {note}");
+            text += &format!("note       {note}\n");
         }
         text
     }
@@ -366,12 +363,10 @@ fn notes(results: &FirstResults) -> Vec<String> {
     let mut notes = Vec::new();
     for record in results.records().filter(|record| !record.right) {
         match &record.kernel_log {
-            Ok(lines) => notes.extend(
-                lines
-                    .iter()
-                    .take(MOST)
-                    .map(|line| format!("kernel, {}: {line}", record.rung)),
-            ),
+            Ok(lines) => {
+                let lines = lines.iter().take(MOST);
+                notes.extend(lines.map(|line| format!("kernel, {}: {line}", record.rung)));
+            }
             Err(why) => {
                 let note = format!("no kernel log: {why}");
                 if !notes.contains(&note) {
