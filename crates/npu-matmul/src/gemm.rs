@@ -77,9 +77,9 @@ impl Engine {
     /// Computes several independent matmuls together: the heads or experts of a layer, or several
     /// weights with the same activations.
     ///
-    /// Small jobs share one SUBMIT for each device. The NPU computes one matmul while the CPU packs
-    /// and unpacks another. Calls that pass the same slice of activations quantise it once, and
-    /// pack it once if their plans tile it the same way.
+    /// Calls that pass the same slice of activations quantise it once, and pack it once if their
+    /// plans tile it the same way. What reads the same activations shares SUBMITs and jobs; the CPU
+    /// packs the next ones, and unpacks earlier results, while the NPU computes.
     ///
     /// ```no_run
     /// # fn example(

@@ -9,7 +9,7 @@ use rknpu_regcmd::LinkedProgram;
 use crate::dtype::Dtype;
 use crate::plan::{JobPlan, Plan};
 
-/// A job of a plan, just before its SUBMIT, alone or joined with jobs of other matmuls.
+/// A job of a plan, just before its SUBMIT, alone or joined with others.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct SubmittedJob<'a> {

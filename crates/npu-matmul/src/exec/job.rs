@@ -32,9 +32,10 @@ const MODEL_JOB_WAIT: Duration = Duration::from_secs(600);
 
 /// Activations in a buffer of one device, shared by all jobs of a run that read the same.
 pub(super) struct Input {
-    /// The number of its readers falls as jobs end.
+    /// What to pack. Its readers are the jobs that have not ended, including those not submitted
+    /// yet.
     planned: PlannedInput<MatrixId>,
-    /// Packed for the first of these jobs.
+    /// The packed buffer, from the first reader's SUBMIT to the last one's end.
     bo: OnceLock<FrozenBo>,
 }
 

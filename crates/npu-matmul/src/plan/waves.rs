@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Groups steps into waves, and small steps of different matmuls into the same jobs.
+//! Groups steps into waves, and steps of different matmuls into the same jobs.
 //!
 //! The steps of a *wave* go to each device in one SUBMIT. A step that packs activations begins a
 //! wave, so that the NPU computes one wave while the CPU packs the next. A step belongs to the wave
@@ -11,9 +11,13 @@
 //!   gate, rows 0..256 | up, rows 0..256      gate, rows 256..512 | up, rows 256..512
 //! ```
 //!
-//! In a wave the jobs of a step are *joined* with those of the step before, of another matmul: each
-//! device then runs one job with the tasks of both. Only the last wave has separate jobs for large
-//! results, so that the CPU reads the first ones while the NPU computes the others.
+//! In a wave the jobs of a step are *joined* with those of the step before, if they are of another
+//! matmul, of the same type, and together within the limits of a job: each device then runs one job
+//! with the tasks of both. In the last wave a job ends once it has at least 64 KiB of results and no
+//! fewer than all steps after it, so that the CPU reads them while the NPU computes the rest.
+//!
+//! A matmul keeps the order of its steps, and an element of C has one device, which collects jobs
+//! in order. So K tiles are added in order.
 
 use std::sync::Arc;
 
@@ -174,8 +178,8 @@ impl<'s> PlannedWave<'s> {
 
     /// Decides which steps are joined.
     fn join(&mut self, is_last: bool, limits: &JobLimits) {
-        // Bytes of results of the steps that follow.
-        let mut following: u64 = self.steps.iter().map(|step| step.load()[0]).sum();
+        // Bytes of results of the steps that have no job yet.
+        let mut left: u64 = self.steps.iter().map(|step| step.load()[0]).sum();
         let mut before: Option<(usize, Option<MatmulType>, [u64; 3])> = None;
         for step in &mut self.steps {
             let ty = step.step.jobs.first().map(|job| job.ty);
@@ -183,14 +187,14 @@ impl<'s> PlannedWave<'s> {
             let joined = before.and_then(|(matmul, before_ty, load)| {
                 let together @ [_, tasks, time_ns] =
                     std::array::from_fn(|at| alone[at].saturating_add(load[at]));
-                let is_read_early = is_last && load[0] >= following.max(RESULT_BYTES_MIN);
+                let is_read_early = is_last && load[0] >= left.max(RESULT_BYTES_MIN);
                 let fits =
                     tasks <= limits.tasks as u64 && u128::from(time_ns) <= limits.time.as_nanos();
                 let is_joined = matmul != step.matmul && before_ty == ty && fits && !is_read_early;
                 is_joined.then_some(together)
             });
             step.is_joined = joined.is_some();
-            following -= alone[0];
+            left -= alone[0];
             before = Some((step.matmul, ty, joined.unwrap_or(alone)));
         }
     }
@@ -205,7 +209,7 @@ pub(crate) fn waves<'s, A: PartialEq + Copy>(
 ) -> (Vec<PlannedWave<'s>>, Vec<PlannedInput<A>>) {
     let (mut inputs, mut all) = (Vec::new(), Vec::new());
     for (matmul, (a, steps)) in matmuls.iter().enumerate() {
-        // Activations, and the number of the step among those that read them.
+        // The last activations that it has read, and the number of steps since then.
         let mut turn = (0, 0);
         for (index, step) in steps.iter().enumerate() {
             let of_jobs = step.jobs.iter().map(|job| input_of(&mut inputs, *a, job));
@@ -264,8 +268,12 @@ mod tests {
             sizes in prop::collection::vec((0..2_u8, 1..900_usize, 1..3_usize), 1..5),
             m in 1..300_usize,
             row_tile in prop::sample::select(&[None, Some(16)][..]),
+            k_tile in prop::sample::select(&[None, Some(64)][..]),
+            tasks in prop::sample::select(&[4_usize, 1024][..]),
+            buffer_bytes in prop::sample::select(&[256 << 10_usize, 64 << 20][..]),
         ) {
-            let options = PlanOptions { row_tile, ..PlanOptions::default() };
+            let mut options = PlanOptions { row_tile, k_tile, ..PlanOptions::default() };
+            options.limits = JobLimits { buffer_bytes, tasks, ..options.limits };
             let size = |n, k| [m, n, 256 * k];
             let all: Vec<_> = (sizes.iter())
                 .map(|&(_, n, k)| steps(Dtype::Int8, size(n, k), &options))
@@ -278,8 +286,13 @@ mod tests {
             let mut next = vec![0; all.len()];
             let mut packed = HashSet::new();
             for wave in &waves {
-                let mut before = None;
+                let has_room = wave.size.jobs <= WAVE_JOBS
+                    && wave.size.bytes() <= BUFFERS_OF_A_JOB * buffer_bytes;
+                prop_assert!(has_room || wave.steps.len() == 1);
+                let (mut before, mut of_job) = (None, 0);
                 for step in &wave.steps {
+                    of_job = step.load()[1] + if step.is_joined { of_job } else { 0 };
+                    prop_assert!(of_job <= tasks as u64);
                     prop_assert_eq!(step.index, next[step.matmul]);
                     next[step.matmul] += 1;
                     prop_assert!(!step.is_joined || before.is_some_and(|m| m != step.matmul));

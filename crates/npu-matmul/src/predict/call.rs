@@ -80,7 +80,7 @@ fn steps_of(plans: &[&Plan]) -> Vec<Vec<Step>> {
     plans.iter().map(|plan| plan.steps().collect()).collect()
 }
 
-/// The waves of matmuls of the same activations.
+/// The waves of matmuls of the same activations, which those of one precision pack alike.
 fn waves_of<'s>(
     plans: &[&Plan],
     steps: &'s [Vec<Step>],

@@ -40,6 +40,41 @@ proptest! {
     }
 }
 
+proptest! {
+    #![proptest_config(test_support::cases(24))]
+
+    /// Their steps alternate, and a job has steps of all of them.
+    #[test]
+    fn matmuls_of_the_same_activations_give_what_each_gives(
+        [m, k] in [1..40_usize, 1..300],
+        sizes in prop::collection::vec(1..200_usize, 2..4),
+        tasks in 1..20_usize,
+        buffer_bytes in prop::sample::select(&[4096_usize, 64 << 10][..]),
+    ) {
+        let mut options = PlanOptions {
+            row_tile: Some(8),
+            k_tile: Some(64),
+            ..PlanOptions::default()
+        };
+        options.limits = JobLimits { buffer_bytes, tasks, ..options.limits };
+        let (engine, model) = strict_engine(options, DEVICES);
+        let a = random_i8(1, m * k);
+        let weights: Vec<_> = (sizes.iter().zip(2..))
+            .map(|(&n, seed)| engine.load(Weights::i8(n, k, &random_i8(seed, n * k))).unwrap())
+            .collect();
+        let results = || sizes.iter().map(|n| vec![0; m * n]).collect::<Vec<_>>();
+        let (mut alone, mut shared) = (results(), results());
+        for (b, c) in weights.iter().zip(&mut alone) {
+            multiply(&engine, b, m, &a, c).unwrap();
+        }
+        let matmuls = weights.iter().zip(&mut shared);
+        let matmuls = matmuls.map(|(b, c)| (b, m, (&a).into(), c.into()));
+        multiply_all(&engine, matmuls.collect()).unwrap();
+        prop_assert_eq!(shared, alone);
+        prop_assert_eq!(model.events(), []);
+    }
+}
+
 #[test]
 fn shared_activations_are_packed_once_and_all_is_one_job_a_device() {
     let engine = engine();
@@ -94,7 +129,7 @@ fn shared_activations_are_packed_once_and_all_is_one_job_a_device() {
 /// A separate job lets the CPU unpack large results while the NPU computes as many others, or fewer.
 /// Small results are not worth it.
 #[test]
-fn matmuls_share_jobs_with_those_whose_results_are_more() {
+fn large_results_get_a_separate_job_before_as_many_others() {
     let options = PlanOptions {
         parts: Some(1),
         ..PlanOptions::default()

@@ -114,8 +114,8 @@ impl MeasuredMatmul {
         let start = Instant::now();
         let weights = operands.load(engine, self.kind.dtype(), n, k)?;
         let load = start.elapsed();
-        let packed = engine.counters().bytes_to_device;
-        let packed_bytes = packed.saturating_sub(before.bytes_to_device);
+        let to_device = engine.counters().bytes_to_device;
+        let packed_bytes = to_device.saturating_sub(before.bytes_to_device);
         let gemm = engine.prepare(&weights, m, MatmulResult::output(operands, self.results))?;
         let plan = gemm.plan();
         let prediction = plan.predict(&profile.machine);

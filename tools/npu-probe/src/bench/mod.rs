@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Measures the speed of matmuls, for `npu-probe bench`. This is its report: measurements and
+//! Measures the speed of matmuls, for `npu-probe bench`. This file has the report: measurements and
 //! their conditions.
 
 mod measure;
@@ -49,6 +49,7 @@ pub(crate) struct MeasuringConditions {
     pub(crate) load_average: Option<f64>,
 }
 
+/// Cargo's profile of this program.
 pub(crate) const BUILD: &str = env!("BUILD_PROFILE");
 /// Cargo's profile of the packages.
 const SPEED_BUILD: &str = "dist";
@@ -161,10 +162,12 @@ impl Measurement {
             let _ = writeln!(text, "  reached  {:.0} % of the bound", share * 100.0);
         }
         text + &format!(
-            "  modelled {:.3} ms, {:.1} GOP/s, {:.0} % of the bound ({:.3} ms, {} alone)\n  \
-               each     {} SUBMITs, {} tasks, {:.2} MiB to the device, {:.2} MiB from it\n  \
-               caches   {:.2} MiB by PREP_BO and FINI_BO, {:.2} times the minimum\n  \
-               weights  {:.2} MiB, loaded in {:.3} ms\n",
+            concat!(
+                "  modelled {:.3} ms, {:.1} GOP/s, {:.0} % of the bound ({:.3} ms, {} alone)\n",
+                "  each     {} SUBMITs, {} tasks, {:.2} MiB to the device, {:.2} MiB from it\n",
+                "  caches   {:.2} MiB by PREP_BO and FINI_BO, {:.2} times the minimum\n",
+                "  weights  {:.2} MiB, loaded in {:.3} ms\n",
+            ),
             self.modelled_npu_ms,
             self.modelled_gops,
             self.modelled_share_of_bound * 100.0,

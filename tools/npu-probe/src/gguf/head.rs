@@ -33,8 +33,8 @@ const MAX_MATRIX: u64 = 1 << 34;
 const MAX_MATRICES: u64 = 1 << 16;
 
 impl GgufModel {
-    /// Reads the head of one file, which has `file_bytes` bytes: enough for the data of all
-    /// tensors of known formats.
+    /// Reads the head of one file. Fails if the file's `file_bytes` bytes are too few for the data
+    /// of all tensors of known formats.
     pub(super) fn of_head(from: impl Read, file_bytes: u64) -> anyhow::Result<Self> {
         let mut bytes = HeadReader { from, at: 0 };
         let is_gguf = match bytes.u32() {
@@ -99,10 +99,11 @@ struct HeadReader<R> {
 }
 
 impl<R: Read> HeadReader<R> {
-    /// An unsigned number of `bytes` bytes, at most eight.
+    /// An unsigned number of `bytes` bytes.
     fn number(&mut self, bytes: u64) -> anyhow::Result<u64> {
         let mut number = [0; 8];
-        let (read, _) = number.split_at_mut(8.min(bytes as usize));
+        let read = number.get_mut(..bytes as usize);
+        let read = read.context("a number has at most eight bytes")?;
         self.advance(bytes)?;
         match self.from.read_exact(read) {
             Err(error) if error.kind() == ErrorKind::UnexpectedEof => bail!(HEAD_CUT),

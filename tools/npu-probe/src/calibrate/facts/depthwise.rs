@@ -64,10 +64,10 @@ pub(crate) fn captured() -> anyhow::Result<Experiment> {
     };
     let weights = (0..TAPS as usize).flat_map(|tap| column(2 + tap).map(|weight| *weight as u8));
     let bias = column(1).flat_map(|bias| bias.to_le_bytes());
-    if let [_, own_weights, own_bias] = &mut experiment.inputs[..] {
-        *own_weights = weights.collect();
-        *own_bias = bias.collect();
-    }
+    experiment.inputs.truncate(1);
+    experiment
+        .inputs
+        .extend([weights.collect(), bias.collect()]);
     for task in experiment.jobs.iter_mut().flat_map(|job| &mut job.tasks) {
         task.put(dpu::OutCvtOffset::from_bits(CAPTURED_OFFSET as u32));
     }

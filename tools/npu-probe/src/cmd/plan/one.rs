@@ -99,12 +99,14 @@ impl PlanReport {
             format!("  CBUF     {data} banks of features, {weights} of weights\n")
         });
         let npu = format!(
-            "  bound    {:.3} ms: {} alone on the NPU\n  \
-               call     {:.3} ms, {:.2} times the bound: waits for the {}; {:.0} % of the shorter \
-             of CPU and NPU time is hidden\n  \
-               NPU      {:.3} ms, {:.2} times the bound; {:.0} GOP/s\n  \
-               of that  {:.3} ms MACs, {:.3} ms memory beyond them, {:.3} ms first and last bytes \
-             of tasks, {:.3} ms driver\n",
+            concat!(
+                "  bound    {:.3} ms: {} alone on the NPU\n",
+                "  call     {:.3} ms, {:.2} times the bound: waits for the {}; {:.0} % of the shorter ",
+                "of CPU and NPU time is hidden\n",
+                "  NPU      {:.3} ms, {:.2} times the bound; {:.0} GOP/s\n",
+                "  of that  {:.3} ms MACs, {:.3} ms memory beyond them, {:.3} ms first and last bytes ",
+                "of tasks, {:.3} ms driver\n",
+            ),
             self.bound_ms,
             self.bound_by,
             self.modelled_call_ms,
@@ -120,10 +122,12 @@ impl PlanReport {
             self.modelled_driver_ms
         );
         let bytes = format!(
-            "  CPU      packs {:.1} MiB in {:.3} ms; reads {:.1} MiB in {:.3} ms, adds {} of the \
-             elements\n  \
-               traffic  A {:.1}, B {:.1}, C {:.1}, programs {:.2} MiB; {:.3} ms of memory time, \
-             the CPU's included; {} tasks in {} jobs\n",
+            concat!(
+                "  CPU      packs {:.1} MiB in {:.3} ms; reads {:.1} MiB in {:.3} ms, adds {} of the ",
+                "elements\n",
+                "  traffic  A {:.1}, B {:.1}, C {:.1}, programs {:.2} MiB; {:.3} ms of memory time, ",
+                "the CPU's included; {} tasks in {} jobs\n",
+            ),
             mib(self.bytes_packed),
             self.modelled_pack_ms,
             mib(self.bytes_read),
