@@ -3,7 +3,9 @@
 
 use std::collections::BTreeSet;
 use std::fmt;
+use std::fs::File;
 use std::ops::Range;
+use std::os::unix::fs::FileExt;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use rknpu_regcmd::Iova;
@@ -11,7 +13,6 @@ use rocket_uapi::{DeviceInfo, Errno, FenceStatus, RawTask};
 
 use crate::error::CaptureError;
 use crate::format::PAGE;
-use crate::source::CaptureBytes;
 
 /// A capture file that was read and checked.
 ///
@@ -27,7 +28,7 @@ pub struct Capture {
     pub(crate) objects: Vec<CapturedObject>,
     pub(crate) jobs: Vec<CapturedJob>,
     pub(crate) chunks: Vec<Chunk>,
-    pub(crate) source: CaptureBytes,
+    pub(crate) source: File,
     pub(crate) unpacked: Mutex<Vec<(usize, Arc<[u8]>)>>,
 }
 
@@ -298,18 +299,6 @@ impl Capture {
         &self.jobs
     }
 
-    /// The object of `job` that contains the bytes from `iova` to `end`, and the
-    /// offset of `iova` in it.
-    #[must_use]
-    pub fn holder(&self, job: &CapturedJob, iova: u64, end: u64) -> Option<(usize, u64)> {
-        job.uses.iter().find_map(|used| {
-            let object = used.object?;
-            let range = self.objects.get(object)?.range()?;
-            let inside = range.start <= iova && iova <= end && end <= range.end;
-            inside.then(|| (object, iova - range.start))
-        })
-    }
-
     /// Unpacks the data pages of a chunk.
     pub(crate) fn unpack(&self, index: usize) -> Result<Arc<[u8]>, CaptureError> {
         let mut kept = self.unpacked.lock().unwrap_or_else(PoisonError::into_inner);
@@ -320,7 +309,7 @@ impl Capture {
         }
         let chunk = &self.chunks[index];
         let mut packed = vec![0; chunk.packed_bytes];
-        self.source.read(chunk.offset, &mut packed)?;
+        self.source.read_exact_at(&mut packed, chunk.offset)?;
         let refused = |message: String| CaptureError::Compression {
             offset: chunk.offset,
             message,

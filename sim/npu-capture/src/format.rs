@@ -2,6 +2,8 @@
 //! The bytes of a capture file, version 1, as in docs/capture.md: all numbers
 //! little endian, no padding.
 
+use std::mem::offset_of;
+
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
@@ -89,9 +91,8 @@ pub(crate) struct SectionHeader {
     pub(crate) crc: U32,
 }
 
-#[derive(
-    Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
-)]
+/// A section as the table lists it.
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub(crate) struct TableEntry {
     pub(crate) kind: [u8; 4],
@@ -129,4 +130,9 @@ const LEVEL: i32 = 1;
 pub(crate) fn own_crc<T: Record>(record: &T) -> u32 {
     let bytes = record.as_bytes();
     crc32fast::hash(&bytes[..bytes.len() - size_of::<U32>()])
+}
+
+/// The checksum of a trailer's first two fields.
+pub(crate) fn trailer_crc(trailer: &Trailer) -> u32 {
+    crc32fast::hash(&trailer.as_bytes()[..offset_of!(Trailer, crc)])
 }

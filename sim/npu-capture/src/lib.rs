@@ -51,7 +51,6 @@ mod recorder;
 #[allow(unsafe_code)]
 mod replay;
 mod sections;
-mod source;
 mod writer;
 
 pub use capture::{

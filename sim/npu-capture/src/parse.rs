@@ -5,17 +5,20 @@
 mod section;
 
 use std::fs::File;
+use std::io;
 use std::ops::Range;
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Mutex;
 
-use self::section::{FoundSection, check_table, file_header, trailer};
+use rustix::fs::{MemfdFlags, memfd_create};
+
+use self::section::{check_table, file_header, trailer};
 use crate::capture::{Capture, CapturedJob, CapturedObject, Chunk, RecordedDevice};
 use crate::error::CaptureError;
 use crate::fields::Fields;
-use crate::format::{FLAG_ZERO_DATA, FileHeader, SECTIONS_MAX, SectionKind, Trailer};
+use crate::format::{FLAG_ZERO_DATA, FileHeader, SECTIONS_MAX, SectionKind, TableEntry, Trailer};
 use crate::sections;
-use crate::source::CaptureBytes;
 
 impl Capture {
     /// Reads a capture and checks all of it.
@@ -23,7 +26,7 @@ impl Capture {
     /// # Errors
     /// [`CaptureError`] says what is wrong with the file.
     pub fn open(path: &Path) -> Result<Self, CaptureError> {
-        finished(CaptureBytes::file(File::open(path)?)?)
+        parse(File::open(path)?, false)
     }
 
     /// Reads the whole sections of a capture without an end, because its recorder died or
@@ -32,72 +35,69 @@ impl Capture {
     /// # Errors
     /// The device is missing, or a section is malformed.
     pub fn open_unfinished(path: &Path) -> Result<Self, CaptureError> {
-        unfinished(CaptureBytes::file(File::open(path)?)?)
+        parse(File::open(path)?, true)
     }
 
     /// Like [`Capture::open`], from bytes in memory.
     ///
     /// # Errors
     /// As [`Capture::open`].
-    pub fn from_bytes(bytes: Vec<u8>) -> Result<Self, CaptureError> {
-        finished(CaptureBytes::Bytes(bytes))
+    pub fn from_bytes(bytes: &[u8]) -> Result<Self, CaptureError> {
+        parse(memory_file(bytes)?, false)
     }
 
     /// Like [`Capture::open_unfinished`], from bytes in memory.
     ///
     /// # Errors
     /// As [`Capture::open_unfinished`].
-    pub fn from_unfinished_bytes(bytes: Vec<u8>) -> Result<Self, CaptureError> {
-        unfinished(CaptureBytes::Bytes(bytes))
+    pub fn from_unfinished_bytes(bytes: &[u8]) -> Result<Self, CaptureError> {
+        parse(memory_file(bytes)?, true)
     }
 }
 
-/// Reads a capture that has an end.
-fn finished(source: CaptureBytes) -> Result<Capture, CaptureError> {
-    let header = file_header(&source)?;
-    let trailer = trailer(&source)?;
-    let end = source.len() - size_of::<Trailer>() as u64;
-    let table = trailer.table.get();
+/// A file of these bytes that is in no directory.
+fn memory_file(bytes: &[u8]) -> io::Result<File> {
+    let file = File::from(memfd_create("capture", MemfdFlags::CLOEXEC)?);
+    file.write_all_at(bytes, 0)?;
+    Ok(file)
+}
+
+/// Reads and checks a capture. If `may_be_unfinished`, a capture without an end counts up to
+/// the first section that is not whole, where its recorder stopped.
+fn parse(source: File, may_be_unfinished: bool) -> Result<Capture, CaptureError> {
+    let len = source.metadata()?.len();
+    let header = file_header(&source, len)?;
+    let trailer = match trailer(&source, len) {
+        Ok(trailer) => Some(trailer),
+        Err(_) if may_be_unfinished => None,
+        Err(error) => return Err(error),
+    };
     let mut parser = Parser::default();
     let mut entries = Vec::new();
+    let end = trailer.map_or(len, |trailer| trailer.table.get());
     let mut at = size_of::<FileHeader>() as u64;
-    while at < table {
-        let section = FoundSection::read(&source, at, table)?;
+    while at < end {
+        let section = match parser.section(&source, at, end) {
+            Ok(section) => section,
+            Err(
+                CaptureError::Checksum { .. }
+                | CaptureError::Flags { .. }
+                | CaptureError::TooLong { .. },
+            ) if trailer.is_none() => break,
+            Err(error) => return Err(error),
+        };
         if entries.len() as u32 >= SECTIONS_MAX {
             let what = "there are too many sections";
             return Err(CaptureError::Table { what });
         }
-        entries.push(section.entry());
-        parser.section(&source, &section)?;
+        entries.push(section);
         at = section.end();
     }
-    check_table(&source, table, end, &trailer, &entries)?;
-    parser.finish(&header, true, source)
-}
-
-/// Reads the whole sections of a capture, whether it has an end or not.
-fn unfinished(source: CaptureBytes) -> Result<Capture, CaptureError> {
-    // A file with an end must be whole.
-    if trailer(&source).is_ok() {
-        return finished(source);
+    if let Some(trailer) = &trailer {
+        let table_end = len - size_of::<Trailer>() as u64;
+        check_table(&source, table_end, trailer, &entries)?;
     }
-    let header = file_header(&source)?;
-    let mut parser = Parser::default();
-    let mut at = size_of::<FileHeader>() as u64;
-    while at < source.len() {
-        // The recorder stopped at the first section that is not whole.
-        match FoundSection::read(&source, at, source.len()) {
-            Ok(section) if section.kind == SectionKind::TABLE => break,
-            Ok(section) => match parser.section(&source, &section) {
-                Ok(()) => at = section.end(),
-                Err(CaptureError::Checksum { .. }) => break,
-                Err(error) => return Err(error),
-            },
-            Err(CaptureError::Io(error)) => return Err(error.into()),
-            Err(_) => break,
-        }
-    }
-    parser.finish(&header, false, source)
+    parser.finish(&header, trailer.is_some(), source)
 }
 
 /// Collects the contents of sections.
@@ -110,22 +110,19 @@ struct Parser {
     chunks: Vec<Chunk>,
     /// Index of the first chunk of the next job.
     first: usize,
-    /// Whether the last job has not ended.
-    running: bool,
 }
 
 impl Parser {
-    fn section(
-        &mut self,
-        source: &CaptureBytes,
-        section: &FoundSection,
-    ) -> Result<(), CaptureError> {
+    /// Reads the section at `at`, which must end at `end` or before.
+    fn section(&mut self, source: &File, at: u64, end: u64) -> Result<TableEntry, CaptureError> {
+        let section = TableEntry::read(source, at, end)?;
         if !section.is_known() {
-            return section.skip(source);
+            section.skip(source)?;
+            return Ok(section);
         }
         let payload = section.payload(source)?;
-        let fields = Fields::new(&payload, section.kind, section.offset);
-        match section.kind {
+        let fields = Fields::new(&payload, section.kind(), at);
+        match section.kind() {
             SectionKind::DEVICE if self.device.is_some() => {
                 return Err(fields.malformed("it is a second device section"));
             }
@@ -141,38 +138,34 @@ impl Parser {
             }
             SectionKind::JOB => self.job(fields)?,
             SectionKind::DONE => self.done(fields)?,
-            _ => return section.skip(source),
+            _ => {}
         }
-        Ok(())
+        Ok(section)
     }
 
     fn job(&mut self, fields: Fields<'_>) -> Result<(), CaptureError> {
-        if self.running {
+        if self.running().is_some() {
             return Err(fields.malformed("the previous job has not ended"));
         }
         let mut job = sections::job::decode(fields, self.jobs.len(), &self.objects)?;
         job.before = self.new_chunks();
-        self.running = true;
         self.jobs.push(job);
         Ok(())
     }
 
     fn done(&mut self, fields: Fields<'_>) -> Result<(), CaptureError> {
-        if !self.running {
+        let number = self.jobs.len().saturating_sub(1);
+        let after = self.new_chunks();
+        let Some(job) = self.running() else {
             return Err(fields.malformed("no job is running"));
-        }
-        sections::done::decode(fields, &mut self.jobs)?;
-        self.end_job();
-        Ok(())
+        };
+        job.after = after;
+        sections::done::decode(fields, number, job)
     }
 
-    /// Assigns the chunks since the start of the running job to its end.
-    fn end_job(&mut self) {
-        let after = self.new_chunks();
-        if let Some(job) = self.jobs.last_mut() {
-            job.after = after;
-        }
-        self.running = false;
+    /// The last job, if it has not ended.
+    fn running(&mut self) -> Option<&mut CapturedJob> {
+        self.jobs.last_mut().filter(|job| job.ended_ns.is_none())
     }
 
     /// The chunks since the last call.
@@ -185,11 +178,12 @@ impl Parser {
         mut self,
         header: &FileHeader,
         finished: bool,
-        source: CaptureBytes,
+        source: File,
     ) -> Result<Capture, CaptureError> {
-        if self.running {
+        let after = self.new_chunks();
+        if let Some(job) = self.running() {
             // The job never ended. Its changes so far still count.
-            self.end_job();
+            job.after = after;
         }
         Ok(Capture {
             device: self.device.ok_or(CaptureError::NoDevice)?,

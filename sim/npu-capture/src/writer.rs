@@ -9,7 +9,7 @@ use zerocopy::little_endian::U32;
 use crate::error::RecordError;
 use crate::format::{
     END_MAGIC, FileHeader, MAGIC, PAYLOAD_MAX, SECTIONS_MAX, SectionHeader, SectionKind,
-    TableEntry, Trailer, VERSION, own_crc,
+    TableEntry, Trailer, VERSION, own_crc, trailer_crc,
 };
 
 /// Writes a capture file section by section.
@@ -116,12 +116,4 @@ impl<W: Write> CaptureWriter<W> {
         self.out.flush()?;
         Ok(self.out)
     }
-}
-
-/// The checksum of a trailer's first two fields.
-pub(crate) fn trailer_crc(trailer: &Trailer) -> u32 {
-    let mut crc = crc32fast::Hasher::new();
-    crc.update(trailer.table.as_bytes());
-    crc.update(trailer.sections.as_bytes());
-    crc.finalize()
 }

@@ -204,7 +204,7 @@ proptest! {
         prop_assert!(capture.finished());
         check(&capture, &jobs, &moments);
         let bytes = fs::read(&path).unwrap();
-        check(&Capture::from_bytes(bytes).unwrap(), &jobs, &moments);
+        check(&Capture::from_bytes(&bytes).unwrap(), &jobs, &moments);
     }
 
     #[test]
@@ -264,8 +264,8 @@ fn a_file_without_its_end_is_refused_and_what_is_whole_can_be_had() {
     let (bytes, jobs, moments) = sample(folder.path());
     let mut had = Vec::new();
     for len in 0..bytes.len() {
-        let cut = bytes[..len].to_vec();
-        let error = Capture::from_bytes(cut.clone()).unwrap_err();
+        let cut = &bytes[..len];
+        let error = Capture::from_bytes(cut).unwrap_err();
         assert!(
             matches!(error, CaptureError::NotACapture | CaptureError::Unfinished),
             "{len}: {error}"
@@ -286,7 +286,7 @@ fn a_file_without_its_end_is_refused_and_what_is_whole_can_be_had() {
     assert!(had.is_sorted());
     assert_eq!(had.first(), Some(&0));
     assert_eq!(had.last(), Some(&jobs.len()));
-    let whole = Capture::from_unfinished_bytes(bytes).unwrap();
+    let whole = Capture::from_unfinished_bytes(&bytes).unwrap();
     assert!(whole.finished());
 }
 
@@ -310,10 +310,10 @@ fn a_changed_bit_is_seen() {
         for bit in 0..8 {
             let mut changed = bytes.clone();
             changed[at] ^= 1 << bit;
-            let read = Capture::from_bytes(changed.clone());
+            let read = Capture::from_bytes(&changed);
             assert!(read.is_err(), "bit {bit} of byte {at} is not covered");
             // Either result is right here; reading must end.
-            let _ = Capture::from_unfinished_bytes(changed);
+            let _ = Capture::from_unfinished_bytes(&changed);
         }
     }
 }
@@ -324,7 +324,7 @@ fn forged(sections: &[(SectionKind, Vec<u8>)]) -> Result<Capture, CaptureError> 
     for (kind, payload) in sections {
         writer.section(*kind, payload).unwrap();
     }
-    Capture::from_bytes(writer.finish().unwrap())
+    Capture::from_bytes(&writer.finish().unwrap())
 }
 
 fn object(numbers: &[u32; 8]) -> (SectionKind, Vec<u8>) {

@@ -290,7 +290,7 @@ fn claims(jobs: u32, file_each: bool, first: u32, pages: u32) -> Capture {
         section(SectionKind::JOB, fields(&job_section));
         section(SectionKind::DONE, fields(&[job, DROPPED, 0, 0, 0, 0]));
     }
-    Capture::from_bytes(writer.finish().unwrap()).unwrap()
+    Capture::from_bytes(&writer.finish().unwrap()).unwrap()
 }
 
 #[test]
@@ -360,10 +360,11 @@ fn differences(first: &Capture, second: &Capture) -> Vec<String> {
 fn what_differs_is_told_by_name() {
     let capture = recorded_matmuls(2, RecorderOptions::default());
     assert_eq!(differences(&capture, &capture), <[&str; 0]>::default());
-    let words = capture.jobs()[0].tasks[0].regcmd;
-    let (object, at) = capture
-        .holder(&capture.jobs()[0], words.0.into(), u64::from(words.0) + 8)
-        .unwrap();
+    let words = u64::from(capture.jobs()[0].tasks[0].regcmd.0);
+    let ranges = capture.objects().iter().map(|object| object.range().unwrap());
+    let mut ranges = ranges.enumerate();
+    let (object, range) = ranges.find(|(_, range)| range.contains(&words)).unwrap();
+    let at = words - range.start;
     // The jobs end differently, and the first one changes its own program.
     let other = changed(
         &capture,

@@ -35,8 +35,8 @@ pub fn capture(data: &[u8]) {
             Err(_) => return,
         },
     };
-    let finished = Capture::from_bytes(bytes.clone());
-    if let Ok(capture) = Capture::from_unfinished_bytes(bytes) {
+    let finished = Capture::from_bytes(&bytes);
+    if let Ok(capture) = Capture::from_unfinished_bytes(&bytes) {
         look(&capture);
         if let Ok(finished) = &finished {
             let mut changes = 0;

@@ -2,48 +2,31 @@
 //! DONE: the end of a job.
 
 use rocket_uapi::Errno;
-use zerocopy::little_endian::{U32, U64};
-use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::capture::{CapturedJob, JobOutcome};
 use crate::error::CaptureError;
-use crate::fields::Fields;
-
-#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
-#[repr(C)]
-struct DoneRecord {
-    job: U32,
-    outcome: U32,
-    errno: U32,
-    reserved: U32,
-    ended_ns: U64,
-}
+use crate::fields::{Fields, RESERVED, halves, joined, numbers};
 
 /// The payload for the end of job `number` of the file.
 pub(crate) fn encode(number: u32, outcome: JobOutcome, ended_ns: u64) -> Vec<u8> {
     let (code, errno) = encode_outcome(outcome);
-    let record = DoneRecord {
-        job: number.into(),
-        outcome: code.into(),
-        errno: errno.into(),
-        reserved: 0.into(),
-        ended_ns: ended_ns.into(),
-    };
-    record.as_bytes().to_vec()
+    let [low, high] = halves(ended_ns);
+    numbers(&[number, code, errno, RESERVED, low, high])
 }
 
-/// Sets the end of the last of `jobs`, the file's jobs so far, from a payload.
-pub(crate) fn decode(mut fields: Fields<'_>, jobs: &mut [CapturedJob]) -> Result<(), CaptureError> {
-    let record: DoneRecord = fields.record()?;
-    let Some((job, before)) = jobs.split_last_mut() else {
-        return Err(fields.malformed("no job is running"));
-    };
-    if record.job.get() as usize != before.len() {
+/// Sets the end of `job` from a payload, which must be for job `number` of the file.
+pub(crate) fn decode(
+    mut fields: Fields<'_>,
+    number: usize,
+    job: &mut CapturedJob,
+) -> Result<(), CaptureError> {
+    let [found, code, errno, _reserved, low, high] = fields.numbers()?;
+    if found as usize != number {
         return Err(fields.malformed("it is not for the job that is running"));
     }
-    let outcome = decode_outcome(record.outcome.get(), record.errno.get());
-    job.outcome = outcome.ok_or_else(|| fields.malformed("the outcome has an unknown kind"))?;
-    job.ended_ns = Some(record.ended_ns.get());
+    job.outcome = decode_outcome(code, errno)
+        .ok_or_else(|| fields.malformed("the outcome has an unknown kind"))?;
+    job.ended_ns = Some(joined(low, high));
     fields.finish()
 }
 

@@ -1,15 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! NOTE: texts about the recording, names and values.
 
-use zerocopy::IntoBytes;
-use zerocopy::little_endian::U32;
-
 use crate::error::CaptureError;
-use crate::fields::{Fields, push_text};
+use crate::fields::{Fields, numbers, push_text};
 
 /// The payload for `notes`.
 pub(crate) fn encode(notes: &[(String, String)]) -> Vec<u8> {
-    let mut payload = U32::new(notes.len() as u32).as_bytes().to_vec();
+    let mut payload = numbers(&[notes.len() as u32]);
     for (name, value) in notes {
         push_text(&mut payload, name);
         push_text(&mut payload, value);
@@ -19,8 +16,9 @@ pub(crate) fn encode(notes: &[(String, String)]) -> Vec<u8> {
 
 /// The notes in a payload.
 pub(crate) fn decode(mut fields: Fields<'_>) -> Result<Vec<(String, String)>, CaptureError> {
+    let [count] = fields.numbers()?;
     let mut notes = Vec::new();
-    for _ in 0..fields.number()? {
+    for _ in 0..count {
         notes.push((fields.text()?, fields.text()?));
     }
     fields.finish()?;

@@ -2,41 +2,21 @@
 //! BOBJ: a buffer object.
 
 use rknpu_regcmd::Iova;
-use zerocopy::little_endian::{U32, U64};
-use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::capture::CapturedObject;
 use crate::error::CaptureError;
-use crate::fields::Fields;
+use crate::fields::{Fields, RESERVED, halves, joined, numbers};
 
 /// Flag: the NPU has an address for it.
-const OBJECT_HAS_ADDRESS: u32 = 1;
-
-#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
-#[repr(C)]
-struct ObjectRecord {
-    object: U32,
-    file: U32,
-    handle: U32,
-    iova: U32,
-    bytes: U64,
-    flags: U32,
-    reserved: U32,
-}
+const HAS_ADDRESS: u32 = 1;
 
 /// The payload for object `number` of the file.
 pub(crate) fn encode(number: u32, object: &CapturedObject) -> Vec<u8> {
-    let flags = object.iova.map_or(0, |_| OBJECT_HAS_ADDRESS);
-    let record = ObjectRecord {
-        object: number.into(),
-        file: object.file.into(),
-        handle: object.handle.into(),
-        iova: object.iova.unwrap_or_default().0.into(),
-        bytes: object.bytes.into(),
-        flags: flags.into(),
-        reserved: 0.into(),
-    };
-    record.as_bytes().to_vec()
+    let flags = object.iova.map_or(0, |_| HAS_ADDRESS);
+    let iova = object.iova.unwrap_or_default().0;
+    let [low, high] = halves(object.bytes);
+    let (file, handle) = (object.file, object.handle);
+    numbers(&[number, file, handle, iova, low, high, flags, RESERVED])
 }
 
 /// The object in a payload, which must be object `number` of the file.
@@ -44,17 +24,16 @@ pub(crate) fn decode(
     mut fields: Fields<'_>,
     number: usize,
 ) -> Result<CapturedObject, CaptureError> {
-    let record: ObjectRecord = fields.record()?;
-    let has_address = record.flags.get() & OBJECT_HAS_ADDRESS != 0;
-    let object = CapturedObject {
-        file: record.file.get(),
-        handle: record.handle.get(),
-        iova: has_address.then(|| Iova(record.iova.get())),
-        bytes: record.bytes.get(),
-    };
-    if record.object.get() as usize != number {
+    let [found, file, handle, iova, low, high, flags, _reserved] = fields.numbers()?;
+    if found as usize != number {
         return Err(fields.malformed("the objects are not numbered in order"));
     }
+    let object = CapturedObject {
+        file,
+        handle,
+        iova: (flags & HAS_ADDRESS != 0).then_some(Iova(iova)),
+        bytes: joined(low, high),
+    };
     if let Some(why) = object.wrong() {
         return Err(fields.malformed(why));
     }

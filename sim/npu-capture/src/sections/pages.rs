@@ -1,12 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! PAGE: pages of an object.
 
-use zerocopy::little_endian::U32;
-use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
-
 use crate::capture::{CapturedObject, Chunk, PageRun};
 use crate::error::{CaptureError, RecordError};
-use crate::fields::Fields;
+use crate::fields::{Fields, RESERVED, numbers};
 use crate::format::{CHUNK_BYTES, PAGE, pack};
 
 /// Kind of a run: pages of zeroes.
@@ -17,29 +14,11 @@ const RUN_DATA: u32 = 1;
 /// data stay far below [`PAYLOAD_MAX`](crate::format::PAYLOAD_MAX).
 const RUNS_MAX: usize = 1 << 16;
 
-/// Fixed fields, followed by `runs` times [`RunRecord`] and one zstd frame.
-#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
-#[repr(C)]
-struct PagesRecord {
-    object: U32,
-    runs: U32,
-    /// Length of the frame's contents.
-    raw_bytes: U32,
-    reserved: U32,
-}
-
-#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
-#[repr(C)]
-struct RunRecord {
-    first: U32,
-    count: U32,
-    kind: U32,
-}
-
 /// Builds a PAGE section.
 pub(crate) struct PagesEncoder {
     object: u32,
-    runs: Vec<RunRecord>,
+    /// First page, number of pages and kind of each.
+    runs: Vec<[u32; 3]>,
     data: Vec<u8>,
 }
 
@@ -55,14 +34,8 @@ impl PagesEncoder {
     pub(crate) fn add(&mut self, page: u32, data: Option<&[u8; PAGE as usize]>) {
         let kind = if data.is_some() { RUN_DATA } else { RUN_ZERO };
         match self.runs.last_mut() {
-            Some(run) if run.kind.get() == kind && run.first.get() + run.count.get() == page => {
-                run.count += 1;
-            }
-            _ => self.runs.push(RunRecord {
-                first: page.into(),
-                count: 1.into(),
-                kind: kind.into(),
-            }),
+            Some([first, count, last]) if *last == kind && *first + *count == page => *count += 1,
+            _ => self.runs.push([page, 1, kind]),
         }
         self.data.extend_from_slice(data.map_or(&[], |data| data));
     }
@@ -76,14 +49,9 @@ impl PagesEncoder {
         if self.runs.is_empty() {
             return Ok(None);
         }
-        let record = PagesRecord {
-            object: self.object.into(),
-            runs: (self.runs.len() as u32).into(),
-            raw_bytes: (self.data.len() as u32).into(),
-            reserved: 0.into(),
-        };
-        let mut payload = record.as_bytes().to_vec();
-        payload.extend_from_slice(self.runs.as_bytes());
+        let (runs, bytes) = (self.runs.len() as u32, self.data.len() as u32);
+        let mut payload = numbers(&[self.object, runs, bytes, RESERVED]);
+        payload.extend(numbers(self.runs.as_flattened()));
         payload.extend(pack(&self.data)?);
         self.runs.clear();
         self.data.clear();
@@ -97,26 +65,27 @@ pub(crate) fn decode(
     objects: &[CapturedObject],
     end: u64,
 ) -> Result<Chunk, CaptureError> {
-    let record: PagesRecord = fields.record()?;
-    let object = record.object.get() as usize;
+    let [object, runs, claimed_bytes, _reserved] = fields.numbers()?;
+    let object = object as usize;
     let pages = match objects.get(object) {
         Some(object) => object.bytes / PAGE,
         None => return Err(fields.malformed("the pages belong to an unknown object")),
     };
+    let rows = fields.rows(runs)?;
     let mut runs = Vec::new();
     let (mut last, mut data_pages) = (0, 0_u64);
-    for run in fields.records::<RunRecord>(record.runs.get())? {
-        let (first, count) = (u64::from(run.first.get()), u64::from(run.count.get()));
-        if count == 0 || first < last || first + count > pages {
+    for [first, count, kind] in rows {
+        let end = u64::from(first) + u64::from(count);
+        if count == 0 || u64::from(first) < last || end > pages {
             return Err(fields.malformed("runs of pages overlap or exceed the object"));
         }
-        last = first + count;
-        let data = match run.kind.get() {
+        last = end;
+        let data = match kind {
             RUN_ZERO => None,
             RUN_DATA => {
                 // It fits: a chunk that exceeds its limit is refused.
                 let place = data_pages as u32;
-                data_pages += count;
+                data_pages += u64::from(count);
                 Some(place)
             }
             _ => return Err(fields.malformed("a run of pages has an unknown kind")),
@@ -124,15 +93,11 @@ pub(crate) fn decode(
         if data_pages * PAGE > CHUNK_BYTES {
             return Err(fields.malformed("it holds more pages than a section can"));
         }
-        runs.push(PageRun {
-            first: run.first.get(),
-            count: run.count.get(),
-            data,
-        });
+        runs.push(PageRun { first, count, data });
     }
     let raw_bytes = data_pages * PAGE;
     let packed = fields.rest();
-    if u64::from(record.raw_bytes.get()) != raw_bytes || (raw_bytes == 0) != packed.is_empty() {
+    if u64::from(claimed_bytes) != raw_bytes || (raw_bytes == 0) != packed.is_empty() {
         return Err(fields.malformed("the length of its data does not match its pages"));
     }
     Ok(Chunk {
