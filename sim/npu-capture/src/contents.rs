@@ -92,22 +92,12 @@ impl Capture {
         job: &'a CapturedJob,
         contents: &'a Contents<'_>,
     ) -> impl Iterator<Item = CapturedProgram> + 'a {
-        // Sort the objects by address once, since there may be many programs.
-        let ranges = job.objects().into_iter().filter_map(|object| {
-            let range = self.objects.get(object)?.range()?;
-            Some((range.start, range.end, object))
-        });
-        let mut ranges: Vec<_> = ranges.collect();
-        ranges.sort_unstable();
-        let read = move |iova: u64, into: &mut [u8]| {
-            let end = iova.saturating_add(into.len() as u64);
-            let after = ranges.partition_point(|&(start, ..)| start <= iova);
-            let holder = after.checked_sub(1).map(|at| ranges[at]);
-            holder.is_some_and(|(start, past, object)| {
-                end <= past && contents.read(object, iova - start, into).is_ok()
-            })
-        };
-        programs(&job.tasks, read)
+        let objects = job.objects().into_iter();
+        let ranges =
+            objects.filter_map(|object| Some((object, self.objects.get(object)?.range()?)));
+        programs(&job.tasks, ranges, move |&object, offset, into| {
+            contents.read(object, offset, into).is_ok()
+        })
     }
 }
 

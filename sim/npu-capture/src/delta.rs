@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The pages of an object that changed since they were last stored.
 
-use std::collections::BTreeMap;
-use std::ops::Range;
+use std::collections::BTreeSet;
 
 use twox_hash::XxHash3_128;
 
@@ -10,77 +9,29 @@ use crate::error::RecordError;
 use crate::format::{CHUNK_BYTES, PAGE};
 use crate::sections::PagesEncoder;
 
-/// Access to the bytes of a buffer object.
-pub trait BoBytes {
-    /// Fills `into` with the bytes from `offset` on, which lies in the object.
-    fn read(&self, offset: u64, into: &mut [u8]);
-}
-
-impl BoBytes for Vec<u8> {
-    fn read(&self, offset: u64, into: &mut [u8]) {
-        let start = usize::try_from(offset).unwrap_or(usize::MAX);
-        let found = self.get(start..).unwrap_or_default();
-        let len = found.len().min(into.len());
-        into[..len].copy_from_slice(&found[..len]);
-        into[len..].fill(0);
-    }
-}
-
 /// Hash of a page of zeroes, by definition.
 pub(crate) const ZERO_PAGE: u128 = 0;
 
-/// Which bytes of an object may be stored.
-#[derive(Clone, Debug)]
-pub(crate) enum Keep {
-    All,
-    /// Only these: start to end, disjoint.
-    Only(BTreeMap<u64, u64>),
-}
+/// Function that fills a slice with the bytes of an object from an offset on.
+pub(crate) type ReadAt<'a> = &'a dyn Fn(u64, &mut [u8]);
 
-impl Keep {
-    pub(crate) fn add(&mut self, range: Range<u64>) {
-        let Self::Only(ranges) = self else {
-            return;
-        };
-        let Range { mut start, mut end } = range;
-        while let Some((&other, &other_end)) = ranges.range(..=end).next_back() {
-            if other_end < start {
-                break;
-            }
-            ranges.remove(&other);
-            start = start.min(other);
-            end = end.max(other_end);
-        }
-        ranges.insert(start, end);
-    }
+/// The ranges of an object that are stored, start to end; its other bytes are stored as
+/// zeroes. `None` stores all.
+pub(crate) type KeptRanges = Option<BTreeSet<(u64, u64)>>;
 
-    /// Whether any byte of `range` is kept.
-    fn touches(&self, range: &Range<u64>) -> bool {
-        match self {
-            Self::All => true,
-            Self::Only(ranges) => ranges
-                .range(..range.end)
-                .next_back()
-                .is_some_and(|(_, &end)| end > range.start),
+/// Fills `into` with the stored bytes of an object from `offset` on.
+fn read_kept(kept: &KeptRanges, read: ReadAt<'_>, offset: u64, into: &mut [u8]) {
+    let Some(ranges) = kept else {
+        return read(offset, into);
+    };
+    into.fill(0);
+    let end = offset + into.len() as u64;
+    for &(first, past) in ranges.range(..(end, 0)) {
+        let (first, past) = (first.max(offset), past.min(end));
+        if first < past {
+            let place = (first - offset) as usize..(past - offset) as usize;
+            read(first, &mut into[place]);
         }
-    }
-
-    /// Zeroes the bytes that are not kept. `bytes` begin at `offset`.
-    fn mask(&self, offset: u64, bytes: &mut [u8]) {
-        let Self::Only(ranges) = self else {
-            return;
-        };
-        let end = offset + bytes.len() as u64;
-        let place = |at: u64| (at.clamp(offset, end) - offset) as usize;
-        let mut zero_from = 0;
-        for (&first, &past) in ranges.range(..end) {
-            let (first, past) = (place(first), place(past));
-            if past > zero_from {
-                bytes[zero_from..first.max(zero_from)].fill(0);
-                zero_from = past;
-            }
-        }
-        bytes[zero_from..].fill(0);
     }
 }
 
@@ -89,8 +40,8 @@ impl Keep {
 /// the same hash with a probability of 2^-128.
 pub(crate) fn changes(
     object: u32,
-    bytes: &dyn BoBytes,
-    keep: &Keep,
+    read: ReadAt<'_>,
+    kept: &KeptRanges,
     stored: &mut [u128],
     emit: &mut dyn FnMut(&[u8]) -> Result<(), RecordError>,
 ) -> Result<(), RecordError> {
@@ -99,14 +50,9 @@ pub(crate) fn changes(
     let mut piece = Vec::new();
     let mut offset = 0;
     while offset < len {
-        let range = offset..(offset + CHUNK_BYTES).min(len);
-        piece.resize((range.end - range.start) as usize, 0);
-        if keep.touches(&range) {
-            bytes.read(offset, &mut piece);
-            keep.mask(offset, &mut piece);
-        } else {
-            piece.fill(0);
-        }
+        let end = (offset + CHUNK_BYTES).min(len);
+        piece.resize((end - offset) as usize, 0);
+        read_kept(kept, read, offset, &mut piece);
         let (pages, _) = piece.as_chunks::<{ PAGE as usize }>();
         for (index, page) in (offset / PAGE..).zip(pages) {
             let zero = page.iter().all(|&byte| byte == 0);
@@ -127,7 +73,7 @@ pub(crate) fn changes(
                 }
             }
         }
-        offset = range.end;
+        offset = end;
     }
     match chunk.take()? {
         Some(payload) => emit(&payload),
@@ -149,21 +95,18 @@ mod tests {
             offset in 0_u64..150,
             len in 0_usize..120,
         ) {
-            let mut keep = Keep::Only(BTreeMap::new());
-            let mut kept = [false; 300];
-            for &(start, count) in &ranges {
-                keep.add(start..start + count);
-                kept[start as usize..(start + count) as usize].fill(true);
+            let byte = |at: u64| at as u8 | 1;
+            let mut expected = vec![0; 300];
+            for at in ranges.iter().flat_map(|&(start, count)| start..start + count) {
+                expected[at as usize] = byte(at);
             }
-            let mut bytes = vec![7; len];
-            keep.mask(offset, &mut bytes);
-            let window = &kept[offset as usize..offset as usize + len];
-            let expected: Vec<u8> = window.iter().map(|&kept| 7 * u8::from(kept)).collect();
-            prop_assert_eq!(&bytes, &expected);
-            let range = offset..offset + len as u64;
-            if window.contains(&true) {
-                prop_assert!(keep.touches(&range));
-            }
+            let read = |offset, into: &mut [u8]| {
+                (offset..).zip(into).for_each(|(at, into)| *into = byte(at));
+            };
+            let ranges = ranges.iter().map(|&(start, count)| (start, start + count));
+            let mut bytes = vec![1; len];
+            read_kept(&Some(ranges.collect()), &read, offset, &mut bytes);
+            prop_assert_eq!(&bytes, &expected[offset as usize..][..len]);
         }
     }
 }

@@ -20,7 +20,7 @@
 //! # let folder = tempfile::tempdir()?;
 //! # let path = folder.path().join("matmul.rkcap");
 //! let device = npu_model::Model::new(npu_model::ModelOptions::default()).open_device();
-//! let recorder = Recorder::create(&path, RecorderOptions::default())?;
+//! let recorder = Recorder::create(&path, &device.info(), RecorderOptions::default())?;
 //! let recorded = recorder.open(&device)?;
 //! // All jobs of this device go into the file.
 //! let engine = Engine::open(DevicePool::open(&recorded, 1)?)?;
@@ -42,7 +42,6 @@ mod diff;
 mod error;
 mod fields;
 pub mod format;
-mod object_pages;
 mod parse;
 mod programs;
 #[allow(unsafe_code)]
@@ -57,13 +56,12 @@ pub use capture::{
     Capture, CapturedJob, CapturedObject, JobOutcome, ObjectUse, RecordedDevice, Role,
 };
 pub use contents::{Contents, Moment};
-pub use delta::BoBytes;
 pub use diff::diff;
 pub use error::{CaptureError, RecordError};
 pub use programs::CapturedProgram;
 pub use recorded::RecordedFile;
 pub use recorder::{
-    BoView, JobToken, JobView, Outcomes, Recorder, RecorderOptions, RecordingSummary,
+    JobToken, JobView, Outcomes, ReadObject, Recorder, RecorderOptions, RecordingSummary,
 };
 pub use replay::{
     ByteDifference, ContentsComparison, ElementDifference, ReplayError, ReplayOptions,

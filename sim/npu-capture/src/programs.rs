@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The programs of a job, found by their addresses.
 
+use std::ops::Range;
+
 use rknpu_regcmd::{Before, extents, lint, tasks_after};
 use rknpu_regcmd::{
     Extent, ExtentError, Finding, LintContext, Program, RegisterFile, TaskRegisters, Word,
@@ -8,10 +10,10 @@ use rknpu_regcmd::{
 use rocket_uapi::RawTask;
 
 /// Bytes of a command word.
-pub(crate) const WORD_BYTES: u64 = size_of::<Word>() as u64;
+const WORD_BYTES: u64 = size_of::<Word>() as u64;
 
 /// The addresses of a task's words.
-pub(crate) fn words_range(task: &RawTask) -> std::ops::Range<u64> {
+pub(crate) fn words_range(task: &RawTask) -> Range<u64> {
     let start = u64::from(task.regcmd.0);
     start..start + u64::from(task.words) * WORD_BYTES
 }
@@ -69,25 +71,33 @@ impl CapturedProgram {
     }
 }
 
-/// The programs of the tasks of a job. `memory` reads NPU memory from an address on, and
-/// returns whether that exists.
-pub(crate) fn programs(
+/// The programs of the tasks of a job. `objects` are the NPU addresses of the job's objects.
+/// `read` reads one of them from an offset on, and returns whether that is possible.
+pub(crate) fn programs<T>(
     tasks: &[RawTask],
-    mut memory: impl FnMut(u64, &mut [u8]) -> bool,
+    objects: impl Iterator<Item = (T, Range<u64>)>,
+    read: impl Fn(&T, u64, &mut [u8]) -> bool,
 ) -> impl Iterator<Item = CapturedProgram> {
+    // Sorted once, since there may be many programs.
+    let mut objects: Vec<_> = objects.collect();
+    objects.sort_unstable_by_key(|(_, range)| range.start);
+    let words = move |task: &RawTask| {
+        let words = words_range(task);
+        if task.words == 0 || task.words as usize > Program::WORDS_MAX {
+            return None;
+        }
+        let after = objects.partition_point(|(_, range)| range.start <= words.start);
+        let (object, range) = objects[..after].last()?;
+        let mut bytes = vec![0; (words.end - words.start) as usize];
+        let there = words.end <= range.end && read(object, words.start - range.start, &mut bytes);
+        there.then(|| words_of(&bytes))
+    };
     let mut regs = RegisterFile::new();
     tasks.iter().enumerate().map(move |(index, &task)| {
-        let words = (task.words as usize <= Program::WORDS_MAX)
-            .then(|| vec![0; task.words as usize * WORD_BYTES as usize])
-            .filter(|_| task.words > 0)
-            .and_then(|mut bytes| {
-                let there = memory(task.regcmd.0.into(), &mut bytes);
-                there.then(|| words_of(&bytes))
-            });
         let program = CapturedProgram {
             index,
             task,
-            words,
+            words: words(&task),
             before: regs.clone(),
         };
         if let Some(last) = program.tasks().last() {
@@ -116,11 +126,9 @@ mod tests {
                 regcmd: Iova(address),
                 words: 2,
             }];
-            let memory = |_, into: &mut [u8]| {
-                into.fill(0);
-                true
-            };
-            let found = programs(&tasks, memory).flat_map(|program| program.lint());
+            let objects = [((), 0..Iova::END)].into_iter();
+            let programs = programs(&tasks, objects, |_, _, _| true);
+            let found = programs.flat_map(|program| program.lint());
             found.map(|finding| finding.rule).collect::<Vec<_>>()
         };
         assert!(rules(0x1008).contains(&"T06-program-address"));

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Records the jobs of an open file, for any caller.
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::Deref;
@@ -9,13 +10,13 @@ use std::time::{Duration, Instant};
 
 use rocket_uapi::sys::HandleChange;
 use rocket_uapi::{
-    Arena, Caller, ClientJob, Deadline, Device, Errno, Error, FileLayer, FileOperations,
-    MapRequest, PAGE_BYTES, ReadJobsError, SyncFile, ioctl, prep_bo, sys, write_fence,
+    Arena, Caller, ClientJob, Deadline, Device, Errno, Error, FileLayer, FileOperations, Iova,
+    MapRequest, MappedMemory, PAGE_BYTES, ReadJobsError, SyncFile, ioctl, prep_bo, sys, words,
+    write_fence,
 };
 
-use crate::capture::{JobOutcome, is_dropped};
+use crate::capture::{CapturedObject, JobOutcome, is_dropped};
 use crate::error::RecordError;
-use crate::object_pages::ObjectPages;
 use crate::recorder::{JobToken, JobView, Recorder};
 
 /// How long to wait for a job. The driver kills it after half a second, but it may
@@ -77,11 +78,10 @@ impl Recorder {
     /// # Errors
     /// Those of opening it the first time.
     pub fn open(&self, device: &Device) -> Result<Device, Error> {
-        self.device(&device.info());
         device.reopen_through(|file| Arc::new(self.of(file)))
     }
 
-    /// Wraps an open file of [`Recorder::device`], to record its jobs.
+    /// Wraps an open file of the device, to record its jobs.
     pub fn of<F: Deref<Target: FileOperations>>(&self, inner: F) -> RecordedFile<F> {
         RecordedFile {
             inner,
@@ -115,28 +115,34 @@ impl<F: Deref<Target: FileOperations>> RecordedFile<F> {
     /// As for SUBMIT of the job.
     unsafe fn run(&self, job: &ClientJob) -> Result<i32, Errno> {
         let known = self.bos().clone();
-        let map = |bo: &sys::CreateBo| {
-            let request = MapRequest::shared(bo.offset, len(bo)).read_only();
-            let mapped = self.inner.mmap(&request);
-            mapped
-                .inspect_err(|error| {
-                    let handle = bo.handle;
-                    tracing::error!(handle, %error, "cannot record a buffer object's contents");
-                })
-                .ok()
+        let objects = known.iter().map(|(&handle, bo)| CapturedObject {
+            file: self.file,
+            handle,
+            // A known address has 32 bits.
+            iova: bo.map(|bo| Iova(bo.dma_address as u32)),
+            bytes: bo.map_or(0, |bo| len(&bo) as u64),
+        });
+        let objects: Vec<_> = objects.collect();
+        // Mapped at the first read, and unmapped with the job, since a mapping keeps its
+        // object.
+        let mapped = RefCell::new(BTreeMap::new());
+        let bytes = |handle: u32, offset: u64, into: &mut [u8]| {
+            let mut mapped = mapped.borrow_mut();
+            let memory = mapped.entry(handle).or_insert_with(|| {
+                let bo = known.get(&handle).copied().flatten();
+                bo.and_then(|bo| self.map(&bo))
+            });
+            load(memory.as_deref(), offset, into);
         };
-        let pages: Vec<_> = known
-            .iter()
-            .map(|(&handle, bo)| ObjectPages::new(handle, bo.as_ref(), &map))
-            .collect();
-        let views: Vec<_> = pages.iter().map(ObjectPages::view).collect();
         let view = JobView {
+            file: self.file,
             tasks: &job.tasks,
             reads: &job.reads,
             writes: &job.writes,
-            bos: &views,
+            objects: &objects,
+            bytes: &bytes,
         };
-        let token = self.recorder.job(self.file, &view);
+        let token = self.recorder.job(&view);
         let exists = |handle| known.contains_key(&handle);
         let dropped = is_dropped(&job.tasks, &job.reads, &job.writes, exists);
         let waited = if dropped {
@@ -155,7 +161,7 @@ impl<F: Deref<Target: FileOperations>> RecordedFile<F> {
         let value = match submitted {
             Ok(value) => value,
             Err(errno) => {
-                token.finish(JobOutcome::Refused(errno), &[]);
+                token.finish(JobOutcome::Refused(errno), None);
                 return Err(errno);
             }
         };
@@ -166,9 +172,18 @@ impl<F: Deref<Target: FileOperations>> RecordedFile<F> {
             end.map_or(JobOutcome::Unknown, |end| end.outcome)
         };
         // Objects of a job that may still run are not read.
-        let changed = if end.is_some() { &views[..] } else { &[] };
-        token.finish(outcome, changed);
+        token.finish(outcome, end.map(|_| view.bytes));
         Ok(value)
+    }
+
+    /// Maps an object for reading.
+    fn map(&self, bo: &sys::CreateBo) -> Option<Box<dyn MappedMemory>> {
+        let request = MapRequest::shared(bo.offset, len(bo)).read_only();
+        let mapped = self.inner.mmap(&request).inspect_err(|error| {
+            let handle = bo.handle;
+            tracing::error!(handle, %error, "cannot record a buffer object's contents");
+        });
+        mapped.ok()
     }
 
     /// Waits for a job that lists `written` and was submitted after `since`. `None`
@@ -229,13 +244,26 @@ fn waited(job: &ClientJob, token: &JobToken) -> Vec<u32> {
         job.reads.clone()
     } else {
         // An object that contains its programs.
-        token.handles().into_iter().take(1).collect()
+        token.any_handle().into_iter().collect()
     }
 }
 
 /// Bytes of an object, whole pages.
 fn len(bo: &sys::CreateBo) -> usize {
     (bo.size as usize).next_multiple_of(PAGE_BYTES)
+}
+
+/// Fills `into` with the bytes of an object from `offset` on, and zeroes beyond its memory.
+fn load(memory: Option<&dyn MappedMemory>, offset: u64, into: &mut [u8]) {
+    let len = memory.map_or(0, MappedMemory::len);
+    let start = usize::try_from(offset).map_or(len, |offset| offset.min(len));
+    let (copied, beyond) = into.split_at_mut(into.len().min(len - start));
+    if let Some(memory) = memory {
+        // The program, other processes and the NPU may change the bytes meanwhile.
+        // Loading words is allowed then, and works for read-only pages too.
+        words::load(memory.words(), start, copied);
+    }
+    beyond.fill(0);
 }
 
 // SAFETY: handles, addresses, memory and waits are those of the inner file, which

@@ -4,7 +4,6 @@
 mod input;
 mod state;
 
-use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::BufWriter;
 use std::path::Path;
@@ -14,14 +13,14 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use rocket_uapi::DeviceInfo;
 
-use self::state::{BegunJob, State};
+use self::state::State;
 use crate::capture::JobOutcome;
 use crate::error::RecordError;
 use crate::format::{FLAG_ZERO_DATA, SectionKind};
 use crate::sections;
 use crate::writer::CaptureWriter;
 
-pub use input::{BoView, JobView, RecorderOptions};
+pub use input::{JobView, ReadObject, RecorderOptions};
 pub use state::Outcomes;
 
 /// Records jobs into a file. Clones record into the same file.
@@ -52,11 +51,15 @@ struct Inner {
 }
 
 impl Recorder {
-    /// Creates the file at `path`, or replaces it.
+    /// Creates the file at `path`, or replaces it, for jobs of the device with this `info`.
     ///
     /// # Errors
     /// If it cannot be written.
-    pub fn create(path: &Path, options: RecorderOptions) -> Result<Self, RecordError> {
+    pub fn create(
+        path: &Path,
+        info: &DeviceInfo,
+        options: RecorderOptions,
+    ) -> Result<Self, RecordError> {
         let flags = if options.zero_data { FLAG_ZERO_DATA } else { 0 };
         let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH);
         let unix_ns = since_1970.map_or(0, |time| nanoseconds(time.as_nanos()));
@@ -66,6 +69,7 @@ impl Recorder {
             let payload = sections::notes::encode(&options.notes);
             writer.section(SectionKind::NOTES, &payload)?;
         }
+        writer.section(SectionKind::DEVICE, &sections::device::encode(info))?;
         Ok(Self(Arc::new(Inner {
             state: Mutex::new(State {
                 writer: Some(writer),
@@ -78,17 +82,9 @@ impl Recorder {
         })))
     }
 
-    /// Records the device. Only the first call counts; it must come before the first job.
-    pub fn device(&self, info: &DeviceInfo) {
-        let mut state = self.0.lock();
-        if !std::mem::replace(&mut state.has_device, true) {
-            state.write(SectionKind::DEVICE, &sections::device::encode(info));
-        }
-    }
-
-    /// Records a job of the open file `file` and the memory before it runs.
-    /// Waits until the job before it, of any file, has ended.
-    pub fn job(&self, file: u32, job: &JobView<'_>) -> JobToken {
+    /// Records a job and the memory before it runs. Waits until the job before it, of any
+    /// file, has ended.
+    pub fn job(&self, job: &JobView<'_>) -> JobToken {
         let mut state = self.0.lock();
         while state.running {
             let woken = self.0.ended.wait(state);
@@ -96,15 +92,11 @@ impl Recorder {
         }
         state.running = true;
         let started_ns = self.0.now();
-        let recorded = state.begin(file, job, started_ns, &self.0.options);
+        let recorded = state.begin(job, started_ns, &self.0.options);
         let objects = state.keep_going(recorded);
         JobToken {
             recorder: self.clone(),
-            begun: Some(BegunJob {
-                job: state.jobs,
-                file,
-                objects,
-            }),
+            objects: Some(objects),
         }
     }
 
@@ -169,37 +161,34 @@ impl Drop for Inner {
 #[derive(Debug)]
 pub struct JobToken {
     recorder: Recorder,
-    /// `None` once its end is recorded.
-    begun: Option<BegunJob>,
+    /// The objects whose contents are recorded; `None` once its end is recorded.
+    objects: Option<Vec<u32>>,
 }
 
 impl JobToken {
-    /// The handles of the objects whose contents are recorded.
-    #[must_use]
-    pub fn handles(&self) -> BTreeSet<u32> {
-        let Some(BegunJob { file, objects, .. }) = &self.begun else {
-            return BTreeSet::new();
-        };
-        let state = self.recorder.0.lock();
-        let ours = state.current.range((*file, 0)..=(*file, u32::MAX));
-        ours.filter(|(_, object)| objects.contains(object))
-            .map(|(&(_, handle), _)| handle)
-            .collect()
+    /// The handle of one of the objects whose contents are recorded.
+    pub(crate) fn any_handle(&self) -> Option<u32> {
+        let &object = self.objects.as_ref()?.first()?;
+        Some(
+            self.recorder.0.lock().objects[object as usize]
+                .captured
+                .handle,
+        )
     }
 
-    /// Records the end of the job, and the changes of its objects that are in `bos`.
-    pub fn finish(mut self, outcome: JobOutcome, bos: &[BoView<'_>]) {
-        self.end(outcome, bos);
+    /// Records the end of the job, and what it changed if `bytes` can read its objects.
+    pub fn finish(mut self, outcome: JobOutcome, bytes: Option<ReadObject<'_>>) {
+        self.end(outcome, bytes);
     }
 
-    fn end(&mut self, outcome: JobOutcome, bos: &[BoView<'_>]) {
-        let Some(begun) = self.begun.take() else {
+    fn end(&mut self, outcome: JobOutcome, bytes: Option<ReadObject<'_>>) {
+        let Some(objects) = self.objects.take() else {
             return;
         };
         let ended_ns = self.recorder.0.now();
         let mut state = self.recorder.0.lock();
         state.outcomes.note(outcome);
-        let recorded = state.end(&begun, outcome, ended_ns, bos);
+        let recorded = state.end(&objects, outcome, ended_ns, bytes);
         state.keep_going(recorded);
         state.running = false;
         drop(state);
@@ -209,7 +198,7 @@ impl JobToken {
 
 impl Drop for JobToken {
     fn drop(&mut self) {
-        self.end(JobOutcome::Unknown, &[]);
+        self.end(JobOutcome::Unknown, None);
     }
 }
 

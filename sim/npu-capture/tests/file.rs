@@ -9,11 +9,11 @@ mod common;
 use std::fs;
 use std::path::Path;
 
-use common::{device, fields};
+use common::{Memory, device, fields, reader};
 use npu_capture::format::{PAGE, SectionKind};
 use npu_capture::{
-    BoView, Capture, CaptureError, CaptureWriter, Contents, JobOutcome, JobView, Moment, Recorder,
-    RecorderOptions, Role,
+    Capture, CaptureError, CaptureWriter, CapturedObject, Contents, JobOutcome, JobView, Moment,
+    Recorder, RecorderOptions, Role,
 };
 use proptest::prelude::*;
 use rocket_uapi::{DeviceInfo, Errno, Iova, RawTask};
@@ -30,21 +30,21 @@ fn info() -> DeviceInfo {
     }
 }
 
-/// A write to an object: byte offset and value.
-type Poke = (u16, u8);
+/// A write to an object: its handle, a byte offset and a value.
+type Poke = (u32, u16, u8);
 
 #[derive(Clone, Debug)]
 struct PlannedJob {
     file: u32,
-    tasks: Vec<(u32, u32)>,
-    reads: Vec<usize>,
-    writes: Vec<usize>,
-    before: Vec<(usize, Poke)>,
-    after: Vec<(usize, Poke)>,
+    tasks: Vec<RawTask>,
+    reads: Vec<u32>,
+    writes: Vec<u32>,
+    before: Vec<Poke>,
+    after: Vec<Poke>,
     outcome: JobOutcome,
 }
 
-/// Pages of the objects of each file.
+/// Pages of the objects of each file, whose handles are 1, 2 and 3.
 const OBJECTS: [u64; 3] = [1, 3, 2];
 
 fn outcomes() -> impl Strategy<Value = JobOutcome> {
@@ -57,65 +57,56 @@ fn outcomes() -> impl Strategy<Value = JobOutcome> {
     ]
 }
 
-fn planned() -> impl Strategy<Value = PlannedJob> {
-    let poke = || (0_usize..3, (any::<u16>(), any::<u8>()));
-    (
-        0_u32..2,
-        prop::collection::vec((0_u32..0x8000, 0_u32..40), 0..4),
-        prop::collection::vec(0_usize..3, 0..3),
-        prop::collection::vec(0_usize..3, 0..3),
-        prop::collection::vec(poke(), 0..6),
-        prop::collection::vec(poke(), 0..6),
-        outcomes(),
-    )
-        .prop_map(
-            |(file, tasks, reads, writes, before, after, outcome)| PlannedJob {
-                file,
-                tasks,
-                reads,
-                writes,
-                before,
-                after,
-                outcome,
-            },
-        )
+fn handles() -> impl Strategy<Value = Vec<u32>> {
+    prop::collection::vec(1_u32..4, 0..3)
 }
 
-fn handle(object: usize) -> u32 {
-    object as u32 + 1
+fn pokes() -> impl Strategy<Value = Vec<Poke>> {
+    prop::collection::vec((1_u32..4, any::<u16>(), any::<u8>()), 0..6)
 }
 
-type Memory = Vec<Vec<u8>>;
+prop_compose! {
+    fn planned()(
+        file in 0_u32..2,
+        tasks in prop::collection::vec((0_u32..0x8000, 0_u32..40).prop_map(task), 0..4),
+        reads in handles(),
+        writes in handles(),
+        before in pokes(),
+        after in pokes(),
+        outcome in outcomes(),
+    ) -> PlannedJob {
+        PlannedJob { file, tasks, reads, writes, before, after, outcome }
+    }
+}
 
-fn views(memory: &Memory) -> Vec<BoView<'_>> {
+fn task((regcmd, words): (u32, u32)) -> RawTask {
+    let regcmd = Iova(regcmd);
+    RawTask { regcmd, words }
+}
+
+/// The objects of a file, one behind the other.
+fn objects(file: u32) -> Vec<CapturedObject> {
     let mut iova = 0;
-    let mut views = Vec::new();
-    for (object, bytes) in memory.iter().enumerate() {
-        views.push(BoView {
-            handle: handle(object),
-            iova: Some(Iova(iova)),
-            len: bytes.len() as u64,
+    let object = |(handle, pages)| {
+        let bytes = pages * PAGE;
+        let start = iova;
+        iova += bytes as u32;
+        CapturedObject {
+            file,
+            handle,
+            iova: Some(Iova(start)),
             bytes,
-        });
-        iova += bytes.len() as u32;
-    }
-    views
-}
-
-fn poke(memory: &mut Memory, pokes: &[(usize, Poke)]) {
-    for &(object, (at, byte)) in pokes {
-        let len = memory[object].len();
-        memory[object][usize::from(at) % len] = byte;
-    }
-}
-
-fn fresh() -> [Memory; 2] {
-    let memory = || {
-        OBJECTS
-            .map(|pages| vec![0; (pages * PAGE) as usize])
-            .to_vec()
+        }
     };
-    [memory(), memory()]
+    (1..).zip(OBJECTS).map(object).collect()
+}
+
+fn poke(memory: &mut Memory, pokes: &[Poke]) {
+    for (handle, at, byte) in pokes {
+        let bytes = memory.get_mut(handle).unwrap();
+        let at = usize::from(*at) % bytes.len();
+        bytes[at] = *byte;
+    }
 }
 
 /// Records the jobs. Returns the memory before and after each.
@@ -125,40 +116,30 @@ fn record(path: &Path, jobs: &[PlannedJob], zero_data: bool) -> Vec<[Memory; 2]>
         notes: vec![("name".into(), "value".into())],
         ..RecorderOptions::default()
     };
-    let recorder = Recorder::create(path, options).unwrap();
-    recorder.device(&info());
-    let mut files = fresh();
+    let recorder = Recorder::create(path, &info(), options).unwrap();
+    let zeroes = |object: CapturedObject| (object.handle, vec![0; object.bytes as usize]);
+    let mut files = [0, 1].map(|file| objects(file).into_iter().map(zeroes).collect::<Memory>());
     let mut moments = Vec::new();
     for job in jobs {
         let memory = &mut files[job.file as usize];
         poke(memory, &job.before);
         let before = memory.clone();
-        let tasks: Vec<_> = job.tasks.iter().map(raw).collect();
-        let list = |list: &[usize]| list.iter().map(|&at| handle(at)).collect::<Vec<_>>();
-        let token = recorder.job(
-            job.file,
-            &JobView {
-                tasks: &tasks,
-                reads: &list(&job.reads),
-                writes: &list(&job.writes),
-                bos: &views(memory),
-            },
-        );
+        let token = recorder.job(&JobView {
+            file: job.file,
+            tasks: &job.tasks,
+            reads: &job.reads,
+            writes: &job.writes,
+            objects: &objects(job.file),
+            bytes: &reader(memory),
+        });
         poke(memory, &job.after);
-        token.finish(job.outcome, &views(memory));
+        token.finish(job.outcome, Some(&reader(memory)));
         moments.push([before, memory.clone()]);
     }
     let summary = recorder.finish().unwrap();
     assert_eq!(summary.jobs as usize, jobs.len());
     assert_eq!(summary.bytes, fs::metadata(path).unwrap().len());
     moments
-}
-
-fn raw(&(regcmd, words): &(u32, u32)) -> RawTask {
-    RawTask {
-        regcmd: Iova(regcmd),
-        words,
-    }
 }
 
 fn check(capture: &Capture, jobs: &[PlannedJob], moments: &[[Memory; 2]]) {
@@ -170,11 +151,9 @@ fn check(capture: &Capture, jobs: &[PlannedJob], moments: &[[Memory; 2]]) {
         assert_eq!(job.file, planned.file);
         assert_eq!(job.outcome, planned.outcome);
         assert!(job.ended_ns.unwrap() >= job.started_ns);
-        let tasks: Vec<_> = planned.tasks.iter().map(raw).collect();
-        assert_eq!(job.tasks, tasks);
-        let list = |list: &[usize]| list.iter().map(|&at| handle(at)).collect::<Vec<_>>();
-        assert_eq!(job.handles(Role::In), list(&planned.reads));
-        assert_eq!(job.handles(Role::Out), list(&planned.writes));
+        assert_eq!(job.tasks, planned.tasks);
+        assert_eq!(job.handles(Role::In), planned.reads);
+        assert_eq!(job.handles(Role::Out), planned.writes);
         for (moment, memory) in [Moment::Before(index), Moment::After(index)]
             .into_iter()
             .zip(&moments[index])
@@ -182,7 +161,7 @@ fn check(capture: &Capture, jobs: &[PlannedJob], moments: &[[Memory; 2]]) {
             contents.go(moment);
             for object in job.objects() {
                 let found = &capture.objects()[object];
-                let expected = &memory[found.handle as usize - 1];
+                let expected = &memory[&found.handle];
                 assert_eq!(found.bytes, expected.len() as u64);
                 let mut bytes = vec![1; expected.len()];
                 contents.read(object, 0, &mut bytes).unwrap();
@@ -216,18 +195,17 @@ proptest! {
         let mut words = [(); 2].map(|()| vec![false; OBJECTS.iter().sum::<u64>() as usize * 4096]);
         for (job, moment) in jobs.iter().zip(&mut moments) {
             let kept = &mut words[job.file as usize];
-            let starts = [0, 1, 4].map(|page| page * 4096);
-            for (&start, pages) in starts.iter().zip(OBJECTS) {
-                let end = start + pages as usize * 4096;
-                for &(at, count) in &job.tasks {
-                    let range = at as usize..at as usize + count as usize * 8;
-                    if start <= range.start && range.end <= end {
-                        kept[range].fill(true);
+            for object in objects(job.file).iter().filter_map(CapturedObject::range) {
+                for task in &job.tasks {
+                    let start = u64::from(task.regcmd.0);
+                    let end = start + u64::from(task.words) * 8;
+                    if object.start <= start && end <= object.end {
+                        kept[start as usize..end as usize].fill(true);
                     }
                 }
             }
             for memory in moment {
-                let all = memory.iter_mut().flatten();
+                let all = memory.values_mut().flatten();
                 all.zip(&*kept).filter(|(_, kept)| !**kept).for_each(|(byte, _)| *byte = 0);
             }
         }
@@ -242,11 +220,11 @@ fn sample(folder: &Path) -> (Vec<u8>, Vec<PlannedJob>, Vec<[Memory; 2]>) {
     let path = folder.join("sample");
     let job = |file, byte, outcome| PlannedJob {
         file,
-        tasks: vec![(0, 12), (0x1010, 4)],
-        reads: vec![0],
-        writes: vec![1],
-        before: vec![(0, (8, byte)), (1, (5000, byte))],
-        after: vec![(1, (9000, byte ^ 0xff))],
+        tasks: vec![task((0, 12)), task((0x1010, 4))],
+        reads: vec![1],
+        writes: vec![2],
+        before: vec![(1, 8, byte), (2, 5000, byte)],
+        after: vec![(2, 9000, byte ^ 0xff)],
         outcome,
     };
     let jobs = vec![

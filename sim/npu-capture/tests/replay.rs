@@ -7,14 +7,16 @@ mod common;
 
 use std::time::Duration;
 
-use common::{SIZES, bare, fields, multiply, plain_model, recorded, recorded_matmuls};
+use common::{
+    Memory, SIZES, bare, fields, multiply, plain_model, reader, recorded, recorded_matmuls,
+};
 use npu_capture::format::SectionKind;
 use npu_capture::{
-    BoView, Capture, CaptureWriter, Contents, JobOutcome, JobView, Moment, Recorder,
+    Capture, CaptureWriter, CapturedObject, Contents, JobOutcome, JobView, Moment, Recorder,
     RecorderOptions, ReplayError, ReplayOptions, Role, diff, replay,
 };
 use npu_model::{Model, ModelOptions};
-use rknpu_regcmd::{Precision, written_element};
+use rknpu_regcmd::{Precision, TaskRegisters, written_element};
 use rocket_uapi::{ByteLen, Deadline, Device, Errno, Handle, RawJob, RawTask};
 
 fn model() -> Device {
@@ -41,51 +43,38 @@ fn changed(
 ) -> Capture {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("changed");
-    let recorder = Recorder::create(&path, RecorderOptions::default()).unwrap();
-    recorder.device(&capture.device().info);
+    let info = &capture.device().info;
+    let recorder = Recorder::create(&path, info, RecorderOptions::default()).unwrap();
     let mut contents = Contents::new(capture);
     for (index, job) in capture.jobs().iter().enumerate() {
-        let mut bytes = |moment, change: &dyn Fn(usize, &mut [u8])| -> Vec<(usize, Vec<u8>)> {
+        let numbers = job.objects();
+        let objects: Vec<_> = numbers.iter().map(|&at| capture.objects()[at]).collect();
+        let mut memory = |moment, job_change: &dyn Fn(usize, &mut [u8])| -> Memory {
             contents.go(moment);
-            let objects = job.objects().into_iter();
-            let read = |object: usize| {
-                let mut bytes = vec![0; capture.objects()[object].bytes as usize];
-                contents.read(object, 0, &mut bytes).unwrap();
-                change(object, &mut bytes);
-                (object, bytes)
+            let read = |(&number, object): (&usize, &CapturedObject)| {
+                let mut bytes = vec![0; object.bytes as usize];
+                contents.read(number, 0, &mut bytes).unwrap();
+                job_change(number, &mut bytes);
+                (object.handle, bytes)
             };
-            objects.map(read).collect()
+            numbers.iter().zip(&objects).map(read).collect()
         };
-        let before = bytes(Moment::Before(index), &|_, _| ());
-        let after = bytes(Moment::After(index), &|object, bytes| {
-            change(index, object, bytes);
+        let before = memory(Moment::Before(index), &|_, _| ());
+        let after = memory(Moment::After(index), &|object, bytes| {
+            change(index, object, bytes)
         });
-        let token = recorder.job(
-            job.file,
-            &JobView {
-                tasks: &job.tasks,
-                reads: &job.handles(Role::In),
-                writes: &job.handles(Role::Out),
-                bos: &views(capture, &before),
-            },
-        );
-        token.finish(outcome(job.outcome), &views(capture, &after));
+        let token = recorder.job(&JobView {
+            file: job.file,
+            tasks: &job.tasks,
+            reads: &job.handles(Role::In),
+            writes: &job.handles(Role::Out),
+            objects: &objects,
+            bytes: &reader(&before),
+        });
+        token.finish(outcome(job.outcome), Some(&reader(&after)));
     }
     recorder.finish().unwrap();
     Capture::open(&path).unwrap()
-}
-
-fn views<'a>(capture: &Capture, bytes: &'a [(usize, Vec<u8>)]) -> Vec<BoView<'a>> {
-    let view = |(object, bytes): &'a (usize, Vec<u8>)| {
-        let object = capture.objects()[*object];
-        BoView {
-            handle: object.handle,
-            iova: object.iova,
-            len: object.bytes,
-            bytes,
-        }
-    };
-    bytes.iter().map(view).collect()
 }
 
 #[test]
@@ -125,20 +114,22 @@ fn addresses_are_had_again_whatever_else_was_there() {
     assert!(report.matches(), "{report:?}");
 }
 
+/// The first task of a job.
+fn first_task(capture: &Capture, job: usize) -> TaskRegisters {
+    let mut contents = Contents::new(capture);
+    contents.go(Moment::Before(job));
+    let mut programs = capture.programs(&capture.jobs()[job], &contents);
+    programs.next().unwrap().tasks().next().unwrap()
+}
+
 #[test]
 fn the_first_wrong_element_is_named() {
     let capture = recorded_matmuls(2, RecorderOptions::default());
     let last = capture.jobs().len() - 1;
-    let out = capture.jobs()[last].uses.iter();
-    let out = out.filter(|used| used.role == Role::Out);
-    let out = out.map(|used| used.object.unwrap()).next().unwrap();
-    let mut contents = Contents::new(&capture);
-    contents.go(Moment::Before(last));
-    let program = capture
-        .programs(&capture.jobs()[last], &contents)
-        .next()
-        .unwrap();
-    let task = program.tasks().next().unwrap();
+    let mut uses = capture.jobs()[last].uses.iter();
+    let out = uses.find(|used| used.role == Role::Out).unwrap();
+    let out = out.object.unwrap();
+    let task = first_task(&capture, last);
     let start = capture.objects()[out].range().unwrap().start;
     // Somewhere inside: two bytes of one element, one of a later one.
     let offset = (0..)
@@ -181,10 +172,8 @@ fn element_coordinates_are_those_of_the_matmul() {
     let expected = multiply(&model(), 1);
     assert_eq!(capture.jobs().len(), 1, "one tile");
     let job = &capture.jobs()[0];
+    let task = first_task(&capture, 0);
     let mut contents = Contents::new(&capture);
-    contents.go(Moment::Before(0));
-    let program = capture.programs(job, &contents).next().unwrap();
-    let task = program.tasks().next().unwrap();
     contents.go(Moment::After(0));
     let mut found = 0;
     for object in job.objects() {
@@ -361,7 +350,10 @@ fn what_differs_is_told_by_name() {
     let capture = recorded_matmuls(2, RecorderOptions::default());
     assert_eq!(differences(&capture, &capture), <[&str; 0]>::default());
     let words = u64::from(capture.jobs()[0].tasks[0].regcmd.0);
-    let ranges = capture.objects().iter().map(|object| object.range().unwrap());
+    let ranges = capture
+        .objects()
+        .iter()
+        .map(|object| object.range().unwrap());
     let mut ranges = ranges.enumerate();
     let (object, range) = ranges.find(|(_, range)| range.contains(&words)).unwrap();
     let at = words - range.start;

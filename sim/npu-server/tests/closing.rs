@@ -131,8 +131,8 @@ fn who_dies_in_a_submit_has_made_no_mistake() {
         let model = model(Duration::MAX);
         let server = if recorded {
             let options = RecorderOptions::default();
-            let recorder = Recorder::create(&folder.path().join("it"), options).unwrap();
-            recorder.device(&model.open_device().info());
+            let info = model.open_device().info();
+            let recorder = Recorder::create(&folder.path().join("it"), &info, options).unwrap();
             Server::start_through(model.clone(), move |file| Box::new(recorder.of(file)))
         } else {
             Server::start(model.clone())

@@ -50,8 +50,9 @@ fn the_server_carries_it() {
 #[test]
 fn the_recorder_carries_it_and_tells_that_it_may_have_missed_something() {
     let folder = tempfile::tempdir().unwrap();
-    let recorder = Recorder::create(&folder.path().join("it"), RecorderOptions::default()).unwrap();
-    recorder.device(&model(Duration::ZERO).open_device().info());
+    let info = model(Duration::ZERO).open_device().info();
+    let path = folder.path().join("it");
+    let recorder = Recorder::create(&path, &info, RecorderOptions::default()).unwrap();
     let (recorded, driver) = (recorder.clone(), driver());
     client(move |file| Box::new(recorded.of(driver(file))));
     let request = match recorder.finish() {

@@ -142,9 +142,9 @@ fn a_recorded_device_answers_as_any() {
     let path = folder.path().join("x");
     let expected = client(&*Service::open(&*model()).unwrap());
 
-    let recorder = Recorder::create(&path, RecorderOptions::default()).unwrap();
     let device = model();
-    recorder.device(&device.open_device().info());
+    let info = device.open_device().info();
+    let recorder = Recorder::create(&path, &info, RecorderOptions::default()).unwrap();
     let below = Service::open(&*device).unwrap();
     let file: Box<dyn OpenFile> = Box::new(recorder.of(below));
     assert_eq!(client(&*file), expected);
@@ -171,9 +171,10 @@ const CLOSE: Duration = Duration::from_millis(60);
 #[test]
 fn handles_go_from_thread_to_thread() {
     let folder = tempfile::tempdir().unwrap();
-    let recorder = Recorder::create(&folder.path().join("it"), RecorderOptions::default()).unwrap();
+    let path = folder.path().join("it");
     let model = model();
-    recorder.device(&model.open_device().info());
+    let info = model.open_device().info();
+    let recorder = Recorder::create(&path, &info, RecorderOptions::default()).unwrap();
     let (gone, is_gone) = mpsc::sync_channel(1);
     // Returns late from GEM_CLOSE, but sends to `gone` at once.
     let slow = hooked(move |inner, request, arg, caller| {

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The arguments of a recorder.
 
-use rknpu_regcmd::Iova;
 use rocket_uapi::RawTask;
 
-use crate::delta::BoBytes;
+use crate::capture::CapturedObject;
 
 /// Options of a recording.
 #[derive(Clone, Debug, Default)]
@@ -18,22 +17,11 @@ pub struct RecorderOptions {
     pub notes: Vec<(String, String)>,
 }
 
-/// A buffer object as a recorder sees it.
-#[derive(Clone, Copy)]
-pub struct BoView<'a> {
-    /// Its GEM handle.
-    pub handle: u32,
-    /// Its NPU address; `None` for an imported object, whose contents are not recorded.
-    pub iova: Option<Iova>,
-    /// Its length in bytes, whole pages.
-    pub len: u64,
-    /// Reads its contents, as the CPU sees them now.
-    pub bytes: &'a dyn BoBytes,
-}
-
 /// A job as it is submitted.
 #[derive(Clone, Copy)]
 pub struct JobView<'a> {
+    /// The open file that it comes from.
+    pub file: u32,
     /// Its register programs: address and length of each.
     pub tasks: &'a [RawTask],
     /// The handles that it only reads, as the client gave them.
@@ -42,5 +30,11 @@ pub struct JobView<'a> {
     pub writes: &'a [u32],
     /// All buffer objects of its file. Those that the job lists or its programs reach are
     /// recorded.
-    pub bos: &'a [BoView<'a>],
+    pub objects: &'a [CapturedObject],
+    /// Reads them.
+    pub bytes: ReadObject<'a>,
 }
+
+/// Function that fills a slice with the bytes of the object with a handle, as the CPU sees
+/// them now, from an offset on.
+pub type ReadObject<'a> = &'a dyn Fn(u32, u64, &mut [u8]);

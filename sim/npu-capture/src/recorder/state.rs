@@ -9,9 +9,9 @@ use std::ops::Range;
 use rknpu_regcmd::Iova;
 use rocket_uapi::RawTask;
 
-use super::input::{BoView, JobView, RecorderOptions};
+use super::input::{JobView, ReadObject, RecorderOptions};
 use crate::capture::{CapturedJob, CapturedObject, JobOutcome, ObjectUse, Role};
-use crate::delta::{BoBytes, Keep, ZERO_PAGE, changes};
+use crate::delta::{KeptRanges, ZERO_PAGE, changes};
 use crate::error::RecordError;
 use crate::format::{PAGE, SectionKind};
 use crate::programs::{programs, words_range};
@@ -49,7 +49,6 @@ pub(super) struct State {
     /// `None` after the end or an error.
     pub(super) writer: Option<CaptureWriter<BufWriter<File>>>,
     pub(super) error: Option<RecordError>,
-    pub(super) has_device: bool,
     pub(super) running: bool,
     pub(super) jobs: u32,
     /// The object of each handle of each file.
@@ -58,32 +57,13 @@ pub(super) struct State {
     pub(super) outcomes: Outcomes,
 }
 
-/// A job whose end is not in the file yet.
-#[derive(Debug)]
-pub(super) struct BegunJob {
-    pub(super) job: u32,
-    pub(super) file: u32,
-    /// The objects whose contents are recorded.
-    pub(super) objects: Vec<u32>,
-}
-
 /// An object that is in the file.
 #[derive(Debug)]
 pub(super) struct WrittenObject {
-    captured: CapturedObject,
-    keep: Keep,
+    pub(super) captured: CapturedObject,
+    kept: KeptRanges,
     /// Hashes of its pages as they are in the file.
     stored: Vec<u128>,
-}
-
-/// The object behind `bo`. One without an address has no contents in the file.
-fn captured(file: u32, bo: &BoView<'_>) -> CapturedObject {
-    CapturedObject {
-        file,
-        handle: bo.handle,
-        iova: bo.iova,
-        bytes: bo.iova.map_or(0, |_| bo.len),
-    }
 }
 
 impl State {
@@ -98,16 +78,10 @@ impl State {
         })
     }
 
-    pub(super) fn write(&mut self, kind: SectionKind, payload: &[u8]) {
-        let written = self.section(kind, payload);
-        self.keep_going(written);
-    }
-
     /// Writes the memory before the job, and the job. Returns the objects whose contents are
     /// recorded.
     pub(super) fn begin(
         &mut self,
-        file: u32,
         job: &JobView<'_>,
         started_ns: u64,
         options: &RecorderOptions,
@@ -117,16 +91,17 @@ impl State {
         }
         let reached = reached(job);
         let mut objects = Vec::new();
-        for bo in job.bos {
-            let named = job.reads.contains(&bo.handle) || job.writes.contains(&bo.handle);
-            if named || reached.contains(&bo.handle) {
-                let object = self.object(file, bo, options.zero_data)?;
+        for captured in job.objects {
+            let handle = captured.handle;
+            let is_listed = job.reads.contains(&handle) || job.writes.contains(&handle);
+            if is_listed || reached.contains(&handle) {
+                let object = self.object(captured, options.zero_data)?;
                 self.keep_words(object, job.tasks);
-                self.contents(object, bo.bytes)?;
+                self.contents(object, job.bytes)?;
                 objects.push(object);
             }
         }
-        self.job(file, job, &reached, started_ns)?;
+        self.job(job, &reached, started_ns)?;
         if let Some(writer) = &mut self.writer {
             let out = writer.flush()?;
             if options.durable {
@@ -136,31 +111,26 @@ impl State {
         Ok(objects)
     }
 
-    /// The number of the object behind `bo`. Writes a section for a new object.
-    fn object(&mut self, file: u32, bo: &BoView<'_>, zero: bool) -> Result<u32, RecordError> {
-        let captured = captured(file, bo);
-        if let Some(&object) = self.current.get(&(file, bo.handle))
-            && self.objects[object as usize].captured == captured
+    /// The number of an object. Writes a section for a new one.
+    fn object(&mut self, captured: &CapturedObject, zero: bool) -> Result<u32, RecordError> {
+        let CapturedObject { file, handle, .. } = *captured;
+        if let Some(&object) = self.current.get(&(file, handle))
+            && self.objects[object as usize].captured == *captured
         {
             return Ok(object);
         }
         if captured.wrong().is_some() {
-            let handle = bo.handle;
             return Err(RecordError::Object { handle });
         }
         let object = self.objects.len() as u32;
-        let payload = sections::object::encode(object, &captured);
+        let payload = sections::object::encode(object, captured);
         self.section(SectionKind::OBJECT, &payload)?;
         self.objects.push(WrittenObject {
-            captured,
-            keep: if zero {
-                Keep::Only(BTreeMap::new())
-            } else {
-                Keep::All
-            },
+            captured: *captured,
+            kept: zero.then(BTreeSet::new),
             stored: vec![ZERO_PAGE; (captured.bytes / PAGE) as usize],
         });
-        self.current.insert((file, bo.handle), object);
+        self.current.insert((file, handle), object);
         Ok(object)
     }
 
@@ -175,80 +145,73 @@ impl State {
     /// left out.
     fn keep_words(&mut self, object: u32, tasks: &[RawTask]) {
         let known = &mut self.objects[object as usize];
-        let Some(range) = known.captured.range() else {
+        let (Some(kept), Some(range)) = (&mut known.kept, known.captured.range()) else {
             return;
         };
-        for task in tasks {
-            let words = words_range(task);
-            if range.start <= words.start && words.end <= range.end && !words.is_empty() {
-                let keep = words.start - range.start..words.end - range.start;
-                known.keep.add(keep);
-            }
-        }
+        let words = tasks.iter().map(words_range);
+        let inside = words.filter(|words| range.start <= words.start && words.end <= range.end);
+        kept.extend(inside.map(|words| (words.start - range.start, words.end - range.start)));
     }
 
     /// Writes the pages of an object that changed.
-    fn contents(&mut self, object: u32, bytes: &dyn BoBytes) -> Result<(), RecordError> {
+    fn contents(&mut self, object: u32, bytes: ReadObject<'_>) -> Result<(), RecordError> {
         let Some(writer) = &mut self.writer else {
             return Ok(());
         };
-        let known = &mut self.objects[object as usize];
+        let WrittenObject {
+            captured,
+            kept,
+            stored,
+        } = &mut self.objects[object as usize];
+        let read = |offset, into: &mut [u8]| bytes(captured.handle, offset, into);
         let mut emit = |payload: &[u8]| writer.section(SectionKind::PAGES, payload);
-        changes(object, bytes, &known.keep, &mut known.stored, &mut emit)
+        changes(object, &read, kept, stored, &mut emit)
     }
 
     fn job(
         &mut self,
-        file: u32,
         job: &JobView<'_>,
         reached: &BTreeSet<u32>,
         started_ns: u64,
     ) -> Result<(), RecordError> {
-        let mut uses = Vec::new();
-        let mut push = |handle: u32, role: Role| {
-            let there = job.bos.iter().any(|bo| bo.handle == handle);
-            let object = self.current.get(&(file, handle)).filter(|_| there);
-            uses.push(ObjectUse {
+        let listed = [(job.reads, Role::In), (job.writes, Role::Out)].into_iter();
+        let listed = listed.flat_map(|(list, role)| list.iter().map(move |&handle| (handle, role)));
+        let others = reached
+            .iter()
+            .filter(|handle| !job.reads.contains(handle) && !job.writes.contains(handle));
+        let uses = listed.chain(others.map(|&handle| (handle, Role::Reached)));
+        let uses = uses.map(|(handle, role)| {
+            let there = job.objects.iter().any(|object| object.handle == handle);
+            let object = self.current.get(&(job.file, handle)).filter(|_| there);
+            ObjectUse {
                 handle,
                 object: object.map(|&object| object as usize),
                 role,
-            });
-        };
-        job.reads.iter().for_each(|&handle| push(handle, Role::In));
-        job.writes
-            .iter()
-            .for_each(|&handle| push(handle, Role::Out));
-        for &handle in reached {
-            if !job.reads.contains(&handle) && !job.writes.contains(&handle) {
-                push(handle, Role::Reached);
             }
-        }
-        let submitted = CapturedJob::new(file, started_ns, job.tasks.to_vec(), uses);
+        });
+        let uses = uses.collect();
+        let submitted = CapturedJob::new(job.file, started_ns, job.tasks.to_vec(), uses);
         let payload = sections::job::encode(self.jobs, &submitted)?;
         self.section(SectionKind::JOB, &payload)
     }
 
+    /// Writes the changes of `objects`, if they can be read, and the end of the job.
     pub(super) fn end(
         &mut self,
-        begun: &BegunJob,
+        objects: &[u32],
         outcome: JobOutcome,
         ended_ns: u64,
-        bos: &[BoView<'_>],
+        bytes: Option<ReadObject<'_>>,
     ) -> Result<(), RecordError> {
         if self.writer.is_none() {
             return Ok(());
         }
-        for bo in bos {
-            let Some(&object) = self.current.get(&(begun.file, bo.handle)) else {
-                continue;
-            };
-            let known = &self.objects[object as usize].captured;
-            // The handle may have been closed and reused meanwhile.
-            if begun.objects.contains(&object) && *known == captured(begun.file, bo) {
-                self.contents(object, bo.bytes)?;
+        if let Some(bytes) = bytes {
+            for &object in objects {
+                self.contents(object, bytes)?;
             }
         }
-        let payload = sections::done::encode(begun.job, outcome, ended_ns);
+        let payload = sections::done::encode(self.jobs, outcome, ended_ns);
         self.section(SectionKind::DONE, &payload)?;
         self.jobs += 1;
         Ok(())
@@ -258,29 +221,19 @@ impl State {
 /// Handles of the objects that contain the programs or that these can touch; all
 /// handles if that is not known.
 fn reached(job: &JobView<'_>) -> BTreeSet<u32> {
-    let range = |bo: &BoView<'_>| captured(0, bo).range();
-    let read = |iova: u64, into: &mut [u8]| {
-        let end = iova + into.len() as u64;
-        let holder = job.bos.iter().find_map(|bo| {
-            let range = range(bo).filter(|range| range.start <= iova && end <= range.end)?;
-            Some((bo, iova - range.start))
-        });
-        let Some((bo, offset)) = holder else {
-            return false;
-        };
-        bo.bytes.read(offset, into);
-        true
-    };
+    let objects = job.objects.iter();
+    let objects = objects.filter_map(|object| Some((object.handle, object.range()?)));
     let mut reached = BTreeSet::new();
     let mut add = |start: u64, end: u64| {
-        let is_touched = |range: Range<u64>| start < range.end && range.start < end;
-        let touched = job
-            .bos
-            .iter()
-            .filter(|bo| range(bo).is_some_and(is_touched));
-        reached.extend(touched.map(|bo| bo.handle));
+        let is_touched = |range: &Range<u64>| start < range.end && range.start < end;
+        let touched = objects.clone().filter(|(_, range)| is_touched(range));
+        reached.extend(touched.map(|(handle, _)| handle));
     };
-    for program in programs(job.tasks, read) {
+    let read = |handle: &u32, offset, into: &mut [u8]| {
+        (job.bytes)(*handle, offset, into);
+        true
+    };
+    for program in programs(job.tasks, objects.clone(), read) {
         let words = words_range(&program.task);
         add(words.start, words.end);
         for (_, touched) in program.extents() {

@@ -3,6 +3,8 @@
 
 #![allow(dead_code, reason = "each test file uses some")]
 
+use std::collections::BTreeMap;
+
 use npu_capture::format::SectionKind;
 use npu_capture::{Capture, Recorder, RecorderOptions};
 use npu_matmul::{Engine, Output, Weights};
@@ -30,12 +32,23 @@ pub(crate) fn recorded(
 ) -> Capture {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("x");
-    let recorder = Recorder::create(&path, options).unwrap();
+    let recorder = Recorder::create(&path, &device.info(), options).unwrap();
     run(&recorder.open(device).unwrap());
     let summary = recorder.finish().unwrap();
     let capture = Capture::open(&path).unwrap();
     assert_eq!(summary.jobs as usize, capture.jobs().len());
     capture
+}
+
+/// Contents of objects, by handle.
+pub(crate) type Memory = BTreeMap<u32, Vec<u8>>;
+
+/// Reads objects, as a recorder does.
+pub(crate) fn reader(memory: &Memory) -> impl Fn(u32, u64, &mut [u8]) {
+    |handle, offset, into| {
+        let bytes = &memory[&handle][offset as usize..];
+        into.copy_from_slice(&bytes[..into.len()]);
+    }
 }
 
 /// Sizes M, K and N of the matmuls below.

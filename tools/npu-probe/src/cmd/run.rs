@@ -92,7 +92,7 @@ pub(crate) fn run(run: &RunFlags) -> Result<u8, Failure> {
         .thread_block()
         .map_err(Failure::device("cannot block signals for the program"))?;
     // Created before the program runs, since a later failure would lose its results.
-    let recorder = recorder(run)?;
+    let recorder = recorder(run, &shown.info())?;
     let [to_report, to_trace] = [&run.report, &run.files.trace].map(|file| {
         let file = file.as_deref();
         file.map(OutputFile::create).transpose()
@@ -100,7 +100,6 @@ pub(crate) fn run(run: &RunFlags) -> Result<u8, Failure> {
     let (to_report, to_trace) = (to_report?, to_trace?);
     let started = match recorder.clone() {
         Some(recorder) => {
-            recorder.device(&shown.info());
             Server::start_through(shown.service(), move |file| Box::new(recorder.of(file)))
         }
         None => Server::start(shown.service()),
@@ -186,7 +185,7 @@ impl ServedDevice {
 }
 
 /// The recorder of the program's jobs, if requested.
-fn recorder(run: &RunFlags) -> Result<Option<Recorder>, Failure> {
+fn recorder(run: &RunFlags, info: &DeviceInfo) -> Result<Option<Recorder>, Failure> {
     let Some(file) = &run.files.record else {
         return Ok(None);
     };
@@ -198,7 +197,7 @@ fn recorder(run: &RunFlags) -> Result<Option<Recorder>, Failure> {
         notes: vec![("program".to_owned(), name.into_owned())],
         ..RecorderOptions::default()
     };
-    Recorder::create(file, options)
+    Recorder::create(file, info, options)
         .map_err(Failure::output(file.display().to_string()))
         .map(Some)
 }

@@ -194,8 +194,8 @@ fn recorded(device: &Device, test: &SelfTestFlags) -> Result<(Device, Option<Rec
         )],
         ..RecorderOptions::default()
     };
-    let recorder =
-        Recorder::create(&file, options).map_err(Failure::output(file.display().to_string()))?;
+    let recorder = Recorder::create(&file, &device.info(), options)
+        .map_err(Failure::output(file.display().to_string()))?;
     let device = recorder
         .open(device)
         .map_err(Failure::device("cannot open the device again"))?;
