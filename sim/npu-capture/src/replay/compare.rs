@@ -1,55 +1,66 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Compares the contents of objects after a replay with the recorded ones.
 
+use std::collections::BTreeMap;
+
 use half::{bf16, f16};
 use rknpu_regcmd::{Precision, written_element};
+use rocket_uapi::{Bo, Deadline};
 
+use super::error::ReplayError;
+use super::place::WAIT;
 use super::report::{ByteDifference, ContentsComparison, ElementDifference};
 use crate::capture::{Capture, CapturedJob};
 use crate::contents::Contents;
-use crate::error::CaptureError;
 
 /// Bytes that are compared at a time.
-pub(super) const PIECE: usize = 1 << 20;
+const PIECE: usize = 1 << 20;
 
-/// Compares `now`, the bytes of an object, with `contents`.
-pub(super) fn object(
-    comparison: &mut ContentsComparison,
-    contents: &Contents<'_>,
-    object: usize,
-    start: u64,
-    now: &[u8],
-) -> Result<(), CaptureError> {
-    let mut expected = vec![0; PIECE.min(now.len())];
-    for (index, piece) in now.chunks(PIECE).enumerate() {
-        let offset = index as u64 * PIECE as u64;
-        let expected = &mut expected[..piece.len()];
-        contents.read(object, offset, expected)?;
-        comparison.bytes += piece.len() as u64;
-        if piece == expected {
-            continue;
+/// Compares the bytes of `bos`, the objects of `job` after its replay, with the recorded
+/// contents after it.
+pub(super) fn contents(
+    capture: &Capture,
+    job: &CapturedJob,
+    moments @ [_, after]: [&Contents<'_>; 2],
+    bos: &BTreeMap<usize, Bo>,
+) -> Result<ContentsComparison, ReplayError> {
+    let mut comparison = ContentsComparison::default();
+    let mut expected = vec![0; PIECE];
+    for (&object, bo) in bos {
+        let start = u64::from(bo.iova().0);
+        let now = bo.read(Deadline::after(WAIT))?;
+        for (offset, piece) in (0..).step_by(PIECE).zip(now.chunks(PIECE)) {
+            let expected = &mut expected[..piece.len()];
+            after.read(object, offset, expected)?;
+            comparison.bytes += piece.len() as u64;
+            if piece == expected {
+                continue;
+            }
+            let bytes = (offset..).zip(expected.iter().zip(piece));
+            for (offset, (&recorded, &replayed)) in bytes.filter(|(_, (then, now))| then != now) {
+                comparison.different += 1;
+                comparison.first.get_or_insert(ByteDifference {
+                    object,
+                    offset,
+                    iova: start + offset,
+                    recorded,
+                    replayed,
+                    place: None,
+                });
+            }
         }
-        let bytes = expected.iter().zip(piece).enumerate();
-        for (at, (&recorded, &replayed)) in bytes.filter(|(_, (then, now))| then != now) {
-            comparison.different += 1;
-            let offset = offset + at as u64;
-            comparison.first.get_or_insert(ByteDifference {
-                object,
-                offset,
-                iova: start + offset,
-                recorded,
-                replayed,
-                place: None,
-            });
+        let first = comparison.first.as_mut();
+        if let Some(first) = first.filter(|first| first.object == object) {
+            first.place = element(capture, job, moments, first, &now);
         }
     }
-    Ok(())
+    Ok(comparison)
 }
 
 /// The element at `difference`, with its recorded and replayed value. The last program of
 /// `job` that writes there decides, by the contents before the job. `now` are the bytes of
 /// the object.
-pub(super) fn element(
+fn element(
     capture: &Capture,
     job: &CapturedJob,
     [before, after]: [&Contents<'_>; 2],

@@ -11,32 +11,8 @@ mod place;
 mod report;
 mod run;
 
-use rocket_uapi::Device;
-
-use crate::capture::Capture;
-
 pub use error::ReplayError;
 pub use report::{
     ByteDifference, ContentsComparison, ElementDifference, ReplayReport, ReplayedJob,
 };
-pub use run::ReplayOptions;
-
-/// Runs all jobs of `capture` in order, on new files of `device`, and compares the
-/// results.
-///
-/// The programs run as they were recorded. On a board that is as safe as the recorded
-/// program: the NPU reaches only the files' own objects, but a program may hang a core
-/// until the driver resets it.
-///
-/// # Errors
-/// [`ReplayError`] if the capture needs more than `options` allow, which is checked
-/// before the device is used; if the capture cannot be read; or if the device cannot be
-/// brought into the recorded state. A job that ends otherwise than recorded is not an
-/// error: the report shows it.
-pub fn replay(
-    capture: &Capture,
-    device: &Device,
-    options: &ReplayOptions,
-) -> Result<ReplayReport, ReplayError> {
-    run::Replay::new(capture, device, *options).all()
-}
+pub use run::{ReplayOptions, replay};

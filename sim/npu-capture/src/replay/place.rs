@@ -6,42 +6,50 @@
 //! hole, so objects lie one behind the other. Made in the order of their addresses,
 //! with fillers in the gaps, each gets its recorded address. The fillers are closed
 //! afterwards, so unmapped addresses of the recording are unmapped again. On a
-//! board a filler takes memory while it exists, so a file needs as many bytes as
+//! board a filler takes memory while it exists, so a job needs as many bytes as
 //! its highest address.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
+use std::time::Duration;
 
 use rocket_uapi::{Bo, ByteLen, Device};
 
 use super::error::ReplayError;
 use crate::capture::{Capture, CapturedJob};
 
-/// An open file with objects at their recorded addresses.
+/// How long to wait for a job. The driver kills it after half a second; this leaves room
+/// for a slow host that computes it in software.
+pub(super) const WAIT: Duration = Duration::from_secs(60);
+
+/// An open file with the objects of a job at their recorded addresses.
 #[derive(Debug)]
 pub(super) struct PlacedFile {
     pub(super) device: Device,
     pub(super) bos: BTreeMap<usize, Bo>,
-    /// Bytes that its objects and fillers took.
-    pub(super) bytes: u64,
 }
 
 impl PlacedFile {
-    /// Opens a new file of `device` with the objects of job `from`, and those of
-    /// later jobs of the same file as far as they fit beside these in `bytes_max`
-    /// bytes. The objects of job `from` fit.
+    /// Opens a new file of `device` with the objects of `job`, which contain zeroes.
     pub(super) fn new(
         capture: &Capture,
         device: &Device,
-        from: usize,
-        bytes_max: u64,
+        job: &CapturedJob,
     ) -> Result<Self, ReplayError> {
         let device = device.reopen()?;
+        let mut ranges: Vec<_> = ranges(capture, job).collect();
+        ranges.sort_unstable_by_key(|(_, range)| range.start);
         let mut bos = BTreeMap::new();
         let mut fillers = Vec::new();
+        let mut before = None;
         let mut cursor = 0;
-        for (start, object) in choose(capture, from, bytes_max)? {
-            while cursor < start {
-                let gap = (start - cursor).min(ByteLen::MAX.get() as u64);
+        for (object, range) in ranges {
+            if let Some(first) = before.replace(object).filter(|_| range.start < cursor) {
+                let second = object;
+                return Err(ReplayError::Overlap { first, second });
+            }
+            while cursor < range.start {
+                let gap = (range.start - cursor).min(ByteLen::MAX.get() as u64);
                 fillers.push(alloc(&device, object, gap)?);
                 cursor += gap;
             }
@@ -56,14 +64,10 @@ impl PlacedFile {
                 });
             }
             bos.insert(object, bo);
-            cursor = start + recorded.bytes;
+            cursor = range.end;
         }
         drop(fillers);
-        Ok(Self {
-            device,
-            bos,
-            bytes: cursor,
-        })
+        Ok(Self { device, bos })
     }
 }
 
@@ -73,55 +77,11 @@ fn alloc(device: &Device, object: usize, bytes: u64) -> Result<Bo, ReplayError> 
     Ok(device.alloc(len)?)
 }
 
-/// Bytes that the objects of `job` need, with the gaps between them.
-pub(super) fn bytes_needed(capture: &Capture, job: &CapturedJob) -> u64 {
-    let ranges = job.objects().into_iter();
-    let ranges = ranges.filter_map(|object| capture.objects()[object].range());
-    ranges.map(|range| range.end).max().unwrap_or(0)
-}
-
-/// The objects to open together, by their first address.
-fn choose(
+/// The objects of `job` that have an address, and their addresses.
+pub(super) fn ranges(
     capture: &Capture,
-    from: usize,
-    bytes_max: u64,
-) -> Result<BTreeMap<u64, usize>, ReplayError> {
-    let jobs = &capture.jobs()[from..];
-    let file = jobs.first().map(|job| job.file);
-    let mut chosen: BTreeMap<u64, usize> = BTreeMap::new();
-    for (index, job) in jobs.iter().enumerate() {
-        if Some(job.file) != file {
-            continue;
-        }
-        for object in job.objects() {
-            let Some(range) = capture.objects()[object].range() else {
-                continue;
-            };
-            let before = chosen.range(..range.end).next_back();
-            let other = before.map(|(_, &other)| other);
-            let overlaps = other.filter(|&other| {
-                let end = capture.objects()[other]
-                    .range()
-                    .map_or(0, |range| range.end);
-                end > range.start
-            });
-            match overlaps {
-                Some(other) if other == object => continue,
-                Some(other) if index == 0 => {
-                    return Err(ReplayError::Overlap {
-                        first: other,
-                        second: object,
-                    });
-                }
-                // A later job, which gets a new file at its turn.
-                Some(_) => return Ok(chosen),
-                None => {}
-            }
-            if index > 0 && range.end > bytes_max {
-                return Ok(chosen);
-            }
-            chosen.insert(range.start, object);
-        }
-    }
-    Ok(chosen)
+    job: &CapturedJob,
+) -> impl Iterator<Item = (usize, Range<u64>)> {
+    let objects = job.objects().into_iter();
+    objects.filter_map(|object| Some((object, capture.objects()[object].range()?)))
 }
