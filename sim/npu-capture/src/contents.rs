@@ -86,6 +86,14 @@ impl PageMap {
 }
 
 impl Capture {
+    /// The chunks that were recorded just before a moment; `None` if there is no such job.
+    pub(crate) fn chunks_at(&self, moment: Moment) -> Option<Range<usize>> {
+        match moment {
+            Moment::Before(job) => Some(self.jobs.get(job)?.before.clone()),
+            Moment::After(job) => Some(self.jobs.get(job)?.after.clone()),
+        }
+    }
+
     /// The programs of `job`, read from `contents`.
     pub fn programs<'a>(
         &'a self,
@@ -114,12 +122,8 @@ impl<'a> Contents<'a> {
 
     /// Goes to a moment, or to the end if there is no such job.
     pub fn go(&mut self, moment: Moment) {
-        let jobs = &self.capture.jobs;
-        let all = self.capture.chunks.len();
-        let upto = match moment {
-            Moment::Before(job) => jobs.get(job).map_or(all, |job| job.before.end),
-            Moment::After(job) => jobs.get(job).map_or(all, |job| job.after.end),
-        };
+        let chunks = self.capture.chunks_at(moment);
+        let upto = chunks.map_or(self.capture.chunks.len(), |chunks| chunks.end);
         if upto < self.applied {
             *self = Self::new(self.capture);
         }

@@ -26,7 +26,8 @@ pub fn diff(
     second: &Capture,
     each: &mut dyn FnMut(fmt::Arguments<'_>),
 ) -> Result<(), CaptureError> {
-    whole(first, second, each);
+    let facts = [first, second].map(capture_facts);
+    compare("", &facts, each);
     let mut diff = Diff {
         sides: [first, second],
         contents: [Contents::new(first), Contents::new(second)],
@@ -39,43 +40,66 @@ pub fn diff(
     Ok(())
 }
 
-fn whole(first: &Capture, second: &Capture, each: &mut dyn FnMut(fmt::Arguments<'_>)) {
-    let facts = |capture: &Capture| {
-        let device = capture.device();
-        let info = &device.info;
-        let (major, minor, patch) = info.version;
-        let mut facts = vec![
-            ("device".to_owned(), info.name.clone()),
-            ("driver".to_owned(), info.driver.clone()),
-            (
-                "driver version".to_owned(),
-                format!("{major}.{minor}.{patch}"),
-            ),
-            ("driver description".to_owned(), info.description.clone()),
-            ("software model".to_owned(), info.is_model.to_string()),
-            ("cores".to_owned(), info.cores.to_string()),
-            ("chip".to_owned(), device.chip.clone()),
-            ("recorder".to_owned(), device.recorder.clone()),
-            ("without data".to_owned(), capture.zero_data().to_string()),
-            ("jobs".to_owned(), capture.jobs().len().to_string()),
-        ];
-        let profile = device.profile.iter();
-        facts.extend(profile.map(|(name, value)| (format!("chip {name}"), value.to_string())));
-        let notes = capture.notes().iter();
-        facts.extend(notes.map(|(name, value)| (format!("note {name}"), value.clone())));
-        facts
-    };
-    let (ours, theirs) = (facts(first), facts(second));
-    let find = |list: &[(String, String)], name: &str| {
-        let found = list.iter().find(|(other, _)| other == name);
+/// Names and values.
+type Facts = Vec<(String, String)>;
+
+fn capture_facts(capture: &Capture) -> Facts {
+    let device = capture.device();
+    let info = &device.info;
+    let (major, minor, patch) = info.version;
+    let named = [
+        ("device", info.name.clone()),
+        ("driver", info.driver.clone()),
+        ("driver version", format!("{major}.{minor}.{patch}")),
+        ("driver description", info.description.clone()),
+        ("software model", info.is_model.to_string()),
+        ("cores", info.cores.to_string()),
+        ("chip", device.chip.clone()),
+        ("recorder", device.recorder.clone()),
+        ("without data", capture.zero_data().to_string()),
+        ("jobs", capture.jobs().len().to_string()),
+    ];
+    let mut facts: Facts = named.map(|(name, value)| (name.to_owned(), value)).into();
+    let profile = device.profile.iter();
+    facts.extend(profile.map(|(name, value)| (format!("chip {name}"), value.to_string())));
+    let notes = capture.notes().iter();
+    facts.extend(notes.map(|(name, value)| (format!("note {name}"), value.clone())));
+    facts
+}
+
+fn job_facts(capture: &Capture, job: &CapturedJob) -> Facts {
+    let tasks = job.tasks.iter();
+    let tasks = tasks.map(|task| format!("{}+{}", task.regcmd, task.words));
+    let uses = job.uses.iter();
+    let lists = uses.map(|used| format!("{} {}", used.role, used.handle));
+    let objects = job.objects().into_iter();
+    let objects = objects.map(|object| capture.objects()[object]);
+    let objects = objects.map(|object| match object.iova {
+        Some(iova) => format!("{}: {} bytes at {iova}", object.handle, object.bytes),
+        None => format!("{}: no address", object.handle),
+    });
+    let named = [
+        ("file", job.file.to_string()),
+        ("programs", job.tasks.len().to_string()),
+        ("places of programs", list(tasks)),
+        ("lists", list(lists)),
+        ("objects", list(objects)),
+        ("outcome", job.outcome.to_string()),
+    ];
+    named.map(|(name, value)| (name.to_owned(), value)).into()
+}
+
+/// Reports the facts that differ, each name once.
+fn compare(place: &str, [ours, theirs]: &[Facts; 2], each: &mut dyn FnMut(fmt::Arguments<'_>)) {
+    let find = |facts: &'_ Facts, name: &str| {
+        let found = facts.iter().find(|(other, _)| other == name);
         found.map_or_else(|| "none".to_owned(), |(_, value)| value.clone())
     };
-    let names: Vec<&String> = ours.iter().chain(&theirs).map(|(name, _)| name).collect();
     let mut told = BTreeSet::new();
-    for name in names {
-        let (first, second) = (find(&ours, name), find(&theirs, name));
+    for (name, _) in ours.iter().chain(theirs) {
+        let (first, second) = (find(ours, name), find(theirs, name));
         if told.insert(name) && first != second {
-            each(format_args!("{name}: {first} | {second}"));
+            each(format_args!("{place}{name}: {first} | {second}"));
         }
     }
 }
@@ -94,7 +118,8 @@ struct Diff<'a, 'e> {
 
 impl<'a> Diff<'a, '_> {
     fn job(&mut self, index: usize, jobs: [&'a CapturedJob; 2]) -> Result<(), CaptureError> {
-        self.fields(index, jobs);
+        let facts = [0, 1].map(|side| job_facts(self.sides[side], jobs[side]));
+        compare(&format!("job {index}: "), &facts, self.each);
         self.go(Moment::Before(index));
         self.words(index, jobs);
         let pairs: BTreeSet<_> = jobs[0]
@@ -106,7 +131,7 @@ impl<'a> Diff<'a, '_> {
         for moment in [Moment::Before(index), Moment::After(index)] {
             self.go(moment);
             for &(object, other) in &pairs {
-                let changed = self.changed(moment, jobs, [object, other]);
+                let changed = self.changed(moment, [object, other]);
                 if self.pairs.insert((object, other)) || changed {
                     self.object(moment, object, other)?;
                 }
@@ -120,44 +145,13 @@ impl<'a> Diff<'a, '_> {
     }
 
     /// Whether pages of either object were recorded just before `moment`.
-    fn changed(&self, moment: Moment, jobs: [&CapturedJob; 2], objects: [usize; 2]) -> bool {
-        (0..2).any(|side| {
-            let chunks = match moment {
-                Moment::Before(_) => jobs[side].before.clone(),
-                Moment::After(_) => jobs[side].after.clone(),
-            };
-            let chunks = &self.sides[side].chunks[chunks];
-            chunks.iter().any(|chunk| chunk.object == objects[side])
+    fn changed(&self, moment: Moment, objects: [usize; 2]) -> bool {
+        self.sides.iter().zip(objects).any(|(side, object)| {
+            let chunks = side.chunks_at(moment).unwrap_or_default();
+            side.chunks[chunks]
+                .iter()
+                .any(|chunk| chunk.object == object)
         })
-    }
-
-    fn fields(&mut self, job: usize, jobs: [&CapturedJob; 2]) {
-        let facts = |side: usize| {
-            let job = jobs[side];
-            let tasks = job.tasks.iter();
-            let tasks = tasks.map(|task| format!("{}+{}", task.regcmd, task.words));
-            let uses = job.uses.iter();
-            let lists = uses.map(|used| format!("{} {}", used.role, used.handle));
-            let objects = job.objects().into_iter();
-            let objects = objects.map(|object| self.sides[side].objects()[object]);
-            let objects = objects.map(|object| match object.iova {
-                Some(iova) => format!("{}: {} bytes at {iova}", object.handle, object.bytes),
-                None => format!("{}: no address", object.handle),
-            });
-            [
-                ("file", job.file.to_string()),
-                ("programs", job.tasks.len().to_string()),
-                ("places of programs", list(tasks)),
-                ("lists", list(lists)),
-                ("objects", list(objects)),
-                ("outcome", job.outcome.to_string()),
-            ]
-        };
-        for ((what, first), (_, second)) in facts(0).into_iter().zip(facts(1)) {
-            if first != second {
-                (self.each)(format_args!("job {job}: {what}: {first} | {second}"));
-            }
-        }
     }
 
     fn words(&mut self, job: usize, jobs: [&CapturedJob; 2]) {
