@@ -11,7 +11,6 @@ use rknpu_chip::ChipOptions;
 use rknpu_regcmd::regs::pc;
 use rknpu_regcmd::{Register, Word};
 use rocket_uapi::Selector;
-use serde::Serialize;
 
 use crate::exec::memory::ProgramMemory;
 use crate::exec::ranges::{BufferFile, OutputRegion, iova};
@@ -73,25 +72,21 @@ pub(crate) fn run(exec: &ExecFlags) -> Result<Verdict, Failure> {
     let words = program::read(&exec.program)?;
     let mut memory =
         ProgramMemory::new(&exec.inputs, &exec.outputs, &words, exec.at).map_err(Failure::Usage)?;
-    let (on, run) = match &exec.unsafe_device {
+    let mut run = match &exec.unsafe_device {
         Some(selector) => on_device(selector, &mut memory, &words)?,
         None => on_chip(exec, &mut memory, &words)?,
     };
-    let mut report = Report {
-        on,
-        words: words.len(),
-        program: format!("{:#010x}", memory.program),
-        run,
-    };
-    report.run.accesses = report.run.accesses.filter(|_| exec.trace);
-    exec.report.print(&report, || report.text())?;
-    memory.save(&exec.outputs)?;
-    if report.run.completed {
+    run.words = words.len();
+    run.program = format!("{:#010x}", memory.program);
+    run.accesses = run.accesses.filter(|_| exec.trace);
+    exec.report.print(&run, || text(&run))?;
+    memory.save()?;
+    if run.completed {
         return Ok(Verdict::Pass);
     }
+    let end = run.end;
     Err(Failure::Device(anyhow!(
-        "the program did not complete: {}",
-        report.run.end
+        "the program did not complete: {end}"
     )))
 }
 
@@ -100,7 +95,7 @@ fn on_chip(
     exec: &ExecFlags,
     memory: &mut ProgramMemory,
     words: &[Word],
-) -> Result<(String, ProgramRun), Failure> {
+) -> Result<ProgramRun, Failure> {
     let model = match &exec.device {
         Some(Selector::Path(path)) => {
             return Err(Failure::Usage(anyhow!(
@@ -127,11 +122,10 @@ fn on_chip(
         )));
     }
     let budget = model.driver.job_limit;
-    let outcome = chip::run(memory, count, &options, core, budget);
-    Ok((
-        format!("core {} of the software model's chip", exec.core),
-        outcome,
-    ))
+    Ok(ProgramRun {
+        on: format!("core {core} of the software model's chip"),
+        ..chip::run(memory, count, &options, core, budget)
+    })
 }
 
 /// Runs the program on a device, through its driver.
@@ -139,81 +133,63 @@ fn on_device(
     selector: &Selector,
     memory: &mut ProgramMemory,
     words: &[Word],
-) -> Result<(String, ProgramRun), Failure> {
+) -> Result<ProgramRun, Failure> {
     if *selector == Selector::Auto {
         return Err(Failure::Usage(anyhow!(
             "--unsafe-device needs the path of a device, or `model`"
         )));
     }
     let opened = super::open_selected(selector, |_| ())?;
-    let mut outcome = board::run(&opened.device, memory, words)?;
+    let run = board::run(&opened.device, memory, words)?;
     let events = opened.model.as_deref().map(Model::events);
-    let events = events.unwrap_or_default();
-    outcome.events = events.iter().map(ToString::to_string).collect();
-    Ok((opened.device.info().name, outcome))
+    Ok(ProgramRun {
+        on: opened.device.info().name,
+        events: events.iter().flatten().map(ToString::to_string).collect(),
+        ..run
+    })
 }
 
-/// The report of a run, printed as text or as JSON.
-#[derive(Debug, Serialize)]
-struct Report {
-    on: String,
-    words: usize,
-    /// IOVA of the program's first word, in hexadecimal.
-    program: String,
-    #[serde(flatten)]
-    run: ProgramRun,
-}
-
-impl Report {
-    fn text(&self) -> String {
-        let mut text = format!(
-            "device     {}\nprogram    {} words, at {}\n",
-            self.on, self.words, self.program
-        );
-        let mut line = |name: &str, what: String| {
-            // Writing to a string cannot fail.
-            let _ = writeln!(text, "{name:10} {what}");
-        };
-        for (from, to) in &self.run.moved {
-            let moved = format!("the buffer for {from:#010x} is at {to:#010x}");
-            line("moved", moved);
-        }
-        for change in &self.run.changed_words {
-            let RelocatedWord { word, from, to, .. } = change;
-            let values = format!("{} {from:#010x} -> {to:#010x}", change.register);
-            line("changed", format!("word {word}: {values}"));
-        }
-        for access in self.run.accesses.iter().flatten() {
-            let AccessReport { start, end, .. } = access;
-            let (who, how) = (&access.master, &access.direction);
-            let range = format!("{start:#010x}..{end:#010x}, {} bytes", end - start);
-            line("access", format!("{who:9} {how:5} {range}"));
-        }
-        for event in &self.run.events {
-            line("event", event.clone());
-        }
-        if let Some(raw) = self.run.interrupts {
-            line("interrupts", interrupts(raw));
-        }
-        if let Some(ns) = self.run.modelled_ns {
-            let us = std::time::Duration::from_nanos(ns).as_secs_f64() * 1e6;
-            line("time", format!("{us:.3} us of modelled device time"));
-        }
-        line("end", self.run.end.clone());
-        text
+fn text(run: &ProgramRun) -> String {
+    let (on, words, program) = (&run.on, run.words, &run.program);
+    let mut text = format!("device     {on}\nprogram    {words} words, at {program}\n");
+    let mut line = |name: &str, what: String| {
+        // Writing to a string cannot fail.
+        let _ = writeln!(text, "{name:10} {what}");
+    };
+    for (from, to) in &run.moved {
+        let moved = format!("the buffer for {from:#010x} is at {to:#010x}");
+        line("moved", moved);
     }
+    for change in &run.changed_words {
+        let RelocatedWord { word, from, to, .. } = change;
+        let values = format!("{} {from:#010x} -> {to:#010x}", change.register);
+        line("changed", format!("word {word}: {values}"));
+    }
+    for access in run.accesses.iter().flatten() {
+        let AccessReport { start, end, .. } = access;
+        let (who, how) = (&access.master, &access.direction);
+        let range = format!("{start:#010x}..{end:#010x}, {} bytes", end - start);
+        line("access", format!("{who:9} {how:5} {range}"));
+    }
+    for event in &run.events {
+        line("event", event.clone());
+    }
+    if let Some(raw) = run.interrupts {
+        line("interrupts", interrupts(raw));
+    }
+    if let Some(ns) = run.modelled_ns {
+        let us = std::time::Duration::from_nanos(ns).as_secs_f64() * 1e6;
+        line("time", format!("{us:.3} us of modelled device time"));
+    }
+    line("end", run.end.clone());
+    text
 }
 
 /// The interrupt status and its fields, as the disassembly shows them.
 fn interrupts(raw: u32) -> String {
-    let mut text = format!("{raw:#07x}");
-    for field in pc::InterruptRawStatus::INFO.fields {
-        match field.extract(raw) {
-            0 => {}
-            value => {
-                let _ = write!(text, " {}={value}", field.name);
-            }
-        }
-    }
-    text
+    let fields = pc::InterruptRawStatus::INFO.fields.iter();
+    let values = fields.map(|field| (field.name, field.extract(raw)));
+    let set = values.filter(|(_, value)| *value != 0);
+    let texts = set.map(|(name, value)| format!(" {name}={value}"));
+    format!("{raw:#07x}{}", texts.collect::<String>())
 }

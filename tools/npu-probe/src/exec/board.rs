@@ -35,12 +35,6 @@ pub(crate) fn run(
         "the kernel placed {}, and the program cannot be changed to match",
         moves_text(memory, &moved)
     )))?;
-    let elsewhere = moved.iter().filter(|buffer| buffer.from != buffer.to);
-    let mut outcome = ProgramRun {
-        changed_words,
-        moved: elsewhere.map(|buffer| (buffer.from, buffer.to)).collect(),
-        ..ProgramRun::default()
-    };
     let program = moved
         .iter()
         .find(|buffer| buffer.from == memory.program)
@@ -75,15 +69,27 @@ pub(crate) fn run(
     // program does to the NPU itself.
     #[expect(unsafe_code, reason = "raw words are what this is for")]
     unsafe { device.submit_raw(&[job]) }.map_err(Failure::device("the driver refused the job"))?;
-    match finish(&bos, memory) {
-        Ok(status) => end(&mut outcome, status),
+    let status = match finish(&bos, memory) {
+        Ok(status) => status,
         Err(error) => {
             // The NPU may still write to the buffers.
             mem::forget(bos);
             return Err(error);
         }
-    }
-    Ok(outcome)
+    };
+    let elsewhere = moved.iter().filter(|buffer| buffer.from != buffer.to);
+    Ok(ProgramRun {
+        completed: matches!(status, Some(FenceStatus::Signaled)),
+        end: match status {
+            Some(FenceStatus::Failed(errno)) => format!("the driver killed the job: {errno}"),
+            // A kernel drops invalid jobs without an error.
+            _ => "the driver reports the job as done; it reports the same for a dropped job"
+                .to_owned(),
+        },
+        changed_words,
+        moved: elsewhere.map(|buffer| (buffer.from, buffer.to)).collect(),
+        ..ProgramRun::default()
+    })
 }
 
 fn allocate(device: &Device, region: &MemoryRegion) -> Result<Bo, Failure> {
@@ -100,7 +106,8 @@ fn moved((region, bo): (&MemoryRegion, &Bo)) -> MovedBuffer {
     MovedBuffer {
         from: region.start,
         to: bo.iova().0,
-        len: region.bytes.len() as u64,
+        // A region has fewer bytes than a buffer object can.
+        len: region.bytes.len() as u32,
     }
 }
 
@@ -118,17 +125,16 @@ fn moves_text(memory: &ProgramMemory, moved: &[MovedBuffer]) -> String {
 /// Waits for the job, and reads the buffers back.
 fn finish(bos: &[Bo], memory: &mut ProgramMemory) -> Result<Option<FenceStatus>, Failure> {
     let until = Deadline::after(WAIT);
-    let mut status = None;
+    let wait = |bo: &Bo| {
+        let fence = bo
+            .fence(BufferAccess::Read)
+            .map_err(Failure::device("cannot check the job"))?;
+        fence
+            .wait(until)
+            .map_err(Failure::device("the job did not end"))
+    };
+    let status = bos.first().map(wait).transpose()?;
     for (bo, region) in bos.iter().zip(&mut memory.regions) {
-        if status.is_none() {
-            let fence = bo
-                .fence(BufferAccess::Read)
-                .map_err(Failure::device("cannot check the job"))?;
-            let ended = fence
-                .wait(until)
-                .map_err(Failure::device("the job did not end"))?;
-            status = Some(ended);
-        }
         let from = bo
             .read(until)
             .map_err(Failure::device("cannot read a buffer"))?;
@@ -136,13 +142,4 @@ fn finish(bos: &[Bo], memory: &mut ProgramMemory) -> Result<Option<FenceStatus>,
         region.bytes.copy_from_slice(from);
     }
     Ok(status)
-}
-
-fn end(outcome: &mut ProgramRun, status: Option<FenceStatus>) {
-    outcome.completed = matches!(status, Some(FenceStatus::Signaled));
-    outcome.end = match status {
-        Some(FenceStatus::Failed(errno)) => format!("the driver killed the job: {errno}"),
-        // A kernel drops invalid jobs without an error.
-        _ => "the driver reports the job as done; it reports the same for a dropped job".to_owned(),
-    };
 }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The memory of a run: pages at the requested addresses.
 
+use std::fmt;
 use std::fs::{self, File};
 use std::io::Read;
-use std::path::PathBuf;
 
 use anyhow::{Context, bail, ensure};
 use rknpu_regcmd::{Iova, Program, Word};
@@ -27,9 +27,6 @@ pub(crate) struct MemoryRegion {
     pub(crate) start: u32,
     /// Content of the region, in whole pages.
     pub(crate) bytes: Vec<u8>,
-    /// A file to write afterwards, and the number of bytes from the start to
-    /// write.
-    pub(crate) write_back: Option<(PathBuf, usize)>,
 }
 
 impl MemoryRegion {
@@ -37,9 +34,11 @@ impl MemoryRegion {
     pub(crate) fn end(&self) -> u64 {
         u64::from(self.start) + self.bytes.len() as u64
     }
+}
 
-    fn range(&self) -> String {
-        format!("{:#x}..{:#x}", self.start, self.end())
+impl fmt::Display for MemoryRegion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ({:#x}..{:#x})", self.what, self.start, self.end())
     }
 }
 
@@ -49,6 +48,8 @@ pub(crate) struct ProgramMemory {
     pub(crate) regions: Vec<MemoryRegion>,
     /// IOVA of the program's first word.
     pub(crate) program: u32,
+    /// The files to write afterwards.
+    saved: Vec<OutputRegion>,
 }
 
 impl ProgramMemory {
@@ -63,6 +64,7 @@ impl ProgramMemory {
         let mut memory = Self {
             regions: Vec::new(),
             program: 0,
+            saved: Vec::new(),
         };
         for input in inputs {
             memory.add_file(input)?;
@@ -70,45 +72,44 @@ impl ProgramMemory {
         for output in outputs {
             memory.add_output(output)?;
         }
+        memory.saved.extend_from_slice(outputs);
         memory.add_program(words, at)?;
         Ok(memory)
     }
 
     fn add_file(&mut self, input: &BufferFile) -> anyhow::Result<()> {
         let what = input.file.display().to_string();
-        aligned(&what, input.iova)?;
         let mut bytes = Vec::new();
         File::open(&input.file)
             .and_then(|file| file.take(REGION_MAX + 1).read_to_end(&mut bytes))
             .with_context(|| format!("cannot read {what}"))?;
-        let write_back = input.write_back.then(|| (input.file.clone(), bytes.len()));
-        self.add(what, input.iova, bytes, write_back)
+        let len = bytes.len() as u64;
+        self.add(what, input.iova, bytes, len)?;
+        if input.write_back {
+            self.saved.push(OutputRegion {
+                iova: input.iova,
+                // A region has fewer than 2^31 bytes.
+                len: len as u32,
+                file: input.file.clone(),
+            });
+        }
+        Ok(())
     }
 
     fn add_output(&mut self, output: &OutputRegion) -> anyhow::Result<()> {
         let what = format!("the output for {}", output.file.display());
         let start = u64::from(output.iova);
         let end = start + u64::from(output.len);
-        within_addresses(&what, end)?;
-        let touches =
-            |region: &&MemoryRegion| start < region.end() && u64::from(region.start) < end;
-        if let Some(region) = self.regions.iter().find(touches) {
-            if u64::from(region.start) <= start && end <= region.end() {
-                return Ok(());
-            }
-            bail!(
-                "{what} is partly in {} ({}) and partly outside; use a separate option for each \
-                 part",
-                region.what,
-                region.range()
+        if let Some(region) = self.touching(start, end) {
+            ensure!(
+                u64::from(region.start) <= start && end <= region.end(),
+                "{what} is partly in {region} and partly outside; use a separate option for each \
+                 part"
             );
+            return Ok(());
         }
         let first = output.iova - output.iova % PAGE_BYTES as u32;
-        let len = end - u64::from(first);
-        check_size(&what, len)?;
-        let mut bytes = Vec::new();
-        grow(&what, &mut bytes, len)?;
-        self.add(what, first, bytes, None)
+        self.add(what, first, Vec::new(), end - u64::from(first))
     }
 
     fn add_program(&mut self, words: &[Word], at: Option<u32>) -> anyhow::Result<()> {
@@ -118,7 +119,6 @@ impl ProgramMemory {
             words.len(),
             Program::WORDS_MAX
         );
-        let what = "the program".to_owned();
         let bytes = program::to_binary(words);
         let len = (bytes.len() as u64).next_multiple_of(PAGE);
         self.program = match at {
@@ -127,8 +127,7 @@ impl ProgramMemory {
                 "no free address range for the program; move the other buffers, or use --at",
             )?,
         };
-        aligned(&what, self.program)?;
-        self.add(what, self.program, bytes, None)
+        self.add("the program".to_owned(), self.program, bytes, len)
     }
 
     /// The address of the highest `len` free bytes.
@@ -143,43 +142,46 @@ impl ProgramMemory {
         u32::try_from(end.checked_sub(len)?).ok()
     }
 
-    /// Adds `bytes`, padded to whole pages, sorted by address.
+    /// A region with a byte of these addresses.
+    fn touching(&self, start: u64, end: u64) -> Option<&MemoryRegion> {
+        let mut regions = self.regions.iter();
+        regions.find(|region| start < region.end() && u64::from(region.start) < end)
+    }
+
+    /// Adds a region of `len` bytes, padded to whole pages: `bytes`, then zeros.
     fn add(
         &mut self,
         what: String,
         start: u32,
         mut bytes: Vec<u8>,
-        write_back: Option<(PathBuf, usize)>,
+        len: u64,
     ) -> anyhow::Result<()> {
-        let len = (bytes.len() as u64).next_multiple_of(PAGE);
+        let len = len.next_multiple_of(PAGE);
         let end = u64::from(start) + len;
+        ensure!(
+            u64::from(start).is_multiple_of(PAGE),
+            "the address of {what}, {start:#x}, is not a multiple of {PAGE:#x}; the IOMMU maps \
+             whole pages"
+        );
         ensure!(len > 0, "{what} is empty");
-        check_size(&what, len)?;
-        within_addresses(&what, end)?;
-        grow(&what, &mut bytes, len)?;
-        let region = MemoryRegion {
-            what,
-            start,
-            bytes,
-            write_back,
-        };
-        let place = self.regions.partition_point(|other| other.start < start);
-        let before = place
-            .checked_sub(1)
-            .and_then(|index| self.regions.get(index));
-        let overlap = [before, self.regions.get(place)]
-            .into_iter()
-            .flatten()
-            .find(|other| u64::from(other.start) < end && u64::from(start) < other.end());
-        if let Some(other) = overlap {
-            bail!(
-                "{} ({}) and {} ({}) overlap; pages are {PAGE:#x} bytes",
-                other.what,
-                other.range(),
-                region.what,
-                region.range()
-            );
+        ensure!(
+            len <= REGION_MAX,
+            "{what} has more than {REGION_MAX:#x} bytes, the limit of a buffer object; split it"
+        );
+        ensure!(
+            end <= Iova::END,
+            "{what} would end at {end:#x}, beyond the 4 GiB that the NPU can address"
+        );
+        let more = usize::try_from(len)? - bytes.len();
+        bytes
+            .try_reserve_exact(more)
+            .with_context(|| format!("no memory for {what}, {len:#x} bytes"))?;
+        bytes.resize(bytes.len() + more, 0);
+        let region = MemoryRegion { what, start, bytes };
+        if let Some(other) = self.touching(start.into(), end) {
+            bail!("{other} and {region} overlap; pages are {PAGE:#x} bytes");
         }
+        let place = self.regions.partition_point(|other| other.start < start);
         self.regions.insert(place, region);
         Ok(())
     }
@@ -200,60 +202,18 @@ impl ProgramMemory {
     }
 
     /// Writes the requested files; stops at the first error.
-    pub(crate) fn save(&self, outputs: &[OutputRegion]) -> Result<(), Failure> {
-        for region in &self.regions {
-            if let Some((file, len)) = &region.write_back {
-                let bytes = region.bytes.get(..*len).unwrap_or_default();
-                fs::write(file, bytes).map_err(Failure::writing(file))?;
-            }
-        }
-        for output in outputs {
-            let iova = u64::from(output.iova);
-            // `new` made or found a region for each output.
-            let bytes = self.find(iova).and_then(|(index, offset)| {
+    pub(crate) fn save(&self) -> Result<(), Failure> {
+        for saved in &self.saved {
+            // `new` made or found a region for each.
+            let bytes = self.find(saved.iova.into()).and_then(|(index, offset)| {
                 let region = self.regions.get(index)?;
-                region.bytes.get(offset..offset + output.len as usize)
+                region.bytes.get(offset..offset + saved.len as usize)
             });
             let bytes = bytes.unwrap_or_default();
-            fs::write(&output.file, bytes).map_err(Failure::writing(&output.file))?;
+            fs::write(&saved.file, bytes).map_err(Failure::writing(&saved.file))?;
         }
         Ok(())
     }
-}
-
-fn aligned(what: &str, iova: u32) -> anyhow::Result<()> {
-    ensure!(
-        u64::from(iova).is_multiple_of(PAGE),
-        "the address of {what}, {iova:#x}, is not a multiple of {PAGE:#x}; the IOMMU maps whole \
-         pages"
-    );
-    Ok(())
-}
-
-fn check_size(what: &str, len: u64) -> anyhow::Result<()> {
-    ensure!(
-        len <= REGION_MAX,
-        "{what} has more than {REGION_MAX:#x} bytes, the limit of a buffer object; split it"
-    );
-    Ok(())
-}
-
-fn within_addresses(what: &str, end: u64) -> anyhow::Result<()> {
-    ensure!(
-        end <= Iova::END,
-        "{what} would end at {end:#x}, beyond the 4 GiB that the NPU can address"
-    );
-    Ok(())
-}
-
-/// Pads with zeros to `len` bytes; fails if the host has no memory for them.
-fn grow(what: &str, bytes: &mut Vec<u8>, len: u64) -> anyhow::Result<()> {
-    let more = usize::try_from(len)? - bytes.len();
-    bytes
-        .try_reserve_exact(more)
-        .with_context(|| format!("no memory for {what}, {len:#x} bytes"))?;
-    bytes.resize(bytes.len() + more, 0);
-    Ok(())
 }
 
 #[cfg(test)]

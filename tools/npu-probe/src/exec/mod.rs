@@ -18,6 +18,11 @@ use relocate::RelocatedWord;
 /// The visible outcome of one program.
 #[derive(Debug, Default, Serialize)]
 pub(crate) struct ProgramRun {
+    /// The device or core.
+    pub(crate) on: String,
+    pub(crate) words: usize,
+    /// IOVA of the program's first word, in hexadecimal.
+    pub(crate) program: String,
     pub(crate) completed: bool,
     pub(crate) end: String,
     /// PC.INTERRUPT_RAW_STATUS, if it is readable.

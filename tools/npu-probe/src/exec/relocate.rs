@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 
 use anyhow::{Context, ensure};
-use rknpu_regcmd::{Extent, RegisterInfo, Word, extents, tasks};
+use rknpu_regcmd::{Iova, Word, extents, tasks};
 use serde::Serialize;
 
 /// A buffer and its new address.
@@ -18,14 +18,7 @@ pub(crate) struct MovedBuffer {
     /// Actual start address.
     pub(crate) to: u32,
     /// Length, bytes.
-    pub(crate) len: u64,
-}
-
-impl MovedBuffer {
-    fn has(&self, extent: &Extent) -> bool {
-        let start = u64::from(self.from);
-        start <= extent.start && extent.end <= start + self.len
-    }
+    pub(crate) len: u32,
 }
 
 /// A word that was changed.
@@ -53,7 +46,8 @@ pub(crate) fn relocate(
         let extents = extents(&asked.regs, asked.enable)
             .with_context(|| format!("the memory accesses of task {task} are unknown"))?;
         for extent in extents {
-            let buffer = buffers.iter().find(|buffer| buffer.has(&extent));
+            let mut candidates = buffers.iter();
+            let buffer = candidates.find(|buffer| extent.within(Iova(buffer.from), buffer.len));
             let buffer = buffer.with_context(|| {
                 format!("task {task}: {extent} is not within one of the buffers")
             })?;
@@ -62,7 +56,7 @@ pub(crate) fn relocate(
             let last = written
                 .enumerate()
                 .rev()
-                .find(|(_, word)| writes(word, register));
+                .find(|(_, word)| register.write(word.value()) == **word);
             let (word, before) = last
                 .with_context(|| format!("task {task}: {extent}, but no word writes {register}"))?;
             let from = before.value();
@@ -90,14 +84,10 @@ pub(crate) fn relocate(
     Ok(changes)
 }
 
-fn writes(word: &Word, register: &RegisterInfo) -> bool {
-    word.target() == register.block.target() && word.offset() == register.offset
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use rknpu_regcmd::{Binding, BufferId, ChipProfile, Iova, MatmulTask, MatmulType};
+    use rknpu_regcmd::{Binding, BufferId, ChipProfile, MatmulTask, MatmulType};
 
     const PAGE: u32 = 4096;
 
@@ -127,7 +117,7 @@ mod tests {
         [0, 1, 2].map(|index| MovedBuffer {
             from: from[index],
             to: to[index],
-            len: u64::from(8 * PAGE),
+            len: 8 * PAGE,
         })
     }
 
@@ -162,7 +152,7 @@ mod tests {
         // The written range does not fit one buffer.
         let mut words = [&one[..], &one[one.len() - 2..]].concat();
         let mut short = moved(from, to).to_vec();
-        short[2].len = u64::from(2 * PAGE);
+        short[2].len = 2 * PAGE;
         let error = relocate(&mut words, &short).unwrap_err().to_string();
         assert!(error.contains("task 0") && error.contains("not within"));
         let mut unwritten = one;

@@ -64,13 +64,13 @@ impl Matmul {
         };
         fs::write(matmul.path("a.bin"), a_bytes).unwrap();
         fs::write(matmul.path("b.bin"), b_bytes).unwrap();
-        let hex: String = matmul
-            .words
-            .iter()
-            .map(|word| format!("{:#018x}\n", word.bits()))
-            .collect();
-        fs::write(matmul.path("program.hex"), hex).unwrap();
+        matmul.save("program", &matmul.words);
         matmul
+    }
+
+    /// Writes words as assembler text.
+    fn save(&self, name: &str, words: &[Word]) {
+        fs::write(self.path(name), disassemble(words)).unwrap();
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -100,13 +100,9 @@ impl Matmul {
 
     /// The program with another value of a register.
     fn with(&self, target: u16, offset: u16, value: impl Fn(u32) -> u32) -> Vec<Word> {
-        let is_it = |word: &Word| word.target() == target && word.offset() == offset;
-        let changed = |word: &Word| {
-            if is_it(word) {
-                Word::new(target, offset, value(word.value()))
-            } else {
-                *word
-            }
+        let changed = |word: &Word| match (word.target(), word.offset()) {
+            place if place == (target, offset) => Word::new(target, offset, value(word.value())),
+            _ => *word,
         };
         self.words.iter().map(changed).collect()
     }
@@ -174,14 +170,15 @@ fn failed(output: &Output, code: i32, with: &str) {
 #[test]
 fn a_matmul_in_every_form_of_program() {
     let matmul = Matmul::new(APART);
-    fs::write(matmul.path("program"), disassemble(&matmul.words)).unwrap();
-    let binary: Vec<u8> = matmul
-        .words
-        .iter()
-        .flat_map(|w| w.bits().to_le_bytes())
+    let words = matmul.words.iter().map(|word| word.bits());
+    let hex: String = words
+        .clone()
+        .map(|word| format!("{word:#018x}\n"))
         .collect();
+    fs::write(matmul.path("program.hex"), hex).unwrap();
+    let binary: Vec<u8> = words.flat_map(u64::to_le_bytes).collect();
     fs::write(matmul.path("program.bin"), binary).unwrap();
-    for form in ["program.hex", "program", "program.bin"] {
+    for form in ["program", "program.hex", "program.bin"] {
         let text = succeeded(&matmul.exec(form, &[]));
         has(
             &text,
@@ -199,7 +196,7 @@ fn a_matmul_in_every_form_of_program() {
     // The last core, another address, and the strictest level.
     let strict = "model:level=strict";
     let more = ["--core", "2", "--device", strict, "--at", "0x20000000"];
-    let text = succeeded(&matmul.exec("program.hex", &more));
+    let text = succeeded(&matmul.exec("program", &more));
     has(&text, &["core 2", "at 0x20000000"]);
     matmul.check();
 }
@@ -207,7 +204,7 @@ fn a_matmul_in_every_form_of_program() {
 #[test]
 fn what_is_touched_is_told() {
     let matmul = Matmul::new(APART);
-    let report = report(&matmul.exec("program.hex", &["--trace", "--json"]));
+    let report = report(&matmul.exec("program", &["--trace", "--json"]));
     assert_eq!(report["completed"], true);
     assert_eq!(report["interrupts"], 0x100);
     assert!(report["modelled_ns"].as_u64().unwrap() > 0);
@@ -224,7 +221,7 @@ fn what_is_touched_is_told() {
         json!({ "master": master, "direction": direction, "start": start, "end": start + bytes })
     });
     assert_eq!(report["accesses"], json!(touched));
-    let text = succeeded(&matmul.exec("program.hex", &["--trace"]));
+    let text = succeeded(&matmul.exec("program", &["--trace"]));
     let written = "DpuWrite  Write 0x80000000..0x80004000, 16384 bytes";
     has(&text, &[written]);
     matmul.check();
@@ -240,7 +237,7 @@ fn a_file_is_written_back_where_that_is_asked_for() {
         let bo = format!("{}:{}{rw}", APART[2], matmul.name("c"));
         // A part of it is also written to a separate file.
         let part = format!("{}:16:{}", APART[2] + 16, matmul.name("part"));
-        matmul.exec_inputs("program.hex", &["--bo", &bo, "--out", &part])
+        matmul.exec_inputs("program", &["--bo", &bo, "--out", &part])
     };
     succeeded(&run(""));
     assert!(fs::read(&c).unwrap().iter().all(|&byte| byte == 0x55));
@@ -258,7 +255,7 @@ fn programs_that_fail_are_told_apart() {
     let matmul = Matmul::new(APART);
     // The program writes C to unmapped memory.
     let elsewhere = matmul.with(0x1001, 0x4020, |_| 0x9000_0000);
-    fs::write(matmul.path("fault"), disassemble(&elsewhere)).unwrap();
+    matmul.save("fault", &elsewhere);
     let output = matmul.exec("fault", &[]);
     failed(&output, 4, "did not complete: stopped by an IOMMU fault");
     let text = stdout(&output);
@@ -268,15 +265,10 @@ fn programs_that_fail_are_told_apart() {
     assert_eq!(fs::read(matmul.path("c.bin")).unwrap(), vec![0; 4 * N * N]);
 
     // No block is started: no interrupt.
-    let mut idle = matmul.words.clone();
-    idle.pop();
-    idle.push(Word::NOP);
-    fs::write(matmul.path("idle"), disassemble(&idle)).unwrap();
-    failed(
-        &matmul.exec("idle", &[]),
-        4,
-        "did not complete: no completion interrupt",
-    );
+    let idle = [&matmul.words[..matmul.words.len() - 1], &[Word::NOP]].concat();
+    matmul.save("idle", &idle);
+    let output = matmul.exec("idle", &[]);
+    failed(&output, 4, "did not complete: no completion interrupt");
 }
 
 /// Options, their values, and the expected error.
@@ -308,36 +300,29 @@ fn wrong_memory_is_refused() {
     for [option, value, with] in crate::common::rows(WRONG_MEMORY) {
         let value = value.replace("FILE", &file).replace("EMPTY", &empty);
         let value = value.replace("FOLDER", folder);
-        failed(&matmul.exec("program.hex", &[option, &value]), 2, with);
+        failed(&matmul.exec("program", &[option, &value]), 2, with);
     }
     let nowhere = "/nonexistent/accel0";
-    let output = matmul.exec("program.hex", &["--unsafe-device", nowhere]);
+    let output = matmul.exec("program", &["--unsafe-device", nowhere]);
     failed(&output, 3, nowhere);
     let output = matmul.exec("nothing.hex", &[]);
     failed(&output, 2, "nothing.hex: No such file");
-    let program = matmul.path("program.hex");
     let mut large = probe();
-    large.arg("exec").arg(program);
-    large.args(["--out", "0x0:0x80000000:x"]);
-    failed(
-        &large.output().unwrap(),
-        2,
-        "the output for x has more than 0x7ffff000 bytes",
-    );
+    large.arg("exec").arg(matmul.path("program"));
+    let output = large.args(["--out", "0x0:0x80000000:x"]).output();
+    let with = "the output for x has more than 0x7ffff000 bytes";
+    failed(&output.unwrap(), 2, with);
     // An unwritable output is reported after the run.
     let out = ["--out", "0x0:16:/nonexistent/out"];
-    failed(
-        &matmul.exec("program.hex", &out),
-        5,
-        "cannot write /nonexistent/out",
-    );
+    let output = matmul.exec("program", &out);
+    failed(&output, 5, "cannot write /nonexistent/out");
 }
 
 #[test]
 fn a_driver_gets_a_changed_program() {
     let matmul = Matmul::new(APART);
     let on_model = ["--unsafe-device", "model", "--json"];
-    let told = report(&matmul.exec("program.hex", &on_model));
+    let told = report(&matmul.exec("program", &on_model));
     assert_eq!(told["interrupts"], Value::Null);
     // Buffers by address, one after another: A, B, C, the program.
     let [a, b, c] = APART;
@@ -364,7 +349,7 @@ fn a_driver_gets_a_changed_program() {
     // If the kernel's addresses are the requested ones, nothing is changed, and
     // any program may run.
     let matmul = Matmul::new([0, 0x1000, 0x2000]);
-    let told = report(&matmul.exec("program.hex", &on_model));
+    let told = report(&matmul.exec("program", &on_model));
     assert_eq!(told["changed_words"], json!([]));
     matmul.check();
 }
@@ -375,7 +360,7 @@ fn a_driver_does_not_get_what_cannot_be_changed() {
     // An input precision that no source describes, so the read range is
     // unknown.
     let unknown = matmul.with(0x0201, 0x100c, |value| value | 0x50);
-    fs::write(matmul.path("unknown"), disassemble(&unknown)).unwrap();
+    matmul.save("unknown", &unknown);
     let output = matmul.exec("unknown", &["--unsafe-device", "model"]);
     failed(
         &output,
@@ -386,16 +371,14 @@ fn a_driver_does_not_get_what_cannot_be_changed() {
     // An address that no word writes.
     let mut without = matmul.words.clone();
     without.retain(|word| word.offset() != 0x1070);
-    fs::write(matmul.path("without"), disassemble(&without)).unwrap();
+    matmul.save("without", &without);
     let output = matmul.exec("without", &["--unsafe-device", "model"]);
     failed(&output, 2, "is not within one of the buffers");
     assert!(!matmul.path("c.bin").exists());
 
     // The driver kills a program that hangs, and reports it.
     let matmul = Matmul::new([0, 0x1000, 0x2000]);
-    let mut idle = matmul.words.clone();
-    idle.pop();
-    fs::write(matmul.path("idle"), disassemble(&idle)).unwrap();
+    matmul.save("idle", &matmul.words[..matmul.words.len() - 1]);
     let output = matmul.exec("idle", &["--unsafe-device", "model:level=strict"]);
     failed(&output, 4, "the driver killed the job");
     assert!(stdout(&output).contains("event"), "{}", stdout(&output));
