@@ -13,7 +13,7 @@ use serde::Serialize;
 use crate::capture_file::{self, CaptureFlags};
 use crate::exit::{Failure, Verdict};
 use crate::flags::ReportFlags;
-use crate::{output, program};
+use crate::program;
 
 /// Options of `decode`.
 #[derive(Debug, Args)]
@@ -115,26 +115,21 @@ pub(crate) fn run(decode: &DecodeFlags) -> Result<Verdict, Failure> {
     let text = decode.disassemble(&words);
     // Checks the words alone: buffers and earlier programs are unknown here.
     let findings = lint(&words, &LintContext::default());
-    if decode.report.json {
-        output::print_json(&Report {
-            words: words.len(),
-            tasks: headings(&words),
-            disassembly: text.lines().map(str::to_owned).collect(),
-            findings: findings.iter().map(FindingReport::from).collect(),
-        })?;
-        return Ok(Verdict::Pass);
-    }
-    // As comments, so that `asm` accepts the whole output.
-    for heading in headings(&words) {
-        output::print(&format!("# {heading}\n"))?;
-    }
-    output::print(&text)?;
-    if findings.is_empty() {
-        output::print("# no findings\n")?;
-    }
-    for finding in &findings {
-        output::print(&format!("# {finding}\n"))?;
-    }
+    let report = Report {
+        words: words.len(),
+        tasks: headings(&words),
+        disassembly: text.lines().map(str::to_owned).collect(),
+        findings: findings.iter().map(FindingReport::from).collect(),
+    };
+    // All but the words as comments, so that `asm` accepts the whole output.
+    decode.report.print(&report, || {
+        let headings = report.tasks.iter().map(|task| format!("# {task}\n"));
+        let mut found: String = findings.iter().map(|one| format!("# {one}\n")).collect();
+        if found.is_empty() {
+            found += "# no findings\n";
+        }
+        headings.collect::<String>() + &text + &found
+    })?;
     Ok(Verdict::Pass)
 }
 

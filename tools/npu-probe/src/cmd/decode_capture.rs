@@ -6,8 +6,8 @@ use npu_capture::{Capture, CapturedProgram, Contents, Moment};
 use serde::Serialize;
 
 use super::decode::DecodeFlags;
+use crate::capture_file;
 use crate::exit::{Failure, Verdict};
-use crate::{capture_file, output};
 
 /// The `--json` output.
 #[derive(Debug, Serialize)]
@@ -76,26 +76,21 @@ pub(crate) fn run(decode: &DecodeFlags) -> Result<Verdict, Failure> {
         }
     };
     let mut contents = Contents::new(&capture);
-    decode.report.say(&capture_file::head(&capture))?;
-    let mut jobs = Vec::new();
-    for index in indices {
+    let jobs = indices.map(|index| {
         contents.go(Moment::Before(index));
-        let report = job_report(&capture, &contents, index, decode);
-        if decode.report.json {
-            jobs.push(report);
-        } else {
-            output::print(&job_text(&report))?;
-        }
-    }
-    if decode.report.json {
-        output::print_json(&Report {
-            device: capture.device().info.name.clone(),
-            chip: capture.device().chip.clone(),
-            finished: capture.finished(),
-            zero_data: capture.zero_data(),
-            jobs,
-        })?;
-    }
+        job_report(&capture, &contents, index, decode)
+    });
+    let report = Report {
+        device: capture.device().info.name.clone(),
+        chip: capture.device().chip.clone(),
+        finished: capture.finished(),
+        zero_data: capture.zero_data(),
+        jobs: jobs.collect(),
+    };
+    decode.report.print(&report, || {
+        let jobs = report.jobs.iter().map(job_text);
+        capture_file::head(&capture) + &jobs.collect::<String>()
+    })?;
     Ok(Verdict::Pass)
 }
 

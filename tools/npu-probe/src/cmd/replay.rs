@@ -14,7 +14,6 @@ use serde_json::{Value, json};
 use crate::capture_file::{self, CaptureFlags};
 use crate::exit::{Failure, Verdict};
 use crate::flags::{DeviceFlags, ReportFlags};
-use crate::output;
 use crate::progress::ProgressLine;
 use crate::report::DeviceReport;
 
@@ -142,34 +141,25 @@ pub(crate) fn run(args: &ReplayFlags) -> Result<Verdict, Failure> {
     drop(progress);
     let events = opened.model.map(|model| model.events()).unwrap_or_default();
     let verdict = Verdict::of(report.matches());
-    if args.report.json {
-        output::print_json(&Json {
-            result: verdict,
-            device,
-            jobs: report
-                .jobs
-                .iter()
-                .map(|job| JobJson::new(&capture, job))
-                .collect(),
-            model_events: events.iter().map(ToString::to_string).collect(),
-        })?;
-        return Ok(verdict);
-    }
-    let mut text = verdict_text(&capture, &report, verdict.words(is_model));
-    for event in &events {
-        text += &format!("model      {event}\n");
-    }
-    output::print(&text)?;
+    let jobs = report.jobs.iter();
+    let json = Json {
+        result: verdict,
+        device,
+        jobs: jobs.map(|job| JobJson::new(&capture, job)).collect(),
+        model_events: events.iter().map(ToString::to_string).collect(),
+    };
+    args.report.print(&json, || {
+        let events = json.model_events.iter();
+        let events = events.map(|event| format!("model      {event}\n"));
+        verdict_text(&capture, &report, verdict.words(is_model)) + &events.collect::<String>()
+    })?;
     Ok(verdict)
 }
 
 fn verdict_text(capture: &Capture, report: &ReplayReport, words: &str) -> String {
     let mut text = String::new();
-    let differing = report
-        .jobs
-        .iter()
-        .enumerate()
-        .filter(|(_, job)| !job.matches());
+    let jobs = report.jobs.iter().enumerate();
+    let differing = jobs.filter(|(_, job)| !job.matches());
     let count = differing.clone().count();
     for (index, job) in differing.take(SHOWN) {
         text += &job_text(capture, index, job);
