@@ -1,15 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `npu-probe serve`: serves the software NPU to all programs of a user.
 
+use std::env;
 use std::os::unix::ffi::OsStringExt;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-use std::{env, thread};
 
 use anyhow::anyhow;
 use clap::Args;
 use nix::sys::signal::{SigSet, Signal};
+use nix::sys::signalfd::{SfdFlags, SignalFd};
 use npu_model::Model;
 use npu_server::{Server, ServerError};
 use npu_wire::Address;
@@ -34,26 +33,16 @@ const LINGER: Duration = Duration::from_secs(2);
 /// Printed when clients can connect.
 const READY: &str = "ready\n";
 
-/// Returns a flag that a terminating signal sets, so that the process can clean up. Call it
-/// on the thread that starts all others.
-fn end_on_signals() -> Result<Arc<AtomicBool>, Failure> {
+/// The signals that ask this process to end, so that it can clean up. Call this on the thread
+/// that starts all others.
+fn end_signals() -> Result<SignalFd, Failure> {
     let signals: SigSet = [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP]
         .into_iter()
         .collect();
-    signals
-        .thread_block()
-        .map_err(Failure::device("cannot wait for signals"))?;
-    let ended = Arc::new(AtomicBool::new(false));
-    let told = Arc::clone(&ended);
-    thread::Builder::new()
-        .name("npu-signals".to_owned())
-        .spawn(move || {
-            if signals.wait().is_ok() {
-                told.store(true, Ordering::Release);
-            }
-        })
-        .map_err(Failure::no_thread)?;
-    Ok(ended)
+    let pending = signals.thread_block().and_then(|()| {
+        SignalFd::with_flags(&signals, SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC)
+    });
+    pending.map_err(Failure::device("cannot wait for signals"))
 }
 
 /// The address at which this user's programs look for a server.
@@ -75,7 +64,7 @@ pub(crate) fn run(serve: &ServeFlags) -> Result<Verdict, Failure> {
             .ok_or_else(|| Failure::Usage(anyhow!("`{name}` is not a valid name of a server")))?,
     };
     npu_server::shared_server_limits().map_err(Failure::device("cannot serve the model"))?;
-    let ended = end_on_signals()?;
+    let signals = end_signals()?;
     let server = match Server::start_at(Model::new(options), address) {
         // Another server started first, so clients that wait for this one can use it.
         Err(ServerError::InUse(_)) if serve.address.is_none() => {
@@ -85,6 +74,7 @@ pub(crate) fn run(serve: &ServeFlags) -> Result<Verdict, Failure> {
         other => other.map_err(Failure::device("cannot serve the model"))?,
     };
     output::print(READY)?;
-    server.wait_until_idle(LINGER, || ended.load(Ordering::Acquire));
+    let is_ended = || matches!(signals.read_signal(), Ok(Some(_)));
+    server.wait_until_idle(LINGER, is_ended);
     Ok(Verdict::Pass)
 }
