@@ -3,23 +3,21 @@
 
 use rocket_uapi::sys;
 use rustix::io::Errno;
+use serde::Serialize;
 use zerocopy::FromBytes;
 
 /// Counts of the calls of a server's clients so far.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Counts {
     /// Opens of the device.
     pub opens: u64,
     /// Open files whose process ended in the middle of a job.
+    #[serde(rename = "clients_died")]
     pub died: u64,
     /// Buffer objects made.
     pub bos: u64,
     /// Their bytes, as requested.
     pub bo_bytes: u64,
-    /// SUBMIT calls that returned 0.
-    pub submits: u64,
-    /// Jobs in them, including those that the driver dropped.
-    pub jobs: u64,
     /// Calls of PREP_BO that maintained an object's caches.
     pub preps: u64,
     /// The bytes of these objects, in whole pages.
@@ -28,9 +26,15 @@ pub struct Counts {
     pub finis: u64,
     /// The bytes of their objects.
     pub fini_bytes: u64,
+    /// SUBMIT calls that returned 0.
+    pub submits: u64,
+    /// Jobs in them, including those that the driver dropped.
+    pub jobs: u64,
     /// ioctls of the device.
+    #[serde(skip)]
     pub ioctls: u64,
     /// mmaps of the device.
+    #[serde(skip)]
     pub mmaps: u64,
 }
 

@@ -2,6 +2,7 @@
 //! `npu-probe run`: runs a program on the software NPU as /dev/accel/accel0, or records it on
 //! a real one.
 
+use std::collections::BTreeMap;
 use std::ffi::{CString, OsStr, OsString};
 use std::io::{self, ErrorKind};
 use std::os::unix::ffi::OsStrExt;
@@ -26,6 +27,7 @@ use crate::exit::Failure;
 use crate::flags::{ReportFlags, RunFiles};
 use crate::output::{self, OutputFile};
 use crate::served::{self, UseReport};
+use crate::table::joined;
 
 /// Options of `run`.
 #[derive(Debug, Args)]
@@ -122,15 +124,17 @@ pub(crate) fn run(run: &RunFlags) -> Result<u8, Failure> {
     }
     let counts = server.counts();
     let report = match &shown {
-        ServedDevice::Model(model) => UseReport::new(&counts, model),
+        ServedDevice::Model(model) => UseReport::of_model(&counts, model),
         ServedDevice::Node(node) => {
             let ended = recorder.as_ref().map(Recorder::outcomes);
             UseReport::of_node(&counts, node, ended)
         }
     };
     drop(server);
-    if let (Some(file), Some(trace)) = (to_trace, report.trace()) {
-        file.write(&trace)?;
+    if let (Some(file), ServedDevice::Model(model)) = (to_trace, &shown)
+        && let Some(timeline) = model.timeline()
+    {
+        file.write(&timeline.to_chrome_trace())?;
     }
     let text = report.text(run.form.json)?;
     match to_report {
@@ -214,14 +218,11 @@ fn library(run: &RunFlags) -> Result<PathBuf, Failure> {
     if let Some(found) = places.iter().find(|path| path.exists()) {
         return Ok(found.clone());
     }
-    let places: Vec<_> = places
-        .iter()
-        .map(|path| path.display().to_string())
-        .collect();
+    let places = places.iter().map(|path| path.display());
     Err(Failure::Usage(anyhow!(
         "no {LIBRARY} at {}. Build it with `cargo build -p rocket-preload`, or name its path \
          with --preload",
-        places.join(" or ")
+        joined(places, " or ")
     )))
 }
 
@@ -242,21 +243,17 @@ fn start(run: &RunFlags, server: &Server, library: &Path, before: &SigSet) -> Re
     let Some(program) = run.command.first() else {
         return Err(Failure::Usage(anyhow!("no program to run")));
     };
-    let ours = [
-        (OsStr::new(LD_PRELOAD), preload(library)),
-        (
-            OsStr::new(npu_wire::ENVIRONMENT),
-            OsStr::from_bytes(server.address().name()).to_owned(),
-        ),
-    ];
-    let inherited = env::vars_os().filter(|(name, _)| ours.iter().all(|(own, _)| own != name));
-    let mut environment: Vec<_> = inherited.map(|(name, value)| pair(&name, &value)).collect();
-    environment.extend(ours.iter().map(|(name, value)| pair(name, value)));
+    let mut environment: BTreeMap<OsString, OsString> = env::vars_os().collect();
+    environment.insert(LD_PRELOAD.into(), preload(library));
+    let address = OsStr::from_bytes(server.address().name()).to_owned();
+    environment.insert(npu_wire::ENVIRONMENT.into(), address);
     let spawn = || {
         let text = |bytes: &[u8]| CString::new(bytes).map_err(io::Error::from);
         let arguments = run.command.iter().map(|word| text(word.as_bytes()));
         let arguments = arguments.collect::<io::Result<Vec<_>>>()?;
-        let environment = environment.iter().map(|pair| text(pair));
+        let environment = environment
+            .iter()
+            .map(|(name, value)| text(&[name.as_bytes(), b"=", value.as_bytes()].concat()));
         let environment = environment.collect::<io::Result<Vec<_>>>()?;
         let mut attributes = PosixSpawnAttr::init()?;
         attributes.set_flags(
@@ -281,11 +278,6 @@ fn start(run: &RunFlags, server: &Server, library: &Path, before: &SigSet) -> Re
         };
         failure(anyhow::Error::new(error).context(format!("cannot run {}", program.display())))
     })
-}
-
-/// A variable in the format of an environment block.
-fn pair(name: &OsStr, value: &OsStr) -> Vec<u8> {
-    [name.as_bytes(), b"=", value.as_bytes()].concat()
 }
 
 /// Starts the thread that forwards signals to the program; `child` receives its process id.

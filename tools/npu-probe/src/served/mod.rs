@@ -10,13 +10,11 @@ use std::fmt::Write as _;
 use anyhow::anyhow;
 use clap::Args;
 use npu_capture::Outcomes;
-use npu_model::timeline::DeviceTimeline;
 use npu_model::{Model, ModelOptions};
 use npu_server::{Counts, ForwardService};
 use rocket_uapi::Selector;
 use serde::Serialize;
 
-use self::calls::ProgramCalls;
 use self::of_model::ModelUse;
 use self::of_node::UseOfNode;
 use crate::exit::Failure;
@@ -66,52 +64,31 @@ pub(crate) fn options(model: &ModelFlags) -> Result<ModelOptions, Failure> {
         .map_err(Failure::usage("wrong options of the model"))
 }
 
-/// The summary of a run, by the kind of device.
+/// The report of a run, by the kind of device.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(untagged)]
-enum Summary {
+pub(crate) enum UseReport {
     Model(Box<ModelUse>),
     Node(UseOfNode),
 }
 
-/// The report of a run, and its timeline for a trace.
-pub(crate) struct UseReport {
-    summary: Summary,
-    timeline: Option<DeviceTimeline>,
-}
-
 impl UseReport {
-    pub(crate) fn new(counts: &Counts, model: &Model) -> Self {
-        let timeline = model.timeline();
-        let summary = ModelUse::new(ProgramCalls::of(counts), model, timeline.as_ref());
-        Self {
-            summary: Summary::Model(Box::new(summary)),
-            timeline,
-        }
+    pub(crate) fn of_model(counts: &Counts, model: &Model) -> Self {
+        Self::Model(Box::new(ModelUse::new(*counts, model)))
     }
 
     /// The report of a real device. `ended`: how the jobs ended, if they were
     /// recorded.
     pub(crate) fn of_node(counts: &Counts, node: &ForwardService, ended: Option<Outcomes>) -> Self {
-        Self {
-            summary: Summary::Node(UseOfNode::new(ProgramCalls::of(counts), node, ended)),
-            timeline: None,
-        }
+        Self::Node(UseOfNode::new(*counts, node, ended))
     }
 
-    /// The timeline for ui.perfetto.dev, if the device is a model.
-    pub(crate) fn trace(&self) -> Option<String> {
-        self.timeline.as_ref().map(DeviceTimeline::to_chrome_trace)
-    }
-
-    /// The summary as text or as JSON.
+    /// The report as text or as JSON.
     pub(crate) fn text(&self, json: bool) -> Result<String, Failure> {
-        if json {
-            return output::json(&self.summary);
+        match self {
+            _ if json => output::json(self),
+            Self::Model(report) => Ok(report.text()),
+            Self::Node(report) => Ok(report.text()),
         }
-        Ok(match &self.summary {
-            Summary::Model(summary) => summary.text(),
-            Summary::Node(summary) => summary.text(),
-        })
     }
 }

@@ -5,13 +5,13 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use npu_model::Model;
-use npu_model::driver::JobCounts;
-use npu_model::event::{Event, EventTally, Tally};
+use npu_model::event::Event;
 use npu_model::timeline::DeviceTimeline;
+use npu_server::Counts;
 use rknpu_regcmd::timing::seconds;
 use serde::Serialize;
 
-use super::calls::{ProgramCalls, push_line};
+use super::calls::{add_lines, push_line};
 use crate::flags::planning::HERTZ_PER_MHZ;
 
 /// Bytes of a command word.
@@ -21,9 +21,9 @@ const MICROSECONDS_PER_SECOND: f64 = 1e6;
 
 /// The use of the model by programs.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
-pub(super) struct ModelUse {
+pub(crate) struct ModelUse {
     #[serde(flatten)]
-    calls: ProgramCalls,
+    calls: Counts,
     jobs_completed: u64,
     jobs_dropped: u64,
     jobs_killed: u64,
@@ -38,9 +38,9 @@ pub(super) struct ModelUse {
     /// Jobs that are missing in tasks, words, MACs, bytes and times.
     jobs_not_recorded: u64,
     /// Number of tasks with a trap, by the trap's identifier.
-    traps: BTreeMap<String, u64>,
+    traps: BTreeMap<&'static str, u64>,
     /// The first diagnosis of each trap: values, rule and remedy.
-    diagnoses: BTreeMap<String, String>,
+    diagnoses: BTreeMap<&'static str, String>,
     /// Bugs of the real kernel that the programs triggered.
     kernel_bugs: BTreeMap<&'static str, KernelBug>,
     /// Other events of the model, in the order of their first occurrence.
@@ -78,50 +78,38 @@ struct Core {
 }
 
 impl ModelUse {
-    pub(super) fn new(
-        calls: ProgramCalls,
-        model: &Model,
-        timeline: Option<&DeviceTimeline>,
-    ) -> Self {
-        let JobCounts {
-            completed,
-            killed,
-            lost,
-            unfinished,
-        } = model.jobs();
+    pub(super) fn new(calls: Counts, model: &Model) -> Self {
+        let (jobs, tally) = (model.jobs(), model.event_tally());
+        let traps = tally.traps.iter();
+        let diagnoses = tally.traps.iter();
+        let bugs = tally.bugs.iter().map(|(bug, met)| {
+            let (times, first) = (met.times, met.first.clone());
+            (bug.name(), KernelBug { times, first })
+        });
         let mut summary = Self {
             calls,
-            jobs_completed: completed,
-            jobs_killed: killed,
-            jobs_lost: lost,
-            jobs_unfinished: unfinished,
+            jobs_completed: jobs.completed,
+            jobs_dropped: tally.jobs_dropped,
+            jobs_killed: jobs.killed,
+            jobs_lost: jobs.lost,
+            jobs_unfinished: jobs.unfinished,
+            traps: traps.map(|(trap, met)| (*trap, met.times)).collect(),
+            diagnoses: diagnoses
+                .map(|(trap, met)| (*trap, met.first.to_string()))
+                .collect(),
+            kernel_bugs: bugs.collect(),
+            events_left_out: tally.forgotten,
             clock_hz: model.machine().clock_hz,
             cores: vec![Core::default(); model.cores() as usize],
             ..Self::default()
         };
-        summary.count(&model.event_tally());
         for event in model.events() {
             summary.notice(&event);
         }
-        if let Some(timeline) = timeline {
-            summary.add_times(timeline);
+        if let Some(timeline) = model.timeline() {
+            summary.add_times(&timeline);
         }
         summary
-    }
-
-    fn count(&mut self, tally: &EventTally) {
-        self.jobs_dropped = tally.jobs_dropped;
-        self.events_left_out = tally.forgotten;
-        for (&trap, met) in &tally.traps {
-            self.traps.insert(trap.to_owned(), met.times);
-            self.diagnoses
-                .insert(trap.to_owned(), met.first.to_string());
-        }
-        for (bug, Tally { times, first }) in &tally.bugs {
-            let (times, first) = (*times, first.clone());
-            self.kernel_bugs
-                .insert(bug.name(), KernelBug { times, first });
-        }
     }
 
     /// Counts an event with earlier equal ones. Traps and kernel bugs are
@@ -158,7 +146,7 @@ impl ModelUse {
     pub(super) fn text(&self) -> String {
         let mut text = String::new();
         let mut line = |name: &str, says: String| push_line(&mut text, name, &says);
-        self.calls.add_lines(&mut line);
+        add_lines(&self.calls, &mut line);
         let mut jobs = format!(
             "{}: {} completed, {} dropped, {} killed",
             self.calls.jobs, self.jobs_completed, self.jobs_dropped, self.jobs_killed
@@ -251,7 +239,7 @@ mod tests {
         }
         // The model notices that the dma-bufs are closed.
         drop(model.open_file());
-        let text = ModelUse::new(ProgramCalls::default(), &model, None).text();
+        let text = ModelUse::new(Counts::default(), &model).text();
         assert_eq!(text.matches("use-after-close").count(), 1, "{text}");
         assert!(
             text.contains("use-after-close: 4 times; the first: closed a file"),
@@ -262,10 +250,10 @@ mod tests {
     #[test]
     fn jobs_that_never_ended_are_counted() {
         let report = ModelUse {
-            calls: ProgramCalls {
-                clients_died: 1,
+            calls: Counts {
+                died: 1,
                 jobs: 9,
-                ..ProgramCalls::default()
+                ..Counts::default()
             },
             jobs_killed: 2,
             jobs_lost: 4,

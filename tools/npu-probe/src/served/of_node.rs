@@ -4,19 +4,19 @@
 use std::fmt::Write as _;
 
 use npu_capture::Outcomes;
-use npu_server::ForwardService;
+use npu_server::{Counts, ForwardService};
 use serde::Serialize;
 
-use super::calls::{ProgramCalls, push_line};
+use super::calls::{add_lines, push_line};
 
 /// The use of a real device by programs; the device reports nothing about its
 /// work.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub(super) struct UseOfNode {
+pub(crate) struct UseOfNode {
     node: String,
     driver: String,
     #[serde(flatten)]
-    calls: ProgramCalls,
+    calls: Counts,
     /// How the jobs ended, if they were recorded.
     #[serde(flatten)]
     ended: Option<Ended>,
@@ -36,7 +36,7 @@ struct Ended {
 }
 
 impl UseOfNode {
-    pub(super) fn new(calls: ProgramCalls, node: &ForwardService, ended: Option<Outcomes>) -> Self {
+    pub(super) fn new(calls: Counts, node: &ForwardService, ended: Option<Outcomes>) -> Self {
         let (tasks, words) = node.tasks_and_words();
         let info = node.info();
         let (major, minor, patch) = info.version;
@@ -59,7 +59,7 @@ impl UseOfNode {
         let mut text = String::new();
         let mut line = |name: &str, says: String| push_line(&mut text, name, &says);
         line("device", format!("{}, driver {}", self.node, self.driver));
-        self.calls.add_lines(&mut line);
+        add_lines(&self.calls, &mut line);
         let mut jobs = format!("{}", self.calls.jobs);
         if let Some(ended) = &self.ended {
             let _ = write!(
