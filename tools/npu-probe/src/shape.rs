@@ -49,11 +49,7 @@ impl MatmulShape {
 
     /// Checks that a plan, which lists each task, is small enough.
     pub(crate) fn check_plannable(self) -> Result<(), Failure> {
-        let macs = [self.k, self.n]
-            .into_iter()
-            .fold(self.m as u128, |macs, size| {
-                macs.saturating_mul(size as u128)
-            });
+        let macs = (self.m as u128 * self.k as u128).saturating_mul(self.n as u128);
         if macs > MACS_MAX {
             return Err(Failure::Usage(anyhow!(
                 "{self} has {macs} multiplications; the limit is {MACS_MAX}. Use fewer rows"

@@ -22,6 +22,7 @@ use rknpu_regcmd::{
 use rocket_uapi::{Bo, ByteLen, Deadline, Device, RawJob, RawTask};
 
 use super::{Experiment, ExperimentJob, OUT, Placement, TaskTemplate, input, interrupts};
+use crate::program;
 
 /// Fill value of an output before each job; unwritten bytes keep it.
 pub(crate) const SENTINEL: u8 = 0xaa;
@@ -215,23 +216,21 @@ impl ExperimentBuffers {
             c: WITNESS_OUT.at(0),
         };
         let sums = witness.c_bytes() as usize;
-        let zeroes = vec![0; witness.a_bytes().max(witness.b_bytes()) as usize];
+        let zeroes = witness.a_bytes().max(witness.b_bytes()) as usize;
         let witness = TaskTemplate::of(&witness.program(&ChipProfile::RK3588)?);
         let words = |job: &ExperimentJob| -> usize {
             let tasks = job.tasks.iter().chain([&witness]);
             tasks.map(room_for).sum()
         };
         let room = experiment.jobs.iter().map(words).max().unwrap_or(0);
-        let [output, sentinels] = [experiment.output, sums].map(|len| vec![SENTINEL; len]);
-        let program = vec![0; room];
         let mut contents = vec![
-            (OUT, &output),
-            (WITNESS_IN, &zeroes),
-            (WITNESS_OUT, &sentinels),
+            (OUT, vec![SENTINEL; experiment.output]),
+            (WITNESS_IN, vec![0; zeroes]),
+            (WITNESS_OUT, vec![SENTINEL; sums]),
         ];
-        let inputs = experiment.inputs.iter().enumerate();
-        contents.extend(inputs.map(|(index, bytes)| (input(index as u32), bytes)));
-        contents.push((PROGRAM, &program));
+        let inputs = experiment.inputs.iter().cloned();
+        contents.extend((0..).map(input).zip(inputs));
+        contents.push((PROGRAM, vec![0; room]));
         let (at_zero, at_end) = match experiment.placement {
             Placement::Guarded => (None, None),
             Placement::ProgramAtZero => (Some(PROGRAM), None),
@@ -245,11 +244,11 @@ impl ExperimentBuffers {
         );
         // The driver gives each file the lowest free address.
         contents.sort_by_key(|(id, _)| (Some(*id) != at_zero, Some(*id) == at_end));
-        let place = |(id, bytes): (BufferId, &Vec<u8>)| {
+        let place = |(id, bytes): (BufferId, Vec<u8>)| {
             let is_unguarded = id == PROGRAM || Some(id) == at_zero;
             let start = if is_unguarded { 0 } else { GUARD };
             let behind = if Some(id) == at_end { 0 } else { GUARD };
-            let bo = allocate(file, bytes, start, behind)?;
+            let bo = allocate(file, &bytes, start, behind)?;
             anyhow::Ok(PlacedBuffer { id, bo, start })
         };
         let buffers: Vec<_> = contents.into_iter().map(place).collect::<Result<_, _>>()?;
@@ -340,15 +339,15 @@ impl ExperimentBuffers {
     /// Writes the programs to the buffer from which PC fetches them.
     fn load(&mut self, programs: &[Vec<Word>]) -> anyhow::Result<Vec<RawTask>> {
         let mut buffers = self.buffers.iter_mut();
-        let program = buffers.find(|buffer| buffer.id == PROGRAM);
-        let program = &mut program.context("there is no program buffer")?.bo;
-        let base = program.iova().0;
-        let mut bytes = program.write(Deadline::FOREVER)?;
+        let buffer = buffers.find(|buffer| buffer.id == PROGRAM);
+        let buffer = &mut buffer.context("there is no program buffer")?.bo;
+        let base = buffer.iova().0;
+        let mut bytes = buffer.write(Deadline::FOREVER)?;
         bytes.fill(0);
         let mut tasks = Vec::new();
         let mut at = 0;
         for words in programs {
-            let encoded: Vec<u8> = words.iter().flat_map(|w| w.bits().to_le_bytes()).collect();
+            let encoded = program::to_binary(words);
             bytes
                 .get_mut(at..at + encoded.len())
                 .context("the programs do not fit their buffer")?

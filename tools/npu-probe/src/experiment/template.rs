@@ -27,13 +27,13 @@ struct Line {
 
 impl Line {
     fn writes(&self, register: &RegisterInfo) -> bool {
-        self.word.offset() == register.offset && self.word.target() == register.block.target()
+        register.write(self.word.value()) == self.word
     }
 }
 
 /// The word that writes a register.
 pub(crate) fn word_of<R: Register>(register: R) -> Word {
-    Word::new(R::INFO.block.target(), R::INFO.offset, register.bits())
+    R::INFO.write(register.bits())
 }
 
 /// Writes registers by field. Other fields come from a `new` register, or from its `value` in
