@@ -43,15 +43,9 @@ pub(crate) fn open(path: &Path, flags: CaptureFlags) -> Result<Capture, Failure>
 /// the error.
 pub(crate) fn is_capture(path: &Path) -> bool {
     let mut start = [0; MAGIC.len()];
+    let mut read = || File::open(path)?.read_exact(&mut start);
     // Not for a pipe: reading would consume its bytes.
-    let read = File::open(path).and_then(|mut file| {
-        if file.metadata()?.is_file() {
-            file.read_exact(&mut start)
-        } else {
-            Ok(())
-        }
-    });
-    read.is_ok() && Capture::begins(&start)
+    path.is_file() && read().is_ok() && Capture::begins(&start)
 }
 
 /// A few lines about the device and the recording.

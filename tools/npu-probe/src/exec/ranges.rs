@@ -62,11 +62,8 @@ impl FromStr for OutputRegion {
 
     fn from_str(text: &str) -> Result<Self, String> {
         const FORM: &str = "expected the form IOVA:LEN:FILE";
-        let mut parts = text.splitn(3, ':');
-        let (Some(start), Some(len), Some(file)) = (parts.next(), parts.next(), parts.next())
-        else {
-            return Err(FORM.to_owned());
-        };
+        let (start, rest) = text.split_once(':').ok_or(FORM)?;
+        let (len, file) = rest.split_once(':').ok_or(FORM)?;
         if file.is_empty() {
             return Err(FORM.to_owned());
         }
