@@ -19,6 +19,8 @@
 //!
 //! Offsets hold for 64-bit machines, the only ones with this NPU.
 
+use std::mem::offset_of;
+
 use rustix::fs::OFlags;
 use rustix::ioctl::opcode;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
@@ -36,41 +38,45 @@ pub struct StructLayout {
     pub fields: &'static [(&'static str, usize, usize)],
 }
 
-macro_rules! uapi_struct {
-    (
+/// Declares the structures of the kernel's headers, and the list of their layouts.
+macro_rules! uapi_structs {
+    ($(
         $(#[$doc:meta])*
         $name:ident = $c_name:literal, size $size:literal, align $align:literal {
             $( $(#[$field_doc:meta])* $offset:literal $field:ident: $type:ty, )*
         }
-    ) => {
-        $(#[$doc])*
-        #[repr(C)]
-        #[derive(
-            Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout,
-        )]
-        pub struct $name { $( $(#[$field_doc])* pub $field: $type, )* }
+    )+) => {
+        $(
+            $(#[$doc])*
+            #[repr(C)]
+            #[derive(
+                Clone, Copy, Debug, Default, PartialEq, Eq,
+                FromBytes, IntoBytes, Immutable, KnownLayout,
+            )]
+            pub struct $name { $( $(#[$field_doc])* pub $field: $type, )* }
 
-        impl $name {
-            /// Layout of this structure.
-            pub const LAYOUT: StructLayout = StructLayout {
-                name: $c_name,
-                size: size_of::<Self>(),
-                align: align_of::<Self>(),
-                fields: &[
-                    $( (stringify!($field), std::mem::offset_of!(Self, $field), size_of::<$type>()), )*
-                ],
+            const _: () = {
+                assert!(size_of::<$name>() == $size);
+                assert!(align_of::<$name>() == $align);
+                $( assert!(offset_of!($name, $field) == $offset); )*
             };
-        }
+        )+
 
-        const _: () = {
-            assert!(size_of::<$name>() == $size);
-            assert!(align_of::<$name>() == $align);
-            $( assert!(std::mem::offset_of!($name, $field) == $offset); )*
-        };
+        /// All structures of the kernel's headers, to compare them with those headers.
+        pub const LAYOUTS: &[StructLayout] = &[
+            $( StructLayout {
+                name: $c_name,
+                size: size_of::<$name>(),
+                align: align_of::<$name>(),
+                fields: &[
+                    $( (stringify!($field), offset_of!($name, $field), size_of::<$type>()), )*
+                ],
+            }, )+
+        ];
     };
 }
 
-uapi_struct! {
+uapi_structs! {
     /// Argument of CREATE_BO.
     CreateBo = "drm_rocket_create_bo", size 24, align 8 {
         /// Requested bytes.
@@ -82,19 +88,19 @@ uapi_struct! {
         /// Out: mmap offset in the node.
         16 offset: u64,
     }
-}
 
-uapi_struct! {
-    /// One program of a job.
-    Task = "drm_rocket_task", size 8, align 4 {
-        /// IOVA of the command words.
-        0 regcmd: u32,
-        /// Number of 64-bit words.
-        4 regcmd_count: u32,
+    /// Argument of SUBMIT.
+    Submit = "drm_rocket_submit", size 24, align 8 {
+        /// Address of an array of [`Job`].
+        0 jobs: u64,
+        /// Number of jobs.
+        8 job_count: u32,
+        /// Stride of the jobs: size of [`Job`].
+        12 job_struct_size: u32,
+        /// Always 0.
+        16 reserved: u64,
     }
-}
 
-uapi_struct! {
     /// One job of a SUBMIT.
     Job = "drm_rocket_job", size 40, align 8 {
         /// Address of an array of [`Task`].
@@ -112,23 +118,15 @@ uapi_struct! {
         /// Number of written handles.
         36 out_bo_handle_count: u32,
     }
-}
 
-uapi_struct! {
-    /// Argument of SUBMIT.
-    Submit = "drm_rocket_submit", size 24, align 8 {
-        /// Address of an array of [`Job`].
-        0 jobs: u64,
-        /// Number of jobs.
-        8 job_count: u32,
-        /// Stride of the jobs: size of [`Job`].
-        12 job_struct_size: u32,
-        /// Always 0.
-        16 reserved: u64,
+    /// One program of a job.
+    Task = "drm_rocket_task", size 8, align 4 {
+        /// IOVA of the command words.
+        0 regcmd: u32,
+        /// Number of 64-bit words.
+        4 regcmd_count: u32,
     }
-}
 
-uapi_struct! {
     /// Argument of PREP_BO.
     PrepBo = "drm_rocket_prep_bo", size 16, align 8 {
         /// GEM handle.
@@ -138,9 +136,7 @@ uapi_struct! {
         /// Absolute CLOCK_MONOTONIC, nanoseconds.
         8 timeout_ns: i64,
     }
-}
 
-uapi_struct! {
     /// Argument of FINI_BO.
     FiniBo = "drm_rocket_fini_bo", size 8, align 4 {
         /// GEM handle.
@@ -148,9 +144,7 @@ uapi_struct! {
         /// Always 0.
         4 reserved: u32,
     }
-}
 
-uapi_struct! {
     /// Argument of the DRM core's VERSION.
     Version = "drm_version", size 64, align 8 {
         /// Out: major version of the driver.
@@ -174,9 +168,7 @@ uapi_struct! {
         /// As `name`, for the description.
         56 desc: u64,
     }
-}
 
-uapi_struct! {
     /// Argument of the DRM core's GET_CAP.
     GetCap = "drm_get_cap", size 16, align 8 {
         /// Number of the capability (`DRM_CAP_*`).
@@ -184,9 +176,7 @@ uapi_struct! {
         /// Out: its value.
         8 value: u64,
     }
-}
 
-uapi_struct! {
     /// Argument of the DRM core's GEM_CLOSE.
     GemClose = "drm_gem_close", size 8, align 4 {
         /// GEM handle.
@@ -194,9 +184,7 @@ uapi_struct! {
         /// Not read.
         4 pad: u32,
     }
-}
 
-uapi_struct! {
     /// Argument of PRIME_HANDLE_TO_FD and PRIME_FD_TO_HANDLE.
     PrimeHandle = "drm_prime_handle", size 12, align 4 {
         /// GEM handle.
@@ -206,9 +194,7 @@ uapi_struct! {
         /// dma-buf.
         8 fd: i32,
     }
-}
 
-uapi_struct! {
     /// Argument of a dma-buf's EXPORT_SYNC_FILE (since Linux 6.0).
     ExportSyncFile = "dma_buf_export_sync_file", size 8, align 4 {
         /// [`DMA_BUF_SYNC_READ`]: fences that a reader waits for.
@@ -216,9 +202,7 @@ uapi_struct! {
         /// Out: sync_file.
         4 fd: i32,
     }
-}
 
-uapi_struct! {
     /// Argument of a dma-buf's IMPORT_SYNC_FILE (since Linux 6.0).
     ImportSyncFile = "dma_buf_import_sync_file", size 8, align 4 {
         /// [`DMA_BUF_SYNC_READ`]: add as a reader's fence; [`DMA_BUF_SYNC_WRITE`]: as a
@@ -227,17 +211,13 @@ uapi_struct! {
         /// sync_file.
         4 fd: i32,
     }
-}
 
-uapi_struct! {
     /// Argument of a dma-buf's DMA_BUF_IOCTL_SYNC.
     DmaBufSync = "dma_buf_sync", size 8, align 8 {
         /// [`DMA_BUF_SYNC_READ`], [`DMA_BUF_SYNC_WRITE`]; [`DMA_BUF_SYNC_END`].
         0 flags: u64,
     }
-}
 
-uapi_struct! {
     /// Argument of a sync_file's SYNC_IOC_MERGE.
     SyncMergeData = "sync_merge_data", size 48, align 4 {
         /// Name of the new sync_file.
@@ -251,9 +231,7 @@ uapi_struct! {
         /// Always 0.
         44 pad: u32,
     }
-}
 
-uapi_struct! {
     /// One fence in the answer of SYNC_IOC_FILE_INFO.
     SyncFenceInfo = "sync_fence_info", size 80, align 8 {
         /// Name of the fence's timeline.
@@ -267,9 +245,7 @@ uapi_struct! {
         /// Time of the signal: CLOCK_MONOTONIC, nanoseconds.
         72 timestamp_ns: u64,
     }
-}
 
-uapi_struct! {
     /// Argument of a sync_file's SYNC_IOC_FILE_INFO.
     SyncFileInfo = "sync_file_info", size 56, align 8 {
         /// Out: the name of the sync_file.
@@ -287,16 +263,18 @@ uapi_struct! {
     }
 }
 
-uapi_struct! {
-    /// Argument of a timeline's SW_SYNC_IOC_CREATE_FENCE.
-    SwSyncCreateFence = "sw_sync_create_fence_data", size 40, align 4 {
-        /// The fence is signalled when the timeline reaches this value.
-        0 value: u32,
-        /// Name of the fence.
-        4 name: [u8; 32],
-        /// Out: sync_file.
-        36 fence: i32,
-    }
+/// Argument of a timeline's SW_SYNC_IOC_CREATE_FENCE.
+#[repr(C)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout,
+)]
+pub struct SwSyncCreateFence {
+    /// The fence is signalled when the timeline reaches this value.
+    pub value: u32,
+    /// Name of the fence.
+    pub name: [u8; 32],
+    /// Out: sync_file.
+    pub fence: i32,
 }
 
 /// `DMA_BUF_SYNC_READ`: the fences of the BO's writers.
@@ -364,26 +342,6 @@ const _: () = assert!(SW_SYNC_CREATE_FENCE == 0xc028_5700 && SW_SYNC_INC == 0x40
 
 // GET_UNIQUE (the bus id) is left out on purpose: on any accel node it makes the kernel
 // follow a null pointer while it holds a lock.
-
-/// All structures of the kernel's headers, to compare them with those headers.
-pub const LAYOUTS: [StructLayout; 16] = [
-    CreateBo::LAYOUT,
-    Submit::LAYOUT,
-    Job::LAYOUT,
-    Task::LAYOUT,
-    PrepBo::LAYOUT,
-    FiniBo::LAYOUT,
-    Version::LAYOUT,
-    GetCap::LAYOUT,
-    GemClose::LAYOUT,
-    PrimeHandle::LAYOUT,
-    ExportSyncFile::LAYOUT,
-    ImportSyncFile::LAYOUT,
-    DmaBufSync::LAYOUT,
-    SyncMergeData::LAYOUT,
-    SyncFenceInfo::LAYOUT,
-    SyncFileInfo::LAYOUT,
-];
 
 /// All request numbers, with their names in the kernel's headers.
 pub const REQUESTS: [(&str, u32); 15] = [
