@@ -2,7 +2,7 @@
 //! Conversion of jobs to the structures of SUBMIT, and from a client's memory.
 
 use rknpu_regcmd::Iova;
-use zerocopy::{FromBytes, FromZeros, IntoBytes};
+use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes};
 
 use crate::caller::Caller;
 use crate::units::Handle;
@@ -45,11 +45,8 @@ pub struct RawJob<'a> {
 
 /// Builds SUBMIT's argument. All that it points to lies in `arena`.
 pub(crate) fn place(jobs: &[RawJob<'_>], arena: &Arena) -> Result<sys::Submit, Errno> {
-    let numbers = |list: &[Handle]| -> Vec<u32> { list.iter().map(|bo| bo.get()).collect() };
-    let placed = jobs
-        .iter()
-        .map(|job| place_job(job.tasks, &numbers(job.reads), &numbers(job.writes), arena));
-    place_jobs(&placed.collect::<Result<Vec<_>, _>>()?, arena)
+    let place = |job: &RawJob<'_>| place_job(job.tasks, job.reads, job.writes, arena);
+    place_jobs(jobs.iter().map(place), arena)
 }
 
 fn count(len: usize) -> Result<u32, Errno> {
@@ -59,8 +56,8 @@ fn count(len: usize) -> Result<u32, Errno> {
 /// Builds a job's structure, with its arrays in `arena`.
 fn place_job(
     tasks: &[RawTask],
-    reads: &[u32],
-    writes: &[u32],
+    reads: &[impl IntoBytes + Immutable],
+    writes: &[impl IntoBytes + Immutable],
     arena: &Arena,
 ) -> Result<sys::Job, Errno> {
     let structures = tasks.iter().map(|task| sys::Task {
@@ -80,7 +77,11 @@ fn place_job(
 }
 
 /// Builds SUBMIT's argument for `jobs`.
-fn place_jobs(jobs: &[sys::Job], arena: &Arena) -> Result<sys::Submit, Errno> {
+fn place_jobs(
+    jobs: impl Iterator<Item = Result<sys::Job, Errno>>,
+    arena: &Arena,
+) -> Result<sys::Submit, Errno> {
+    let jobs: Vec<_> = jobs.collect::<Result<_, _>>()?;
     Ok(sys::Submit {
         jobs: arena.push(jobs.as_bytes()),
         job_count: count(jobs.len())?,
@@ -185,10 +186,8 @@ impl ClientJob {
     /// # Errors
     /// `EINVAL` if a count exceeds SUBMIT's range.
     pub fn submit_all(jobs: &[Self], arena: &Arena) -> Result<sys::Submit, Errno> {
-        let placed = jobs
-            .iter()
-            .map(|job| place_job(&job.tasks, &job.reads, &job.writes, arena));
-        place_jobs(&placed.collect::<Result<Vec<_>, _>>()?, arena)
+        let place = |job: &Self| place_job(&job.tasks, &job.reads, &job.writes, arena);
+        place_jobs(jobs.iter().map(place), arena)
     }
 
     /// Builds a SUBMIT of this job alone with its whole structure, which lists `writes` as

@@ -8,6 +8,7 @@ use std::time::Duration;
 use rustix::io::Errno;
 use rustix::time::{ClockId, clock_gettime};
 use thiserror::Error;
+use zerocopy::{Immutable, IntoBytes};
 
 /// Page size, bytes. The kernel rounds BO mappings up to pages, of 4 KiB on every kernel
 /// that runs on the RK3588.
@@ -46,7 +47,7 @@ pub enum LengthError {
 }
 
 /// The handle of a GEM object, never 0 (Linux `drm_gem.c`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, IntoBytes, Immutable)]
 #[repr(transparent)]
 pub struct Handle(NonZeroU32);
 
