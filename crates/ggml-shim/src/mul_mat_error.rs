@@ -172,7 +172,7 @@ mod tests {
     fn memory_is_told_from_other_failures() {
         let device = |source| MulMatError::Engine(Error::Device { device: 1, source });
         let len = rocket_uapi::ByteLen::new(4096).unwrap();
-        let full = device(rocket_uapi::Error::OutOfMemory { len });
+        let full = device(rocket_uapi::Error::OutOfMemory(len));
         assert!(full.is_out_of_memory());
         assert!(MulMatError::from(OutOfMemory::Bytes(1)).is_out_of_memory());
         let no_room = Vec::<u8>::new().try_reserve_exact(usize::MAX).unwrap_err();

@@ -103,10 +103,10 @@ impl Deref for CpuWrite<'_> {
 impl DerefMut for CpuWrite<'_> {
     fn deref_mut(&mut self) -> &mut [u8] {
         let memory = self.bo.memory();
-        // SAFETY: `RawBo` promises `len` initialised, writable bytes at `as_ptr` as long as
-        // the mapping lives. The `Bo` owns the mapping, so the mapping outlives the borrow
-        // of the `Bo`. The borrow is unique. The head of this module explains why the
-        // device does not access the bytes.
+        // SAFETY: `MappedMemory` and `map_bo` promise `len` initialised, writable bytes at
+        // `as_ptr` as long as the mapping lives. The `Bo` owns the mapping, so the mapping
+        // outlives the borrow of the `Bo`. The borrow is unique. The head of this module
+        // explains why the device does not access the bytes.
         unsafe { slice::from_raw_parts_mut(memory.as_ptr(), memory.len()) }
     }
 }

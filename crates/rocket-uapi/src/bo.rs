@@ -8,14 +8,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use rknpu_regcmd::Iova;
 
-use crate::device::Device;
-use crate::error::Error;
+use crate::calls::plain_ioctl;
+use crate::device::{Device, RawBo};
+use crate::error::{Call, Error};
 use crate::fences::BufferAccess;
 use crate::file::MappedMemory;
 use crate::handles::GemHandle;
-use crate::rocket_file::RawBo;
 use crate::sync_file::SyncFile;
 use crate::units::{ByteLen, Deadline, Handle};
+use crate::{Errno, sys};
 
 impl Device {
     /// Allocates a buffer object of zeroes.
@@ -24,21 +25,41 @@ impl Device {
     /// Out of memory, NPU addresses or file descriptors; device gone.
     pub fn alloc(&self, len: ByteLen) -> Result<Bo, Error> {
         let len = len.page_rounded();
+        let mut created = sys::CreateBo {
+            // Below 2 GiB, so it fits.
+            size: len.get() as u32,
+            ..sys::CreateBo::default()
+        };
+        let refused = |call, handle, errno| match errno {
+            // The address allocator returns ENOSPC when it is full.
+            Errno::NOMEM | Errno::NOSPC => Error::OutOfMemory(len),
+            _ => Error::of(call, handle, errno),
+        };
+        plain_ioctl(self.file(), sys::CREATE_BO, &mut created)
+            .map_err(|errno| refused(Call::CreateBo, None, errno))?;
+        let handle = Handle::new(created.handle)
+            .ok_or_else(|| Error::of(Call::CreateBo, None, Errno::BADMSG))?;
+        let gem = GemHandle::new(self, handle);
+        let address = created.dma_address;
+        let iova = u32::try_from(address).map_err(|_| Error::AddressTooHigh { address })?;
         // The kernel wrote its zeroes back when it mapped the pages for the NPU
         // (`drm_gem_shmem_get_pages_sgt`).
-        let bo = Bo::from_raw(self, self.file().create_bo(len)?);
-        if bo.len() < len.get() {
+        let memory = self
+            .file()
+            .map_bo(&created, len.get())
+            .map_err(|errno| refused(Call::Mmap, Some(handle), errno))?;
+        let mapped = memory.len();
+        if mapped < len.get() {
             return Err(Error::MappingTooShort {
-                handle: bo.handle(),
-                mapped: bo.len(),
+                handle,
+                mapped,
                 len,
             });
         }
-        let address = u64::from(bo.iova.0);
-        if address + bo.len() as u64 > Iova::END {
+        if address + mapped as u64 > Iova::END {
             return Err(Error::AddressTooHigh { address });
         }
-        Ok(bo)
+        Ok(Bo::new(memory, gem, Iova(iova)))
     }
 }
 
@@ -70,19 +91,23 @@ pub struct Bo {
 }
 
 impl Bo {
-    /// Wraps a BO that neither the CPU nor a job has written since it was synced.
-    pub(crate) fn from_raw(device: &Device, raw: RawBo) -> Self {
+    /// A BO that neither the CPU nor a job has written since it was synced.
+    fn new(memory: Box<dyn MappedMemory>, gem: GemHandle, iova: Iova) -> Self {
         Self {
-            memory: raw.memory,
-            gem: GemHandle::new(device, raw.handle),
-            iova: raw.iova,
+            memory,
+            gem,
+            iova,
             stale: AtomicBool::new(false),
             dirty: AtomicBool::new(false),
         }
     }
 
-    /// Converts to a raw BO without its file, still mapped and open. The BO must be synced,
-    /// as [`Bo::from_raw`] expects.
+    /// Wraps a BO of [`Bo::into_raw`].
+    pub(crate) fn from_raw(device: &Device, raw: RawBo) -> Self {
+        Self::new(raw.memory, GemHandle::new(device, raw.handle), raw.iova)
+    }
+
+    /// Converts to a raw BO without its file, still mapped and open. The BO must be synced.
     pub(crate) fn into_raw(self) -> RawBo {
         RawBo {
             memory: self.memory,
@@ -131,7 +156,7 @@ impl Bo {
     /// The device has no sync_files; no file descriptor left.
     pub fn fence(&self, access: BufferAccess) -> Result<SyncFile, Error> {
         let files = self.device().shared_files();
-        let dma_buf = self.device().file().export_bo(self.handle())?;
+        let dma_buf = self.device().export_bo(self.handle())?;
         let fd = files.export_sync_file(dma_buf.as_fd(), access)?;
         Ok(SyncFile::new(fd, files))
     }
@@ -146,7 +171,7 @@ impl Bo {
     /// The device has no sync_files, or does not accept this kind.
     pub fn add_reader(&self, fence: &SyncFile) -> Result<(), Error> {
         let files = self.device().shared_files();
-        let dma_buf = self.device().file().export_bo(self.handle())?;
+        let dma_buf = self.device().export_bo(self.handle())?;
         files.import_sync_file(dma_buf.as_fd(), BufferAccess::Read, fence.as_fd())
     }
 

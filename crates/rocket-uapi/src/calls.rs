@@ -5,7 +5,9 @@ use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
+use crate::error::{Call, Error};
 use crate::file::{DeviceInfo, FileOperations};
+use crate::raw_job::{RawJob, place};
 use crate::units::Deadline;
 use crate::user_memory::{Arena, UserMemory};
 use crate::{Errno, sys};
@@ -57,7 +59,7 @@ plain! {
 ///
 /// # Safety
 /// Addresses in `arg`, and in the memory behind them, are null or belong to `arena`. After
-/// SUBMIT the NPU's accesses are subject to [`crate::RocketFile::submit`].
+/// SUBMIT the NPU's accesses are subject to [`crate::Device::submit_raw`].
 pub unsafe fn ioctl_bytes<F>(
     file: &F,
     request: u32,
@@ -197,6 +199,25 @@ pub fn is_busy<F: FileOperations + ?Sized>(file: &F, handle: u32) -> Result<bool
         Err(Errno::BUSY | Errno::TIMEDOUT) => Ok(true),
         Err(errno) => Err(errno),
     }
+}
+
+/// SUBMIT. Success does not mean that a job runs.
+///
+/// # Safety
+/// The NPU reads and writes any address in the command words. Until the jobs have ended:
+/// all that a program makes the NPU write lies in BOs of this file without references; all
+/// that it makes the NPU read lies in BOs that stay alive, and that this process changes by
+/// atomics at most.
+pub(crate) unsafe fn submit(file: &dyn FileOperations, jobs: &[RawJob<'_>]) -> Result<(), Error> {
+    let arena = Arena::new();
+    let submitted = place(jobs, &arena).and_then(|mut submit| {
+        // SAFETY: all its addresses are those of arrays in `arena`, with as many elements
+        // as the counts beside them state. SUBMIT copies from them before it returns. The
+        // caller promises the rest.
+        unsafe { ioctl(file, sys::SUBMIT, &mut submit, &arena) }
+    });
+    submitted.map_err(|errno| Error::of(Call::Submit, None, errno))?;
+    Ok(())
 }
 
 /// GEM_CLOSE: closes a handle.

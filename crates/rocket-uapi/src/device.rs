@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Open devices, and pools of them.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::mem;
 use std::os::fd::OwnedFd;
@@ -10,15 +11,17 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Instant;
 
+use rknpu_regcmd::Iova;
+
+use crate::calls::{EXPORT_FLAGS, export, gem_close, plain_ioctl, prep_bo, submit};
 use crate::discover::{self, ACCEL_DIRECTORY, DiscoverError};
-use crate::error::Error;
-use crate::file::{DeviceInfo, FileOperations};
-use crate::handle_use::HandleUse;
+use crate::error::{Call, Error};
+use crate::file::{DeviceInfo, FileOperations, MappedMemory};
 use crate::raw_job::RawJob;
-use crate::rocket_file::{RawBo, RocketFile};
 use crate::shared_files::SharedFiles;
 use crate::sync_file::SyncFile;
 use crate::units::{Deadline, Handle};
+use crate::{Errno, sys};
 
 /// PREP_BO and FINI_BO calls of a file since it was opened, with the bytes of their
 /// objects.
@@ -47,14 +50,33 @@ pub struct CacheTraffic {
 pub struct Device(Arc<Inner>);
 
 struct Inner {
-    file: RocketFile,
+    file: Arc<dyn FileOperations>,
+    info: DeviceInfo,
     /// Time at which the last job's end was seen.
     last_end: Mutex<Option<Instant>>,
     /// Whether there may have been jobs whose end this crate does not wait for.
     raw_jobs: AtomicBool,
-    handles: Mutex<HandleUse>,
+    handles: Mutex<Handles>,
     cache_traffic: Mutex<CacheTraffic>,
     witnesses: Mutex<WitnessBos>,
+}
+
+/// The handles of a file that are in use; see `handles.rs`.
+#[derive(Debug, Default)]
+pub(crate) struct Handles {
+    /// Made by CREATE_BO.
+    pub(crate) own: BTreeSet<Handle>,
+    /// Imported handles, with the number of uses of each.
+    pub(crate) imported: BTreeMap<Handle, usize>,
+}
+
+/// A mapped buffer object without its file.
+#[derive(Debug)]
+pub(crate) struct RawBo {
+    pub(crate) handle: Handle,
+    pub(crate) iova: Iova,
+    /// Whole pages, readable and writable.
+    pub(crate) memory: Box<dyn MappedMemory>,
 }
 
 /// The buffer objects of a file's witnesses that no job has. They hold no reference to the
@@ -72,10 +94,17 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Inner {
+    fn close(&self, handle: Handle) {
+        if let Err(errno) = gem_close(&*self.file, handle.get()) {
+            let error = Error::of(Call::GemClose, Some(handle), errno);
+            tracing::warn!(%handle, %error, "cannot close a buffer object");
+        }
+    }
+
     fn settle(&self) {
         let last_end = *lock(&self.last_end);
         if let Some(ended) = last_end {
-            thread::sleep(self.file.file().settle().saturating_sub(ended.elapsed()));
+            thread::sleep(self.file.settle().saturating_sub(ended.elapsed()));
         }
     }
 }
@@ -83,8 +112,9 @@ impl Inner {
 impl Drop for Inner {
     fn drop(&mut self) {
         let WitnessBos { idle, operands } = mem::take(&mut *lock(&self.witnesses));
-        for raw in idle.into_iter().chain(operands) {
-            raw.close(&self.file);
+        for RawBo { handle, memory, .. } in idle.into_iter().chain(operands) {
+            drop(memory);
+            self.close(handle);
         }
         self.settle();
     }
@@ -95,7 +125,8 @@ impl Device {
     #[must_use]
     pub fn new(file: Arc<dyn FileOperations>) -> Self {
         Self(Arc::new(Inner {
-            file: RocketFile::new(file),
+            info: file.info(),
+            file,
             last_end: Mutex::new(None),
             raw_jobs: AtomicBool::new(false),
             handles: Mutex::default(),
@@ -147,26 +178,24 @@ impl Device {
         &self,
         wrap: impl FnOnce(Arc<dyn FileOperations>) -> Arc<dyn FileOperations>,
     ) -> Result<Self, Error> {
-        Ok(Self::new(wrap(self.file().file().reopen()?)))
+        Ok(Self::new(wrap(self.file().reopen()?)))
     }
 
     /// Description of the device and its driver.
     #[must_use]
     pub fn info(&self) -> DeviceInfo {
-        self.file().info().clone()
+        self.0.info.clone()
     }
 
     /// The open file, for driver tests, which may submit jobs through it.
     #[must_use]
     pub fn raw_file(&self) -> &dyn FileOperations {
         self.0.raw_jobs.store(true, Ordering::Release);
-        self.file().file()
+        self.file()
     }
 
-    /// The typed calls. Not public: closing a handle under a live [`crate::Bo`] would give
-    /// its number to the next one.
-    pub(crate) fn file(&self) -> &RocketFile {
-        &self.0.file
+    pub(crate) fn file(&self) -> &dyn FileOperations {
+        &*self.0.file
     }
 
     /// Wraps a sync_file from elsewhere for use with this device.
@@ -176,11 +205,24 @@ impl Device {
     }
 
     pub(crate) fn shared_files(&self) -> SharedFiles {
-        self.file().shared_files()
+        SharedFiles::new(self.file().shared_files())
     }
 
-    pub(crate) fn handles(&self) -> MutexGuard<'_, HandleUse> {
+    pub(crate) fn handles(&self) -> MutexGuard<'_, Handles> {
         lock(&self.0.handles)
+    }
+
+    /// GEM_CLOSE. The memory should be unmapped by now.
+    pub(crate) fn close(&self, handle: Handle) {
+        self.0.close(handle);
+    }
+
+    /// PRIME export: returns a dma-buf of a BO.
+    pub(crate) fn export_bo(&self, handle: Handle) -> Result<OwnedFd, Error> {
+        export(self.file(), handle.get(), EXPORT_FLAGS).map_err(|errno| match errno {
+            Errno::OPNOTSUPP => Error::Unsupported(Call::PrimeExport),
+            _ => Error::of(Call::PrimeExport, Some(handle), errno),
+        })
     }
 
     /// Submits any register programs, without checks.
@@ -197,7 +239,7 @@ impl Device {
         self.0.raw_jobs.store(true, Ordering::Release);
         self.note_end();
         // SAFETY: the caller promises it.
-        unsafe { self.file().submit(jobs) }
+        unsafe { submit(self.file(), jobs) }
     }
 
     /// Notes that a wait for a buffer has ended; a raw job may have ended with it.
@@ -216,13 +258,18 @@ impl Device {
     pub(crate) fn prep(&self, handle: Handle, len: usize, until: Deadline) -> Result<(), Error> {
         // Count before the call: the driver invalidates caches even if it fails.
         self.count_prep(len);
-        self.file().prep_bo(handle, until)
+        prep_bo(self.file(), handle.get(), until).map_err(|errno| match errno {
+            // EBUSY if the deadline had passed before the call.
+            Errno::BUSY | Errno::TIMEDOUT => Error::TimedOut(handle),
+            _ => Error::of(Call::PrepBo, Some(handle), errno),
+        })
     }
 
     /// Calls [`FileOperations::was_accepted`], and counts a PREP_BO of `len` bytes.
     pub(crate) fn was_accepted(&self, handle: Handle, len: usize) -> Result<bool, Error> {
         self.count_prep(len);
-        self.file().was_accepted(handle)
+        let accepted = self.file().was_accepted(handle.get());
+        accepted.map_err(|errno| Error::of(Call::PrepBo, Some(handle), errno))
     }
 
     fn count_prep(&self, len: usize) {
@@ -241,7 +288,13 @@ impl Device {
         traffic.finis += 1;
         traffic.fini_bytes += len as u64;
         drop(traffic);
-        self.file().fini_bo(handle)
+        let mut bo = sys::FiniBo {
+            handle: handle.get(),
+            reserved: 0,
+        };
+        let called = plain_ioctl(self.file(), sys::FINI_BO, &mut bo);
+        called.map_err(|errno| Error::of(Call::FiniBo, Some(handle), errno))?;
+        Ok(())
     }
 
     /// PREP_BO and FINI_BO calls so far, by [`crate::Bo`], [`crate::DmaBuf`], and jobs for

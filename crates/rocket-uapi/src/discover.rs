@@ -89,9 +89,8 @@ pub(crate) fn open(path: &Path) -> Result<Arc<dyn FileOperations>, Error> {
         _ => Error::of(Call::Version, None, errno),
     })?;
     if driver != DRIVER_NAME.as_bytes() {
-        return Err(Error::OtherDriver {
-            driver: String::from_utf8_lossy(&driver).into_owned(),
-        });
+        let driver = String::from_utf8_lossy(&driver).into_owned();
+        return Err(Error::OtherDriver(driver));
     }
     Ok(Arc::new(node))
 }

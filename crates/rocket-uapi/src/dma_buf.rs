@@ -18,7 +18,7 @@ use crate::device::Device;
 use crate::error::{Call, Error};
 use crate::fences::BufferAccess;
 use crate::file::MappedMemory;
-use crate::handles::ImportedHandle;
+use crate::handles::GemHandle;
 use crate::sync_file::SyncFile;
 use crate::units::{Deadline, Handle};
 use crate::words;
@@ -44,7 +44,7 @@ impl Bo {
         // The last writer of a shared object is unknown, so sync it now.
         let exported = self
             .give_back()
-            .and_then(|()| self.device().file().export_bo(self.handle()));
+            .and_then(|()| self.device().export_bo(self.handle()));
         match exported {
             Ok(fd) => Ok(DmaBuf(Arc::new(Shared {
                 device: self.device().clone(),
@@ -65,7 +65,7 @@ impl Device {
     pub fn import(&self, dma_buf: BorrowedFd<'_>) -> Result<DmaBuf, Error> {
         let fd = fcntl_dupfd_cloexec(dma_buf, 0)
             .map_err(|errno| Error::of(Call::Duplicate, None, errno))?;
-        let handle = ImportedHandle::import(self, dma_buf)?;
+        let handle = GemHandle::import(self, dma_buf)?;
         let memory = self.shared_files().map(dma_buf)?;
         Ok(DmaBuf(Arc::new(Shared {
             object: SharedObject::Imported { memory, handle },
@@ -107,7 +107,7 @@ enum SharedObject {
     Imported {
         // Drop order: mapping, handle.
         memory: Box<dyn MappedMemory>,
-        handle: ImportedHandle,
+        handle: GemHandle,
     },
 }
 

@@ -49,62 +49,6 @@ impl fmt::Display for Permission {
     }
 }
 
-/// A program that the driver or the NPU cannot accept.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-pub enum ProgramError {
-    /// The list has no program.
-    #[error("no program was given")]
-    None,
-    /// A program has no words: the driver silently drops a job with one.
-    #[error("program {index} has no words")]
-    NoWords {
-        /// Index of the program in the list that was given.
-        index: usize,
-    },
-    /// A program is longer than the NPU can fetch.
-    #[error(
-        "program {index} has {words} words; the NPU can fetch {}",
-        Program::WORDS_MAX
-    )]
-    TooManyWords {
-        /// Index of the program in the list that was given.
-        index: usize,
-        /// Number of its 64-bit words.
-        words: usize,
-    },
-    /// The programs lie at an unaligned address: the NPU would hang.
-    #[error(
-        "programs would lie at {address}, but the NPU fetches from multiples of {ATOM_BYTES} \
-         only; the driver gave that address: a bug in the driver or its model"
-    )]
-    Unaligned {
-        /// NPU address of the first program.
-        address: Iova,
-    },
-    /// The witness program could not be built.
-    #[error("the witness program is invalid: a bug in rocket-uapi")]
-    Witness,
-}
-
-impl ProgramError {
-    pub(crate) fn check(index: usize, words: usize) -> Result<(), Self> {
-        match words {
-            0 => Err(Self::NoWords { index }),
-            1..=Program::WORDS_MAX => Ok(()),
-            _ => Err(Self::TooManyWords { index, words }),
-        }
-    }
-
-    /// Checks that the NPU can fetch programs at `address`.
-    pub(crate) fn check_address(address: Iova) -> Result<(), Self> {
-        if address.0.is_multiple_of(ATOM_BYTES) {
-            Ok(())
-        } else {
-            Err(Self::Unaligned { address })
-        }
-    }
-}
-
 /// An ioctl or another system call on a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Call {
@@ -179,53 +123,35 @@ pub enum Error {
     Length(#[from] LengthError),
     /// No memory or no address space left for a BO.
     #[error(
-        "CREATE_BO of {len} failed: out of memory or of mappings (vm.max_map_count), or the file's \
+        "CREATE_BO of {0} failed: out of memory or of mappings (vm.max_map_count), or the file's \
          4 GiB of NPU addresses are used up; free buffer objects or spread them over several files"
     )]
-    OutOfMemory {
-        /// The requested length.
-        len: ByteLen,
-    },
+    OutOfMemory(ByteLen),
     /// No file descriptor left.
-    #[error("{} failed: the process has no file descriptor left; raise `ulimit -n`", call.name())]
-    OutOfFileDescriptors {
-        /// The call that failed.
-        call: Call,
-    },
+    #[error("{} failed: the process has no file descriptor left; raise `ulimit -n`", .0.name())]
+    OutOfFileDescriptors(Call),
     /// No open file left in the system, or in the server of the software NPU.
     #[error(
         "{} failed: the system, or the server of the software NPU, has no file descriptor left; \
          end programs that hold many, or raise fs.file-max or the server's `ulimit -n`",
-        call.name()
+        .0.name()
     )]
-    OutOfSystemFiles {
-        /// The call that failed.
-        call: Call,
-    },
+    OutOfSystemFiles(Call),
     /// The device is gone.
-    #[error("{} failed: the device is gone", call.name())]
-    DeviceGone {
-        /// The call that failed.
-        call: Call,
-    },
-    /// A wait ended at its deadline.
-    #[error("the wait for buffer object {handle} ended at its deadline; a job still writes it")]
-    TimedOut {
-        /// The buffer object that a job still writes.
-        handle: Handle,
-    },
+    #[error("{} failed: the device is gone", .0.name())]
+    DeviceGone(Call),
+    /// A wait ended at its deadline: a job still writes the BO.
+    #[error("the wait for buffer object {0} ended at its deadline; a job still writes it")]
+    TimedOut(Handle),
     /// A wait for a fence ended at its deadline.
     #[error("the wait for a fence ended at its deadline; at least one of its jobs still runs")]
     FenceTimedOut,
-    /// The dma-buf was exported from the file that imports it.
+    /// The dma-buf was exported from the file that imports it, where it has this handle.
     #[error(
-        "buffer object {handle} cannot be imported into the open file that exported it; use the \
+        "buffer object {0} cannot be imported into the open file that exported it; use the \
          `DmaBuf`, or import it into another file"
     )]
-    OwnBuffer {
-        /// Its handle in that file.
-        handle: Handle,
-    },
+    OwnBuffer(Handle),
     /// A copy leaves the buffer.
     #[error("{count} bytes at offset {offset} are not within the buffer of {len} bytes")]
     OutOfBounds {
@@ -254,12 +180,9 @@ pub enum Error {
     /// The user may not open the node.
     #[error("no permission to open it: {0}")]
     NoPermission(Permission),
-    /// The node is served by another driver.
-    #[error("it is served by the driver `{driver}`, not by `rocket`; choose another node")]
-    OtherDriver {
-        /// The name in the driver's VERSION.
-        driver: String,
-    },
+    /// The node is served by another driver, with this name in its VERSION.
+    #[error("it is served by the driver `{0}`, not by `rocket`; choose another node")]
+    OtherDriver(String),
     /// The mapping of a BO is shorter than requested.
     #[error(
         "buffer object {handle} was mapped with {mapped} bytes instead of {len}: a bug in the \
@@ -273,9 +196,29 @@ pub enum Error {
         /// The requested length.
         len: ByteLen,
     },
-    /// A program that the driver or the NPU cannot accept.
-    #[error(transparent)]
-    Program(#[from] ProgramError),
+    /// The list has no program.
+    #[error("no program was given")]
+    NoProgram,
+    /// A program is longer than the NPU can fetch.
+    #[error(
+        "program {index} has {words} words; the NPU can fetch {}",
+        Program::WORDS_MAX
+    )]
+    TooManyWords {
+        /// Index of the program in the list that was given.
+        index: usize,
+        /// Number of its 64-bit words.
+        words: usize,
+    },
+    /// The programs lie at this unaligned address: the NPU would hang.
+    #[error(
+        "programs would lie at {0}, but the NPU fetches from multiples of {ATOM_BYTES} only; the \
+         driver gave that address: a bug in the driver or its model"
+    )]
+    Unaligned(Iova),
+    /// The witness program could not be built.
+    #[error("the witness program is invalid: a bug in rocket-uapi")]
+    Witness,
     /// A job was submitted to a file that its buffers do not belong to.
     #[error("the job was built for another open file, where addresses differ")]
     OtherDevice,
@@ -290,11 +233,8 @@ pub enum Error {
         errno: Errno,
     },
     /// The device does not support the call.
-    #[error("{} is not possible on this device", call.name())]
-    Unsupported {
-        /// The call that failed.
-        call: Call,
-    },
+    #[error("{} is not possible on this device", .0.name())]
+    Unsupported(Call),
 }
 
 impl Error {
@@ -302,14 +242,23 @@ impl Error {
     #[must_use]
     pub fn of(call: Call, handle: Option<Handle>, errno: Errno) -> Self {
         match errno {
-            Errno::MFILE => Self::OutOfFileDescriptors { call },
-            Errno::NFILE => Self::OutOfSystemFiles { call },
-            Errno::NODEV | Errno::NXIO => Self::DeviceGone { call },
+            Errno::MFILE => Self::OutOfFileDescriptors(call),
+            Errno::NFILE => Self::OutOfSystemFiles(call),
+            Errno::NODEV | Errno::NXIO => Self::DeviceGone(call),
             _ => Self::Refused {
                 call,
                 handle,
                 errno,
             },
+        }
+    }
+
+    /// Checks that the NPU can fetch programs at `address`.
+    pub(crate) fn check_program_address(address: Iova) -> Result<(), Self> {
+        if address.0.is_multiple_of(ATOM_BYTES) {
+            Ok(())
+        } else {
+            Err(Self::Unaligned(address))
         }
     }
 }

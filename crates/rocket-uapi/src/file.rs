@@ -3,8 +3,8 @@
 //!
 //! An ioctl is a request number and the bytes of its argument, so a new ioctl of the driver
 //! passes without a change here. Below this interface are a node of the kernel
-//! ([`crate::Node`]) and the model. Above it are the typed calls ([`crate::RocketFile`]), a
-//! recorder, and a server for other processes.
+//! ([`crate::Node`]) and the model. Above it are [`crate::Device`], a recorder, and a server
+//! for other processes.
 
 use std::fmt;
 use std::os::fd::BorrowedFd;
@@ -136,7 +136,7 @@ pub unsafe trait FileOperations: fmt::Debug + Send + Sync {
     /// # Safety
     /// If the caller is this process, each address in `arg`, and in the memory behind it,
     /// is either invalid or one that the driver may read or write as the ioctl defines.
-    /// After SUBMIT the NPU's accesses are subject to [`crate::RocketFile::submit`].
+    /// After SUBMIT the NPU's accesses are subject to [`crate::Device::submit_raw`].
     unsafe fn ioctl(&self, request: u32, arg: &mut [u8], caller: &dyn Caller)
     -> Result<i32, Errno>;
 

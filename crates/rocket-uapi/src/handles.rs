@@ -1,19 +1,21 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! GEM handles that are closed on drop. `handle_use.rs` counts their users.
+//! GEM handles that are closed on drop.
+//!
+//! If a file already has a handle of a dma-buf, PRIME import returns that handle without a
+//! second reference, so one close closes it for all users. Therefore the file counts the
+//! uses of handles, and closes and forgets a handle in one step. Otherwise a number could
+//! be closed under a live buffer and given to another.
 
 use std::os::fd::BorrowedFd;
 
+use crate::Errno;
+use crate::calls::import;
 use crate::device::Device;
-use crate::error::Error;
+use crate::error::{Call, Error};
 use crate::units::Handle;
 
-fn close(device: &Device, handle: Handle) {
-    if let Err(error) = device.file().close_bo(handle) {
-        tracing::warn!(%handle, %error, "cannot close a buffer object");
-    }
-}
-
-/// The handle of a buffer object that this file made. Dropping it closes it.
+/// The handle of a buffer object that this file made, or one use of the handle of an
+/// imported dma-buf. Dropping it closes the handle, unless it is used elsewhere.
 #[derive(Debug)]
 pub(crate) struct GemHandle {
     handle: Handle,
@@ -23,6 +25,7 @@ pub(crate) struct GemHandle {
 }
 
 impl GemHandle {
+    /// The handle of a buffer object that this file made.
     pub(crate) fn new(device: &Device, handle: Handle) -> Self {
         device.handles().own.insert(handle);
         Self {
@@ -30,6 +33,24 @@ impl GemHandle {
             device: device.clone(),
             is_kept: false,
         }
+    }
+
+    /// PRIME_FD_TO_HANDLE.
+    pub(crate) fn import(device: &Device, dma_buf: BorrowedFd<'_>) -> Result<Self, Error> {
+        let refused = |errno| Error::of(Call::PrimeImport, None, errno);
+        let mut handles = device.handles();
+        let handle = import(device.file(), dma_buf).map_err(refused)?;
+        let handle = Handle::new(handle).ok_or_else(|| refused(Errno::BADMSG))?;
+        if handles.own.contains(&handle) {
+            return Err(Error::OwnBuffer(handle));
+        }
+        *handles.imported.entry(handle).or_default() += 1;
+        drop(handles);
+        Ok(Self {
+            handle,
+            device: device.clone(),
+            is_kept: false,
+        })
     }
 
     pub(crate) fn get(&self) -> Handle {
@@ -52,50 +73,15 @@ impl Drop for GemHandle {
         if self.is_kept {
             return;
         }
-        let mut uses = self.device.handles();
-        close(&self.device, self.handle);
-        uses.own.remove(&self.handle);
-    }
-}
-
-/// One use of the handle of an imported dma-buf. Dropping the last use closes the handle.
-#[derive(Debug)]
-pub(crate) struct ImportedHandle {
-    handle: Handle,
-    device: Device,
-}
-
-impl ImportedHandle {
-    /// PRIME_FD_TO_HANDLE.
-    pub(crate) fn import(device: &Device, dma_buf: BorrowedFd<'_>) -> Result<Self, Error> {
-        let mut uses = device.handles();
-        let handle = device.file().import_bo(dma_buf)?;
-        if uses.own.contains(&handle) {
-            return Err(Error::OwnBuffer { handle });
+        let mut handles = self.device.handles();
+        if let Some(uses) = handles.imported.get_mut(&self.handle) {
+            *uses -= 1;
+            if *uses > 0 {
+                return;
+            }
         }
-        *uses.imported.entry(handle).or_default() += 1;
-        drop(uses);
-        Ok(Self {
-            handle,
-            device: device.clone(),
-        })
-    }
-
-    pub(crate) fn get(&self) -> Handle {
-        self.handle
-    }
-}
-
-impl Drop for ImportedHandle {
-    fn drop(&mut self) {
-        let mut uses = self.device.handles();
-        let Some(count) = uses.imported.get_mut(&self.handle) else {
-            return;
-        };
-        *count -= 1;
-        if *count == 0 {
-            close(&self.device, self.handle);
-            uses.imported.remove(&self.handle);
-        }
+        self.device.close(self.handle);
+        handles.own.remove(&self.handle);
+        handles.imported.remove(&self.handle);
     }
 }

@@ -50,7 +50,6 @@ mod error;
 mod fences;
 #[allow(unsafe_code)]
 mod file;
-mod handle_use;
 mod handles;
 mod job;
 mod kernel_version;
@@ -62,8 +61,6 @@ mod node;
 mod own_process;
 mod program_bo;
 mod raw_job;
-#[allow(unsafe_code)]
-mod rocket_file;
 mod select;
 #[allow(unsafe_code)]
 mod shared_files;
@@ -83,7 +80,7 @@ pub use calls::{
 pub use device::{CacheTraffic, Device, DevicePool};
 pub use discover::{ACCEL_DIRECTORY, DiscoverError, RefusedNode};
 pub use dma_buf::DmaBuf;
-pub use error::{Call, Error, NO_THREAD_REMEDY, Permission, ProgramError};
+pub use error::{Call, Error, NO_THREAD_REMEDY, Permission};
 pub use fences::{BufferAccess, FenceInfo, FenceStatus, SyncFileInfo};
 pub use file::{DeviceInfo, FileOperations, MapRequest, MappedMemory, SharedFileOperations};
 pub use job::{
@@ -97,10 +94,8 @@ pub use own_process::{OwnProcess, read_own_memory};
 pub use program_bo::ProgramBo;
 pub use raw_job::{ClientJob, RawJob, RawTask, ReadJobsError};
 pub use rknpu_regcmd::Iova;
-pub use rocket_file::{RawBo, RocketFile};
 pub use rustix::io::Errno;
 pub use select::{DEVICE_VARIABLE, Selected, Selector};
-pub use shared_files::SharedFiles;
 pub use sync_file::{SyncFile, write_fence};
 pub use units::{
     ByteLen, Deadline, Handle, LengthError, PAGE_BYTES, errno, errno_of, monotonic_ns,

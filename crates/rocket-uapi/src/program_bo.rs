@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Register programs in a buffer object, from which the PC block fetches them.
 
-use rknpu_regcmd::{Extent, Iova, LinkedProgram, Word};
+use rknpu_regcmd::{Extent, Iova, LinkedProgram, Program, Word};
 
 use crate::bo::{Bo, FrozenBo};
 use crate::device::Device;
-use crate::error::{Error, ProgramError};
+use crate::error::Error;
 use crate::raw_job::RawTask;
 use crate::units::{ByteLen, Deadline};
 
@@ -34,7 +34,7 @@ impl ProgramBo {
     /// Puts `programs` into a new buffer object of `device`.
     ///
     /// # Errors
-    /// `programs` is empty; a program is empty or too long for the NPU; the device has no
+    /// `programs` is empty; a program is too long for the NPU; the device has no
     /// memory for them, or gives an address that the NPU cannot fetch from.
     pub fn new(device: &Device, programs: &[LinkedProgram]) -> Result<Self, Error> {
         Self::place(programs, |bytes| device.alloc(ByteLen::new(bytes)?))
@@ -51,14 +51,17 @@ impl ProgramBo {
         alloc: impl FnOnce(usize) -> Result<Bo, Error>,
     ) -> Result<Self, Error> {
         if programs.is_empty() {
-            return Err(ProgramError::None.into());
+            return Err(Error::NoProgram);
         }
         for (index, program) in programs.iter().enumerate() {
-            ProgramError::check(index, program.words().len())?;
+            let words = program.words().len();
+            if words > Program::WORDS_MAX {
+                return Err(Error::TooManyWords { index, words });
+            }
         }
         let end = programs.iter().fold(0, end_of);
         let mut bo = alloc(end)?;
-        ProgramError::check_address(bo.iova())?;
+        Error::check_program_address(bo.iova())?;
         let (base, handle) = (bo.iova().0, bo.handle());
         let len = ByteLen::new(end)?;
         let mut guard = bo.write(Deadline::FOREVER)?;

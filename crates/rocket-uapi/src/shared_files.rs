@@ -16,7 +16,7 @@ use crate::{Errno, sys};
 
 /// Typed calls on dma-bufs and sync_files, which belong to no device.
 #[derive(Clone, Debug)]
-pub struct SharedFiles(Arc<dyn SharedFileOperations>);
+pub(crate) struct SharedFiles(Arc<dyn SharedFileOperations>);
 
 /// Room for fences in the first SYNC_IOC_FILE_INFO; most sync_files have no more.
 const USUAL_FENCES: usize = 4;
@@ -29,9 +29,7 @@ fn flags(access: BufferAccess) -> u32 {
 }
 
 impl SharedFiles {
-    /// Typed calls through `files`.
-    #[must_use]
-    pub fn new(files: Arc<dyn SharedFileOperations>) -> Self {
+    pub(crate) fn new(files: Arc<dyn SharedFileOperations>) -> Self {
         Self(files)
     }
 
@@ -97,10 +95,7 @@ impl SharedFiles {
 
     /// EXPORT_SYNC_FILE: returns a sync_file of the fences that an access has to wait for
     /// now.
-    ///
-    /// # Errors
-    /// A file that is no dma-buf; no file descriptor left.
-    pub fn export_sync_file(
+    pub(crate) fn export_sync_file(
         &self,
         dma_buf: BorrowedFd<'_>,
         access: BufferAccess,
@@ -118,10 +113,7 @@ impl SharedFiles {
     }
 
     /// IMPORT_SYNC_FILE: makes later jobs wait for the fences as for those of an access.
-    ///
-    /// # Errors
-    /// A file that is no dma-buf, or no sync_file; out of memory.
-    pub fn import_sync_file(
+    pub(crate) fn import_sync_file(
         &self,
         dma_buf: BorrowedFd<'_>,
         access: BufferAccess,
@@ -136,10 +128,7 @@ impl SharedFiles {
     }
 
     /// SYNC_IOC_MERGE: returns a sync_file of the active fences of both.
-    ///
-    /// # Errors
-    /// A file that is no sync_file; no file descriptor left.
-    pub fn merge(
+    pub(crate) fn merge(
         &self,
         name: &str,
         first: BorrowedFd<'_>,
@@ -162,10 +151,7 @@ impl SharedFiles {
     }
 
     /// SYNC_IOC_FILE_INFO.
-    ///
-    /// # Errors
-    /// A file that is no sync_file.
-    pub fn info(&self, sync_file: BorrowedFd<'_>) -> Result<SyncFileInfo, Error> {
+    pub(crate) fn info(&self, sync_file: BorrowedFd<'_>) -> Result<SyncFileInfo, Error> {
         let refused = |errno| Error::of(Call::SyncFileInfo, None, errno);
         let mut asked = self.ask(sync_file, USUAL_FENCES);
         if matches!(asked, Err(Errno::INVAL)) {

@@ -5,7 +5,7 @@
 mod common;
 
 use common::{A_BYTES, B_BYTES, C_BYTES, Mock, alloc, program};
-use rocket_uapi::{Bo, Device, Error, Iova, Job, JobBuilder, ProgramBo, ProgramError, Refusal};
+use rocket_uapi::{Bo, Device, Error, Iova, Job, JobBuilder, ProgramBo, Refusal};
 
 struct Parts {
     device: Device,
@@ -59,7 +59,7 @@ fn a_job_needs_programs_and_an_output() {
 #[test]
 fn a_program_bo_needs_programs() {
     let error = ProgramBo::new(&Mock::default().device(), &[]).unwrap_err();
-    assert_eq!(error, Error::Program(ProgramError::None));
+    assert_eq!(error, Error::NoProgram);
 }
 
 /// Bits 3 to 0 of BASE_ADDRESS are no address bits: an unaligned program hangs the NPU.
@@ -72,7 +72,7 @@ fn programs_lie_where_the_npu_can_fetch_them() {
         let address = Iova(0x10_0000 | 1 << bit);
         mock.lock().wrong_iova = Some(address);
         let error = ProgramBo::new(&parts.device, &[linked]).unwrap_err();
-        assert_eq!(error, Error::Program(ProgramError::Unaligned { address }));
+        assert_eq!(error, Error::Unaligned(address));
     }
 }
 
@@ -86,12 +86,12 @@ fn a_job_takes_buffers_of_its_own_file_only() {
         .reads_owned(ours.a)
         .reads(&theirs.b.freeze())
         .writes(ours.c);
-    assert_eq!(refusal(builder, 1, 1), Refusal::ForeignBo { handle });
+    assert_eq!(refusal(builder, 1, 1), Refusal::ForeignBo(handle));
     let handle = theirs.programs.bo().handle();
     let builder = Job::builder(&ours.device)
         .program(&theirs.programs)
         .writes(ours.b);
-    assert_eq!(refusal(builder, 0, 1), Refusal::ForeignBo { handle });
+    assert_eq!(refusal(builder, 0, 1), Refusal::ForeignBo(handle));
 }
 
 /// Ownership prevents listing a buffer twice, but a backend can return one handle twice.
@@ -108,7 +108,7 @@ fn a_handle_that_a_backend_gives_twice_is_noticed() {
         .reads_owned(twin)
         .reads(&parts.b.freeze())
         .writes(parts.c);
-    assert_eq!(refusal(builder, 2, 1), Refusal::NamedTwice { handle });
+    assert_eq!(refusal(builder, 2, 1), Refusal::NamedTwice(handle));
 }
 
 #[test]

@@ -248,7 +248,7 @@ fn a_device_that_is_gone_is_not_waited_for_and_leaks_nothing() {
             let pending = submit(job, &device);
             if wait {
                 let error = pending.wait(Deadline::FOREVER).unwrap_err();
-                let source = Error::DeviceGone { call: Call::PrepBo };
+                let source = Error::DeviceGone(Call::PrepBo);
                 assert!(matches!(error, WaitError::Device { source: of, .. } if of == source));
             } else {
                 drop(pending);

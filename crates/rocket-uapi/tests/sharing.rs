@@ -70,7 +70,7 @@ fn only_dma_bufs_of_other_files_of_the_device_are_imported() {
     let (first, second, exported, imported) = pair();
     let handle = exported.handle();
     let own = first.import(exported.as_fd()).unwrap_err();
-    assert_eq!(own, Error::OwnBuffer { handle });
+    assert_eq!(own, Error::OwnBuffer(handle));
     let foreign = dma_buf(&model());
     let null = std::fs::File::open("/dev/null").unwrap();
     for fd in [foreign.as_fd(), null.as_fd()] {
@@ -151,7 +151,7 @@ fn readers_and_the_cpu_wait_for_an_added_writer() {
     exported.add_fence(BufferAccess::Write, &fence).unwrap();
     let handle = imported.handle();
     let read = imported.read_into(0, &mut [0], Deadline::NOW);
-    assert_eq!(read, Err(Error::TimedOut { handle }));
+    assert_eq!(read, Err(Error::TimedOut(handle)));
     let job = builder(&second).unwrap().reads_shared(&imported).build();
     let pending = submit(job.unwrap(), &second);
     assert_eq!(pending.fence().unwrap().status(), Ok(FenceStatus::Active));
@@ -290,12 +290,12 @@ fn a_shared_buffer_is_named_once_and_by_its_own_file() {
     let handle = imported.handle();
     let twice = builder(&second).unwrap().reads_shared(&imported);
     let twice = twice.writes_shared(&imported).build().unwrap_err();
-    assert_eq!(twice.refusal, Refusal::NamedTwice { handle });
+    assert_eq!(twice.refusal, Refusal::NamedTwice(handle));
     let foreign = builder(&first).unwrap().reads_shared(&imported).build();
-    assert_eq!(foreign.unwrap_err().refusal, Refusal::ForeignBo { handle });
+    assert_eq!(foreign.unwrap_err().refusal, Refusal::ForeignBo(handle));
     let foreign = builder(&second).unwrap().writes_shared(&exported).build();
     let handle = exported.handle();
-    assert_eq!(foreign.unwrap_err().refusal, Refusal::ForeignBo { handle });
+    assert_eq!(foreign.unwrap_err().refusal, Refusal::ForeignBo(handle));
 }
 
 /// Uses each function of sharing once; an error ends it early.

@@ -31,8 +31,7 @@ fn buffer_objects_take_no_descriptors() {
     // stays.
     let mut taken: Vec<_> = std::iter::from_fn(|| File::open("/dev/null").ok()).collect();
     let (error, last) = objects.pop().unwrap().export().unwrap_err();
-    let call = Call::PrimeExport;
-    assert_eq!(error, Error::OutOfFileDescriptors { call });
+    assert_eq!(error, Error::OutOfFileDescriptors(Call::PrimeExport));
     let raw = model.open_file();
     let mut bo = sys::CreateBo {
         size: 1,

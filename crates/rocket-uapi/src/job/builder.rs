@@ -195,7 +195,7 @@ impl JobBuilder {
         let owned = owned.chain(shared.map(|bo| (bo.handle(), bo.device())));
         for (handle, device) in frozen.chain(owned.clone()) {
             if !device.is_same_file(&self.job.device) {
-                return Err(Refusal::ForeignBo { handle });
+                return Err(Refusal::ForeignBo(handle));
             }
         }
         // Buffers that are moved in cannot repeat. This catches shared buffers, and a
@@ -203,7 +203,7 @@ impl JobBuilder {
         let mut seen: BTreeSet<Handle> = self.job.frozen.iter().map(|bo| bo.handle()).collect();
         for (handle, _) in owned {
             if !seen.insert(handle) {
-                return Err(Refusal::NamedTwice { handle });
+                return Err(Refusal::NamedTwice(handle));
             }
         }
         Ok(())
@@ -267,17 +267,11 @@ pub enum Refusal {
     )]
     NothingWritten,
     /// A BO is listed twice.
-    #[error("buffer object {handle} is listed twice; the driver would drop the job silently")]
-    NamedTwice {
-        /// The handle that is listed twice.
-        handle: Handle,
-    },
-    /// A BO belongs to another open file.
-    #[error("buffer object {handle} belongs to another open file, where addresses differ")]
-    ForeignBo {
-        /// Its handle in the other file.
-        handle: Handle,
-    },
+    #[error("buffer object {0} is listed twice; the driver would drop the job silently")]
+    NamedTwice(Handle),
+    /// A BO belongs to another open file, where it has this handle.
+    #[error("buffer object {0} belongs to another open file, where addresses differ")]
+    ForeignBo(Handle),
     /// A program reads outside the buffers of the job.
     #[error("the {0} is read, but lies in no buffer object of the job")]
     ReadOutside(Extent),

@@ -7,6 +7,7 @@ use std::collections::BTreeSet;
 use super::builder::Job;
 use super::witness::Witness;
 use crate::bo::Bo;
+use crate::calls::submit;
 use crate::device::Device;
 use crate::dma_buf::DmaBuf;
 use crate::error::Error;
@@ -79,5 +80,5 @@ pub(super) fn hand_over(device: &Device, jobs: &[(Job, Witness)]) -> Result<(), 
     //
     // Addresses: all BOs belong to `device`'s file, and the programs use the addresses of
     // that file.
-    unsafe { device.file().submit(&raw) }
+    unsafe { submit(device.file(), &raw) }
 }

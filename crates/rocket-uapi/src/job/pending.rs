@@ -66,8 +66,7 @@ impl PendingJob {
     /// The device has no sync_files; no file descriptor left.
     pub fn fence(&self) -> Result<SyncFile, Error> {
         // The submission is only missing within `wait`, which consumes the job.
-        let call = Call::ExportSyncFile;
-        let none = Error::Unsupported { call };
+        let none = Error::Unsupported(Call::ExportSyncFile);
         self.submission.as_ref().ok_or(none)?.witness.fence()
     }
 
@@ -85,7 +84,7 @@ impl PendingJob {
             Ok(JobEnd::Dropped) => Err(WaitError::Dropped { job: self.finish() }),
             Ok(JobEnd::Killed) => Err(WaitError::Killed { job: self.finish() }),
             Ok(JobEnd::DroppedOrKilled) => Err(WaitError::DroppedOrKilled { job: self.finish() }),
-            Err(Error::TimedOut { .. }) => Err(WaitError::TimedOut {
+            Err(Error::TimedOut(_)) => Err(WaitError::TimedOut {
                 job: Box::new(self),
             }),
             Err(source) => Err(WaitError::Device {
@@ -113,8 +112,8 @@ impl Drop for PendingJob {
                 // The end of the job will never be known. GEM_CLOSE fails too, so the
                 // kernel keeps memory and addresses until it has closed the file, and no
                 // other buffer gets them.
-                Err(Error::DeviceGone { .. }) => break submission.job.device.note_end(),
-                Err(error) if until.has_passed() || matches!(error, Error::TimedOut { .. }) => {
+                Err(Error::DeviceGone(_)) => break submission.job.device.note_end(),
+                Err(error) if until.has_passed() || matches!(error, Error::TimedOut(_)) => {
                     tracing::error!(
                         %error,
                         "a job was dropped and did not end: its buffers are leaked"

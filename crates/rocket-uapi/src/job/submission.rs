@@ -100,7 +100,10 @@ impl Submission {
         // All written buffers carry the same fence: only the first call waits, the others
         // only prepare their buffers for the CPU.
         job.writes.iter().try_for_each(|bo| bo.prepare(until))?;
-        let was_killed = job.device.file().was_killed(witness.handle(), self.since);
+        let was_killed = job
+            .device
+            .file()
+            .was_killed(witness.handle().get(), self.since);
         Ok(match (was_killed, self.is_accepted) {
             (Some(true), _) => JobEnd::Killed,
             _ if witness.is_written()? => JobEnd::Ran,

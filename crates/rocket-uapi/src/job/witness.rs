@@ -23,7 +23,7 @@ use rknpu_regcmd::{
 
 use crate::bo::Bo;
 use crate::device::Device;
-use crate::error::{Error, ProgramError};
+use crate::error::Error;
 use crate::fences::BufferAccess;
 use crate::program_bo::store_words;
 use crate::raw_job::RawTask;
@@ -79,7 +79,7 @@ impl Witness {
             Some(raw) => (Bo::from_raw(device, raw), false),
             None => (device.alloc(ByteLen::new(PAGE_BYTES)?)?, true),
         };
-        ProgramError::check_address(bo.iova())?;
+        Error::check_program_address(bo.iova())?;
         let iova = bo.iova();
         let mut page = bo.write(Deadline::FOREVER)?;
         if is_new {
@@ -159,7 +159,7 @@ fn operands(device: &Device) -> Result<(Handle, Iova), Error> {
         return Ok((operands.handle, operands.iova));
     }
     let mut bo = device.alloc(ByteLen::new(PAGE_BYTES + SLACK)?)?;
-    ProgramError::check_address(bo.iova())?;
+    Error::check_program_address(bo.iova())?;
     let mut ones = bo.write(Deadline::FOREVER)?;
     for one in ones[..PAGE_BYTES].as_chunks_mut().0 {
         *one = ONE;
@@ -201,10 +201,10 @@ struct LinkedWitness {
 
 impl LinkedWitness {
     /// The linked witness; a test excludes the error.
-    fn get() -> Result<&'static Self, ProgramError> {
+    fn get() -> Result<&'static Self, Error> {
         // Linked once, because computing the extents takes a while.
         static PROGRAM: LazyLock<Option<LinkedWitness>> = LazyLock::new(LinkedWitness::link);
-        PROGRAM.as_ref().ok_or(ProgramError::Witness)
+        PROGRAM.as_ref().ok_or(Error::Witness)
     }
 
     fn link() -> Option<Self> {

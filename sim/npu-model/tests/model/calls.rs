@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use npu_model::event::Event;
 use npu_model::{Level, Model, ModelOptions};
-use rocket_uapi::{ByteLen, DeviceInfo, Error, RocketFile};
+use rocket_uapi::{ByteLen, DeviceInfo, Error, PAGE_BYTES};
 
 use crate::matmul::File;
 
@@ -19,13 +19,13 @@ fn the_model_says_what_it_is() {
         is_model: true,
         cores: 3,
     };
-    let calls = RocketFile::new(Model::new(ModelOptions::default()).open());
-    assert_eq!(*calls.info(), expected);
-    let create = |len| calls.create_bo(ByteLen::new(len).unwrap());
+    let device = Model::new(ModelOptions::default()).open_device();
+    assert_eq!(device.info(), expected);
+    let create = |len| device.alloc(ByteLen::new(len).unwrap());
     let large = ByteLen::MAX.get();
     let bos = [large, large, 4096, 4096].map(|len| create(len).unwrap());
-    let len = ByteLen::new(1).unwrap();
-    assert_eq!(create(1).unwrap_err(), Error::OutOfMemory { len });
+    let len = ByteLen::new(PAGE_BYTES).unwrap();
+    assert_eq!(create(1).unwrap_err(), Error::OutOfMemory(len));
     drop(bos);
 }
 
@@ -41,9 +41,10 @@ fn what_became_of_a_job_is_known() {
         });
         let (file, since) = (File::open(&model), Instant::now());
         file.submit(tasks, &[]);
-        assert_eq!(file.calls.was_accepted(file.out()), Ok(ran));
+        let (raw, out) = (file.device.raw_file(), file.out().get());
+        assert_eq!(raw.was_accepted(out), Ok(ran));
         file.wait();
-        assert_eq!(file.calls.was_killed(file.out(), since), Some(ran));
+        assert_eq!(raw.was_killed(out, since), Some(ran));
         let events = model.events();
         let told = match ran {
             true => matches!(events.last(), Some(Event::JobKilled { .. })),

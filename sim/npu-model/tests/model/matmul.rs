@@ -5,7 +5,7 @@ use npu_model::Model;
 use rknpu_regcmd::{
     Binding, BufferId, ChipProfile, LinkedProgram, MatmulForm, MatmulTask, MatmulType, Word,
 };
-use rocket_uapi::{ByteLen, Deadline, Handle, RawBo, RawJob, RawTask, RocketFile};
+use rocket_uapi::{Bo, ByteLen, Deadline, Device, Handle, RawJob, RawTask, prep_bo};
 
 /// Bytes of the buffer objects: enough for the matmuls here.
 const BO_BYTES: usize = 256 << 10;
@@ -25,18 +25,18 @@ pub fn task() -> MatmulTask {
 }
 
 pub struct File {
-    pub calls: RocketFile,
-    pub program: RawBo,
-    operands: [RawBo; 3],
+    pub device: Device,
+    pub program: Bo,
+    pub operands: [Bo; 3],
 }
 
 impl File {
     pub fn open(model: &Model) -> Self {
-        let calls = RocketFile::new(model.open());
-        let bo = || calls.create_bo(ByteLen::new(BO_BYTES).unwrap()).unwrap();
+        let device = model.open_device();
+        let bo = || device.alloc(ByteLen::new(BO_BYTES).unwrap()).unwrap();
         let (program, operands) = (bo(), [bo(), bo(), bo()]);
         Self {
-            calls,
+            device,
             program,
             operands,
         }
@@ -45,45 +45,43 @@ impl File {
     pub fn link(&self, task: &MatmulTask, form: MatmulForm) -> LinkedProgram {
         let bindings = [0, 1, 2].map(|index: u32| Binding {
             id: BufferId(index),
-            iova: self.operands[index as usize].iova,
+            iova: self.operands[index as usize].iova(),
             len: BO_BYTES as u32,
         });
         let program = task.program_in(form, &ChipProfile::RK3588).unwrap();
         program.link(&bindings).unwrap()
     }
 
-    /// Writes the words as the program. No job may be in flight.
-    pub fn write(&self, words: &[Word]) {
+    /// Writes the words as the program.
+    pub fn write(&mut self, words: &[Word]) {
         let bytes: Vec<u8> = words.iter().flat_map(|w| w.bits().to_le_bytes()).collect();
-        assert!(bytes.len() <= self.program.memory.len());
-        let target = self.program.memory.as_ptr();
-        // SAFETY: the mapping is writable and as long as just checked; the caller
-        // has waited for the file's jobs.
-        unsafe { target.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
+        let mut program = self.program.write(Deadline::FOREVER).unwrap();
+        program[..bytes.len()].copy_from_slice(&bytes);
     }
 
     /// The object of the result.
     pub fn out(&self) -> Handle {
-        self.operands[2].handle
+        self.operands[2].handle()
     }
 
     /// Submits a job with a task of each of these lengths in words, which lists
     /// `reads` too.
     pub fn submit(&self, words: &[usize], reads: &[Handle]) {
         let task = |&words: &usize| RawTask {
-            regcmd: self.program.iova,
+            regcmd: self.program.iova(),
             words: words as u32,
         };
         let job = RawJob {
             tasks: &words.iter().map(task).collect::<Vec<_>>(),
-            reads: &[&[self.program.handle], reads].concat(),
+            reads: &[&[self.program.handle()], reads].concat(),
             writes: &[self.out()],
         };
         // SAFETY: no slice of these buffers exists while the job runs.
-        unsafe { self.calls.submit(&[job]) }.unwrap();
+        unsafe { self.device.submit_raw(&[job]) }.unwrap();
     }
 
     pub fn wait(&self) {
-        self.calls.prep_bo(self.out(), Deadline::FOREVER).unwrap();
+        let raw = self.device.raw_file();
+        prep_bo(raw, self.out().get(), Deadline::FOREVER).unwrap();
     }
 }

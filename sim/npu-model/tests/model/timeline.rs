@@ -11,7 +11,7 @@ use npu_model::timeline::DeviceTimeline;
 use npu_model::{Level, Model, ModelOptions};
 use rknpu_regcmd::timing::{JobTime, Machine};
 use rknpu_regcmd::{DmaEngine, MatmulForm};
-use rocket_uapi::{BufferAccess, Deadline};
+use rocket_uapi::{BufferAccess, Deadline, Handle, export, import, prep_bo, sys};
 use serde_json::Value;
 
 use crate::matmul::{File, task};
@@ -34,7 +34,7 @@ struct Client {
 
 impl Client {
     fn new(model: &Model) -> Self {
-        let file = File::open(model);
+        let mut file = File::open(model);
         let linked = file.link(&task(), MatmulForm::A);
         file.write(linked.words());
         Self {
@@ -153,20 +153,18 @@ fn what_is_over_here_may_not_be_over_in_modelled_time() {
     for pass in ["object", "wait", "sync_file"] {
         let model = model(ModelOptions::default());
         let [writer, reader] = [Client::new(&model), Client::new(&model)];
-        let dma_buf = writer.file.calls.export_bo(writer.file.out()).unwrap();
+        let (own, out) = (writer.file.device.raw_file(), writer.file.out().get());
+        let dma_buf = export(own, out, sys::DRM_RDWR).unwrap();
         writer.run(4);
-        let calls = &reader.file.calls;
-        let imported = calls.import_bo(dma_buf.as_fd()).unwrap();
+        let file = reader.file.device.raw_file();
+        let imported = import(file, dma_buf.as_fd()).unwrap();
         let mut reads = vec![];
         match pass {
-            "object" => reads.push(imported),
-            "wait" => calls.prep_bo(imported, Deadline::FOREVER).unwrap(),
+            "object" => reads.extend(Handle::new(imported)),
+            "wait" => prep_bo(file, imported, Deadline::FOREVER).unwrap(),
             _ => {
-                let own = calls.export_bo(reader.file.out()).unwrap();
-                let files = calls.shared_files();
-                let fence = files.export_sync_file(dma_buf.as_fd(), BufferAccess::Read);
-                let fence = fence.unwrap();
-                let added = files.import_sync_file(own.as_fd(), BufferAccess::Read, fence.as_fd());
+                let fence = writer.file.operands[2].fence(BufferAccess::Read);
+                let added = reader.file.operands[2].add_reader(&fence.unwrap());
                 added.unwrap();
             }
         }

@@ -20,8 +20,8 @@ use rknpu_regcmd::{
     Binding, BufferId, ChipProfile, MatmulForm, MatmulTask, MatmulType, Word, tasks,
 };
 use rocket_uapi::{
-    Bo, BufferAccess, ByteLen, Deadline, Job, JobBuilder, PAGE_BYTES, ProgramBo, RawJob, RawTask,
-    RocketFile,
+    Bo, ByteLen, Deadline, Job, JobBuilder, PAGE_BYTES, ProgramBo, RawJob, RawTask, prep_bo,
+    write_fence,
 };
 
 fn main() {
@@ -99,37 +99,33 @@ fn matmul(m: u32, k: u32, n: u32) -> MatmulTask {
 
 /// Measures both checks of a page that a job wrote.
 fn host_cost(criterion: &mut Criterion) {
-    let file = RocketFile::new(Model::new(ModelOptions::default()).open());
-    let page = || file.create_bo(ByteLen::new(PAGE_BYTES).unwrap());
+    let device = Model::new(ModelOptions::default()).open_device();
+    let page = || device.alloc(ByteLen::new(PAGE_BYTES).unwrap());
     let (program, page) = (page().unwrap(), page().unwrap());
     let job = RawJob {
         // Words that start nothing: the driver kills the job, and the page becomes
         // idle.
         tasks: &[RawTask {
-            regcmd: program.iova,
+            regcmd: program.iova(),
             words: 8,
         }],
-        reads: &[program.handle],
-        writes: &[page.handle],
+        reads: &[program.handle()],
+        writes: &[page.handle()],
     };
     // SAFETY: no program runs, and nobody has a slice of either page.
     #[allow(unsafe_code)]
-    unsafe { file.submit(&[job]) }.unwrap();
-    file.prep_bo(page.handle, Deadline::FOREVER).unwrap();
-    let files = file.shared_files();
+    unsafe { device.submit_raw(&[job]) }.unwrap();
+    let (file, page) = (device.raw_file(), page.handle().get());
+    prep_bo(file, page, Deadline::FOREVER).unwrap();
     let mut group = criterion.benchmark_group("proof of a job");
     group.bench_function("fence: export, sync_file, two states, close", |b| {
         b.iter(|| {
-            let dma_buf = file.export_bo(page.handle).unwrap();
-            let fence = files.export_sync_file(dma_buf.as_fd(), BufferAccess::Read);
-            drop(dma_buf);
-            let fence = fence.unwrap();
-            let states = [(); 2].map(|()| files.info(fence.as_fd()).unwrap().status());
-            black_box(states)
+            let fence = write_fence(file, page).unwrap();
+            black_box([(); 2].map(|()| fence.status().unwrap()))
         });
     });
     group.bench_function("look: PREP_BO", |b| {
-        b.iter(|| black_box(file.prep_bo(page.handle, Deadline::NOW)));
+        b.iter(|| black_box(prep_bo(file, page, Deadline::NOW)));
     });
     group.finish();
 }

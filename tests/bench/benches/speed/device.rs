@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use npu_model::{Model, ModelOptions};
-use rocket_uapi::{ByteLen, Deadline, RawBo, RawJob, RawTask, RocketFile};
+use rocket_uapi::{Bo, ByteLen, Deadline, Device, Iova, RawJob, RawTask, prep_bo};
 
 use crate::chip::{filler, place, tiles};
 use families::matmul::OperandTypes;
@@ -18,9 +18,9 @@ pub(crate) struct SplitMatmul {
 
 /// One file's part.
 struct Share {
-    file: RocketFile,
-    reads: Vec<RawBo>,
-    output: RawBo,
+    device: Device,
+    reads: Vec<Bo>,
+    output: Bo,
     tasks: Vec<RawTask>,
 }
 
@@ -33,7 +33,7 @@ impl SplitMatmul {
             .step_by(share)
             .map(|first| {
                 Share::new(
-                    RocketFile::new(model.open()),
+                    model.open_device(),
                     ty,
                     (m, k, n),
                     first..n.min(first + share),
@@ -50,22 +50,20 @@ impl SplitMatmul {
     pub(crate) fn run(&mut self) {
         let since = Instant::now();
         for share in &self.jobs {
-            let reads: Vec<_> = share.reads.iter().map(|bo| bo.handle).collect();
+            let reads: Vec<_> = share.reads.iter().map(Bo::handle).collect();
             let job = RawJob {
                 tasks: &share.tasks,
                 reads: &reads,
-                writes: &[share.output.handle],
+                writes: &[share.output.handle()],
             };
             // SAFETY: the programs read and write within these BOs, which
             // live until the wait below and are not touched meanwhile.
-            unsafe { share.file.submit(&[job]) }.unwrap();
+            unsafe { share.device.submit_raw(&[job]) }.unwrap();
         }
         for share in &self.jobs {
-            share
-                .file
-                .prep_bo(share.output.handle, Deadline::FOREVER)
-                .unwrap();
-            let killed = share.file.was_killed(share.output.handle, since);
+            let (file, output) = (share.device.raw_file(), share.output.handle().get());
+            prep_bo(file, output, Deadline::FOREVER).unwrap();
+            let killed = file.was_killed(output, since);
             assert_eq!(killed, Some(false));
         }
     }
@@ -73,32 +71,32 @@ impl SplitMatmul {
 
 impl Share {
     fn new(
-        file: RocketFile,
+        device: Device,
         ty: OperandTypes,
         (m, k, n): (usize, usize, usize),
         columns: std::ops::Range<usize>,
     ) -> Self {
-        let bo = |len: usize| file.create_bo(ByteLen::new(len).unwrap()).unwrap();
+        let bo = |len: usize| device.alloc(ByteLen::new(len).unwrap()).unwrap();
         let bytes = |elements: usize| ty.bytes(elements);
         let width = columns.len();
-        let (a, b) = (bo(bytes(m * k)), bo(bytes(width * k)));
+        let (mut a, mut b) = (bo(bytes(m * k)), bo(bytes(width * k)));
         let output = bo(m * width * ty.out_bytes());
-        let at = (a.iova.0, b.iova.0, output.iova.0);
+        let at = (a.iova().0, b.iova().0, output.iova().0);
         let mut stream = Vec::new();
         let places = place(&mut stream, &tiles(ty, (m, k, n), columns, at));
-        let commands = bo(stream.len().next_multiple_of(16));
-        fill(&a, filler);
-        fill(&b, |i| filler(i + bytes(m * k)));
-        fill(&commands, |i| stream.get(i).copied().unwrap_or(0));
+        let mut commands = bo(stream.len().next_multiple_of(16));
+        fill(&mut a, filler);
+        fill(&mut b, |i| filler(i + bytes(m * k)));
+        fill(&mut commands, |i| stream.get(i).copied().unwrap_or(0));
         let tasks = places
             .into_iter()
             .map(|(at, words)| RawTask {
-                regcmd: rocket_uapi::Iova(commands.iova.0 + at),
+                regcmd: Iova(commands.iova().0 + at),
                 words,
             })
             .collect();
         Self {
-            file,
+            device,
             reads: vec![a, b, commands],
             output,
             tasks,
@@ -106,12 +104,9 @@ impl Share {
     }
 }
 
-fn fill(bo: &RawBo, byte: impl Fn(usize) -> u8) {
-    let base = bo.memory.as_ptr();
-    for i in 0..bo.memory.len() {
-        // SAFETY: `i` is within the mapping.
-        let at = unsafe { base.add(i) };
-        // SAFETY: the mapping is writable, and no job runs yet.
-        unsafe { at.write(byte(i)) };
+fn fill(bo: &mut Bo, byte: impl Fn(usize) -> u8) {
+    let mut bytes = bo.write(Deadline::FOREVER).unwrap();
+    for (i, to) in bytes.iter_mut().enumerate() {
+        *to = byte(i);
     }
 }
