@@ -2,7 +2,6 @@
 //! Pages generated from tables of rknpu-regcmd: docs/registers.md and docs/rules.md.
 
 use anyhow::Result;
-use rknpu_chip::Contested;
 use rknpu_regcmd::rules::{Effect, Rule, TABLE};
 use rknpu_regcmd::{Block, FieldInfo, RegisterAccess, RegisterInfo, regs};
 
@@ -97,7 +96,6 @@ fn rule(rule: &Rule) -> String {
     };
     let contested = rule
         .contested
-        .map(|fact| Contested::default().of_rule(fact).0)
         .map(|fact| format!(" (contested: `{fact}`)"))
         .unwrap_or_default();
     let ids: Vec<_> = rule

@@ -6,7 +6,7 @@ use std::cell::LazyCell;
 
 use rknpu_regcmd::regs;
 use rknpu_regcmd::rules::{
-    self, FIELD_OVERFLOW, PARTIAL_GROUP, Rule, RuleFact, STALE_CBUF, STALE_REGISTERS,
+    self, FIELD_OVERFLOW, FLYING_DUAL, PARTIAL_GROUP, Rule, STALE_CBUF, STALE_REGISTERS,
     TRANSPOSED_HANG, WEIGHT_ROOM,
 };
 use rknpu_regcmd::task::{self, RegisterUse, Task};
@@ -51,10 +51,9 @@ pub(crate) fn registers(
 ) -> Result<Broken, Stop> {
     let mut found = Broken::default();
     for (rule, values) in rules::broken(task, regs) {
-        let fact = rule.contested;
-        if fact.is_some_and(|fact| !contested.of_rule(fact).1) {
+        if rule.contested.is_some_and(|fact| !contested.is_first(fact)) {
             let hangs = contested.has(OtherSide::FlyingDualHangs);
-            if fact == Some(RuleFact::FlyingDual) && hangs {
+            if rule.id == FLYING_DUAL.id && hangs {
                 report.broken_with(rule, Effect::Hang, regs, &values)?;
             }
             continue;

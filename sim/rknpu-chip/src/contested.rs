@@ -7,8 +7,6 @@
 
 use std::fmt;
 
-use rknpu_regcmd::rules::RuleFact;
-
 /// Name and sides of a switch of [`Contested`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Switch {
@@ -100,14 +98,10 @@ impl Contested {
             .map(|(switch, side)| (switch.name, switch.sides[side]))
     }
 
-    /// Name of the switch of a fact that rules depend on, and whether it
-    /// is on its first side. The rules hold on that side.
-    #[must_use]
-    pub fn of_rule(&self, fact: RuleFact) -> (&'static str, bool) {
-        let name = rule_switch(fact);
+    /// Whether the switch `name` is on its first side.
+    pub(crate) fn is_first(self, name: &str) -> bool {
         let mut selected = self.selected();
-        let first = selected.all(|(switch, side)| switch.name != name || side == 0);
-        (name, first)
+        selected.all(|(switch, side)| switch.name != name || side == 0)
     }
 }
 
@@ -117,10 +111,10 @@ impl fmt::Debug for Contested {
     }
 }
 
-/// Declares the switches: `NAME of FACT: SIDES`. The first side is the default; `FACT`
-/// is the one of the rules that hold on that side.
+/// Declares the switches: `NAME: SIDES`. The first side is the default. Rules name the
+/// switches that they depend on.
 macro_rules! contested {
-    ($($name:literal $(of $Rule:ident)?: $first:literal $(, $Other:ident = $other:literal)+;)+) => {
+    ($($name:literal: $first:literal $(, $Other:ident = $other:literal)+;)+) => {
         /// A side of a contested fact that is not the default.
         #[derive(Clone, Copy, Debug)]
         pub(crate) enum OtherSide {
@@ -139,35 +133,29 @@ macro_rules! contested {
                 $(Switch { name: $name, sides: &[$first $(, $other)+] },)+
             ];
         }
-
-        fn rule_switch(fact: RuleFact) -> &'static str {
-            match fact {
-                $($(RuleFact::$Rule => $name,)?)+
-            }
-        }
     };
 }
 
 contested! {
     // Cubes of one to three lines fetched in groups of four: the address formula holds,
     // or the incomplete group is garbage whatever the strides are.
-    "short-height" of ShortHeight: "formula", ShortHeightGarbage = "garbage";
+    "short-height": "formula", ShortHeightGarbage = "garbage";
     // Lines in CBUF: each starts at a multiple of 64 bytes, or all are dense.
-    "line-rounding" of LineRounding: "entries", LineRoundingDense = "dense";
+    "line-rounding": "entries", LineRoundingDense = "dense";
     // Weights that must fit the weight banks together: one kernel group, 32 kernels,
     // or all weights of a task.
-    "weight-room" of WeightRoom: "group", WeightRoomBlock = "block", WeightRoomAll = "all";
+    "weight-room": "group", WeightRoomBlock = "block", WeightRoomAll = "all";
     // CNA and CORE in a later chained task that does not write their S_POINTER run that
     // task's registers, from the other group, or the first task's again, as DPU and
     // DPU_RDMA do.
-    "chain-pointer" of ChainPointer: "follows", ChainPointerRepeats = "repeats";
+    "chain-pointer": "follows", ChainPointerRepeats = "repeats";
     // int16 convolutions with QD_EN 0 write only output channels 0 to 15, or all: then
     // QD_EN only adds the sum for CPEND.
-    "int16-without-sum" of Int16WithoutSum: "first-16", Int16WithoutSumAll = "all";
+    "int16-without-sum": "first-16", Int16WithoutSumAll = "all";
     // int8 results of int8 convolutions whose DPU channels end within a group (32
     // kernels, or 64 channels of a depthwise task): the complete groups are written
     // and the task never ends, or the results are right.
-    "partial-group" of PartialGroup: "hangs", PartialGroupWorks = "works";
+    "partial-group": "hangs", PartialGroupWorks = "works";
     // Rounding of the integer output converter for 32-bit results with CVT_TYPE 1: to
     // nearest, or towards minus infinity.
     "wide-rounding": "nearest", WideRoundingFloor = "floor";
@@ -181,21 +169,21 @@ contested! {
     "depthwise-pad": "low-byte", DepthwisePadPattern = "pattern";
     // MINUS_EXP subtracted from a smaller exponent field wraps within its five bits, or
     // gives zero.
-    "small-exponent" of SmallExponent: "wraps", SmallExponentFlushes = "flushes";
+    "small-exponent": "wraps", SmallExponentFlushes = "flushes";
     // A flying operation on two operands with COMB_USE 5 writes zeros, never completes,
     // or works as with COMB_USE 0.
-    "flying-dual" of FlyingDual: "zeros", FlyingDualHangs = "hangs", FlyingDualWorks = "works";
+    "flying-dual": "zeros", FlyingDualHangs = "hangs", FlyingDualWorks = "works";
     // Interrupts of a pooling task: the DPU's and the PPU's, or the PPU's only; then the
     // mainline driver waits in vain.
     "pooling-interrupt": "with-dpu", PoolingInterruptPpuOnly = "ppu-only";
     // Pooling of integers, with a PPU_RDMA width other than 4 bits, works, or reads fp16.
-    "byte-pooling" of BytePooling: "works", BytePoolingAsFp16 = "as-fp16";
+    "byte-pooling": "works", BytePoolingAsFp16 = "as-fp16";
     // tf32 operands on their way to the MAC array: cut to 10 bits of mantissa, or
     // rounded to nearest.
     "tf32-operand": "truncated", Tf32OperandNearest = "nearest";
     // Cubes that fit their banks, with FEATURE_GRAINS below their height, are right,
     // as lines stream, or fp16 lines beyond the grains are garbage, for some K.
-    "few-grains" of FewGrains: "streams", FewGrainsGarbage = "garbage";
+    "few-grains": "streams", FewGrainsGarbage = "garbage";
     // Rounding of a float to its index in a look-up table: to nearest, or towards minus
     // infinity.
     "lut-index": "nearest", LutIndexFloor = "floor";
@@ -209,7 +197,7 @@ contested! {
     "fresh-stages": "bypassed", FreshStagesActive = "active";
     // Matmuls whose enable mask leaves DPU_RDMA out (form A) run under the mainline
     // driver, or never complete.
-    "core-idle-mainline" of CoreIdleMainline: "runs", CoreIdleMainlineHangs = "hangs";
+    "core-idle-mainline": "runs", CoreIdleMainlineHangs = "hangs";
     // int8 features that a later task of a job finds in CBUF (DATA_REUSE) are what the
     // previous task fetched, as with fp16, or garbage: no source is known to have run it.
     "int8-reuse": "works", Int8ReuseGarbage = "garbage";
@@ -217,13 +205,13 @@ contested! {
     // last group of lines is garbage.
     "int8-slack-bank": "unneeded", Int8SlackBankNeeded = "needed";
     // A program at IOVA 0 runs like any other, or nothing starts.
-    "program-at-zero" of ProgramAtZero: "runs", ProgramAtZeroHangs = "hangs";
+    "program-at-zero": "runs", ProgramAtZeroHangs = "hangs";
     // The feature fetch reads nothing behind the cube, or up to a CBUF bank, which must
     // be mapped.
     "over-read": "nothing", OverReadBank = "bank";
     // After a task that hung, a core works again after its reset, or hangs on every task
     // until a power cycle.
-    "wedge" of Wedge: "until-reset", WedgeUntilPowerCycle = "until-power-cycle";
+    "wedge": "until-reset", WedgeUntilPowerCycle = "until-power-cycle";
 }
 
 #[cfg(test)]
@@ -241,6 +229,17 @@ mod tests {
                 assert!(facts.sides().any(|told| told == (switch.name, *side)));
                 assert_eq!(facts == Contested::default(), index == 0);
             }
+        }
+    }
+
+    #[test]
+    fn rules_depend_on_switches() {
+        let rules = rknpu_regcmd::rules::TABLE.iter().copied().flatten();
+        for name in rules.filter_map(|rule| rule.contested) {
+            assert!(
+                Contested::SWITCHES.iter().any(|switch| switch.name == name),
+                "{name}"
+            );
         }
     }
 

@@ -43,7 +43,7 @@ rules! { pub,
             (kernel > CHIP.kernel_bytes_max.into()).then(|| format!("a kernel has {kernel} bytes"))
         };
     /// Weights that must be in CBUF at the same time; see [`weights_without_room`].
-    WEIGHT_ROOM "T26a-weight-banks" ["E-weight-room-group", "E-deep-tf32"] [..WEIGHTS] Error Hang, contested WeightRoom:
+    WEIGHT_ROOM "T26a-weight-banks" ["E-weight-room-group", "E-deep-tf32"] [..WEIGHTS] Error Hang, contested "weight-room":
         "not even one kernel group fits the weight banks: no known program does that, and tf32 with K = 5120, whose groups take 10 of 12 banks, timed out already (inferred)",
         "give the weights more banks, or split the channels",
         Conv |conv, _| weights_without_room(conv, conv.weights.precision.kernel_group());
@@ -111,7 +111,7 @@ rules! { pub,
             (entries < needed).then(|| format!("a line takes {needed} entries, DATA_ENTRIES is {entries}"))
         };
     /// Lines that do not fit the data banks.
-    LINE_ROUNDING "T20-line-rounding" ["E-line-rounding"] [..LINES] Error Garbage, contested LineRounding:
+    LINE_ROUNDING "T20-line-rounding" ["E-line-rounding"] [..LINES] Error Garbage, contested "line-rounding":
         "lines that do not fit the data banks read as weights: the last rows are garbage (measured)",
         "use ceil(lines x DATA_ENTRIES x 64 / 32768) data banks, or smaller tiles",
         Conv lines_without_room;

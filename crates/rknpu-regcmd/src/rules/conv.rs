@@ -107,7 +107,7 @@ rules! { pub,
             })
         };
     /// int16 convolutions without QD_EN.
-    INT16_WITHOUT_SUM "T37-int16-without-sum" ["E-int16-first-16"] [core::MiscCfg, dpu::WdmaSize0] Error NoWrite, contested Int16WithoutSum:
+    INT16_WITHOUT_SUM "T37-int16-without-sum" ["E-int16-first-16"] [core::MiscCfg, dpu::WdmaSize0] Error NoWrite, contested "int16-without-sum":
         "int16 with QD_EN = 0 writes its first 16 channels only (measured)",
         "set QD_EN",
         Conv |conv, _| {

@@ -34,7 +34,7 @@ pub use cbuf::{LINE_ROUNDING, WEIGHT_ROOM, weights_without_room};
 pub use conv::INT16_WITHOUT_SUM;
 pub use pool::POOLING_PRECISION;
 pub use rdma::{FLYING_DUAL, FLYING_WIDTH, ORIG_CHANNEL};
-pub use row::{Effect, Rule, RuleFact, Severity};
+pub use row::{Effect, Rule, Severity};
 pub use running::{
     ENABLE_MASK, EXPONENT_WRAPS, FIELD_OVERFLOW, INT16_SATURATES, LINES_NOT_AWAITED, SHORT_GROUP,
     STALE_CBUF, STALE_DECOMPRESSION, STALE_REGISTERS,

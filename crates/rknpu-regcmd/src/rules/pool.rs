@@ -24,7 +24,7 @@ rules! { pub,
         "write the same CUBE_IN_* to both",
         Pool |pool, _| (pool.input != pool.read.size && !short(pool)).then(|| sizes(pool));
     /// Types that are pooled as another type.
-    POOLING_PRECISION "T58-pooling-precision" ["E-pool-width", "E-pooling-int8"] [ppu::DataFormat, ppu_rdma::DataFormat] Error Garbage, contested BytePooling:
+    POOLING_PRECISION "T58-pooling-precision" ["E-pool-width", "E-pooling-int8"] [ppu::DataFormat, ppu_rdma::DataFormat] Error Garbage, contested "byte-pooling":
         "with these two precisions the cube is read as fp16 (int8 with a width of 4 bits was measured to be wrong, with 8 and 16 bits right)",
         "fp16: 2 in both DATA_FORMAT registers; int8: 0 in the PPU's, 1 in PPU_RDMA's",
         Pool |pool, _| {

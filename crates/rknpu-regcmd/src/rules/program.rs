@@ -43,7 +43,7 @@ rules! { pub,
         "in a later task of a chain, DPU, DPU_RDMA or PPU without S_POINTER run with the registers of the first task, except the DPU's output address (measured; inferred for the PPU)",
         "write 0xe to S_POINTER of every enabled block in each segment";
     /// CNA or CORE that runs again in a chain without S_POINTER.
-    CORE_POINTER_IN_CHAIN "T08-core-pointer-in-chain" ["E-chain-follows", "E-chain-repeats"] [] Note Note, contested ChainPointer:
+    CORE_POINTER_IN_CHAIN "T08-core-pointer-in-chain" ["E-chain-follows", "E-chain-repeats"] [] Note Note, contested "chain-pointer":
         "the kernel writes the S_POINTER of CNA and CORE once per kick, for the first task of a chain; measured chains give right results this way",
         "submit the tasks one by one, as the mainline driver runs them";
     /// A program that overwrites the core's number.
@@ -59,15 +59,15 @@ rules! { pub,
         "a trailer without a link ends a chain, however many tasks TASK_NUMBER has (measured)",
         "write BASE_ADDRESS and REGISTER_AMOUNTS of the next program to the trailer";
     /// A convolution without DPU_RDMA.
-    CORE_IDLE "H09-core-idle" ["E-form-a-mainline", "E-form-a-hangs"] [] Note Hang, contested CoreIdleMainline:
+    CORE_IDLE "H09-core-idle" ["E-form-a-mainline", "E-form-a-hangs"] [] Note Hang, contested "core-idle-mainline":
         "under the mainline driver, sources report both a hang and a run of a matmul without DPU_RDMA; with this side of the contested fact it hangs",
         "use form B: start DPU_RDMA with its engines off";
     /// A program at IOVA 0.
-    PROGRAM_AT_ZERO "H09-program-at-zero" ["E-guard-page"] [pc::BaseAddress] Note Hang, contested ProgramAtZero:
+    PROGRAM_AT_ZERO "H09-program-at-zero" ["E-guard-page"] [pc::BaseAddress] Note Hang, contested "program-at-zero":
         "a library keeps the first page of each file free, in case BASE_ADDRESS 0 starts no program; with this side of the contested fact nothing starts",
         "allocate an unused page first";
     /// A core after a hang.
-    WEDGED "T12-wedged" ["E-wedge"] [] Error Hang, contested Wedge:
+    WEDGED "T12-wedged" ["E-wedge"] [] Error Hang, contested "wedge":
         "an earlier task hung, and the core was not reset since: nothing starts (measured)",
         "reset the core; the mainline driver does so after its time limit";
     /// An upload of a look-up table that begins again.

@@ -96,7 +96,7 @@ rules! { pub,
             flying.then(|| "FLYING_MODE is 0 in the DPU, 1 in DPU_RDMA".into())
         };
     /// A flying task with two operands and COMB_USE 5.
-    FLYING_DUAL "T48-comb-use-flying" ["E-flying-dual-zeros", "E-flying-dual-hangs"] [dpu_rdma::FeatureModeCfg] Error Garbage, contested FlyingDual:
+    FLYING_DUAL "T48-comb-use-flying" ["E-flying-dual-zeros", "E-flying-dual-hangs"] [dpu_rdma::FeatureModeCfg] Error Garbage, contested "flying-dual":
         "a flying operation on two operands with COMB_USE 5 writes zeros or never ends (both measured)",
         "set COMB_USE to 0",
         Dpu |task| {

@@ -17,7 +17,7 @@ macro_rules! shows {
 /// static, which other code uses:
 ///
 /// ```text
-/// NAME "id" [evidence] [registers that show it] Severity Effect, contested Fact:
+/// NAME "id" [evidence] [registers that show it] Severity Effect, contested "fact":
 ///     why, remedy, kind of task |task, registers| what is wrong;
 /// ```
 ///
@@ -30,11 +30,11 @@ macro_rules! rules {
     (@effect) => { None };
     (@effect $effect:ident) => { Some($crate::rules::row::Effect::$effect) };
     (@contested) => { None };
-    (@contested $fact:ident) => { Some($crate::rules::row::RuleFact::$fact) };
+    (@contested $fact:literal) => { Some($fact) };
     (@check) => { $crate::rules::row::Check::Elsewhere };
     (@check $kind:ident $check:expr) => { $crate::rules::row::Check::$kind($check) };
     (@row $id:literal $evidence:tt $shows:tt $severity:ident $($effect:ident)?
-        $(, contested $fact:ident)?: $why:expr, $remedy:expr $(, $kind:ident $check:expr)?) => {
+        $(, contested $fact:literal)?: $why:expr, $remedy:expr $(, $kind:ident $check:expr)?) => {
         $crate::rules::row::Rule {
             id: $id,
             evidence: &$evidence,
@@ -52,7 +52,7 @@ macro_rules! rules {
     };
     (@rows $vis:vis [$($done:expr),*]
         $id:literal $evidence:tt $shows:tt $severity:ident $($effect:ident)?
-        $(, contested $fact:ident)?: $why:expr, $remedy:expr $(, $kind:ident $check:expr)?;
+        $(, contested $fact:literal)?: $why:expr, $remedy:expr $(, $kind:ident $check:expr)?;
         $($rest:tt)*) => {
         rules! { @rows $vis [$($done,)* &rules!(@row $id $evidence $shows $severity $($effect)?
             $(, contested $fact)?: $why, $remedy $(, $kind $check)?)] $($rest)* }
@@ -60,7 +60,7 @@ macro_rules! rules {
     (@rows $vis:vis [$($done:expr),*]
         $(#[$doc:meta])* $name:ident
         $id:literal $evidence:tt $shows:tt $severity:ident $($effect:ident)?
-        $(, contested $fact:ident)?: $why:expr, $remedy:expr $(, $kind:ident $check:expr)?;
+        $(, contested $fact:literal)?: $why:expr, $remedy:expr $(, $kind:ident $check:expr)?;
         $($rest:tt)*) => {
         $(#[$doc])*
         $vis static $name: $crate::rules::row::Rule = rules!(@row $id $evidence $shows $severity
@@ -81,37 +81,6 @@ pub enum Effect {
     NoWrite,
     /// The task goes wrong in some shapes only, or the program may intend this.
     Note,
-}
-
-/// A contested fact that a rule depends on: a switch of the software model.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RuleFact {
-    /// Cubes of one to three lines, fetched in groups of four.
-    ShortHeight,
-    /// How lines lie in CBUF.
-    LineRounding,
-    /// Weights that must fit the weight banks together.
-    WeightRoom,
-    /// CNA and CORE in a chain whose programs do not write their S_POINTER.
-    ChainPointer,
-    /// int16 convolutions with QD_EN 0.
-    Int16WithoutSum,
-    /// int8 results whose channels end within a group.
-    PartialGroup,
-    /// MINUS_EXP subtracted from a smaller exponent.
-    SmallExponent,
-    /// A flying operation on two operands with COMB_USE 5.
-    FlyingDual,
-    /// Pooling of integers.
-    BytePooling,
-    /// FEATURE_GRAINS below the height of the cube.
-    FewGrains,
-    /// Convolutions without DPU_RDMA under the mainline driver.
-    CoreIdleMainline,
-    /// A program at IOVA 0.
-    ProgramAtZero,
-    /// A core after a task that hung.
-    Wedge,
 }
 
 /// The severity of a broken rule.
@@ -154,8 +123,8 @@ pub struct Rule {
     pub why: &'static str,
     /// The change that makes a program keep the rule.
     pub remedy: &'static str,
-    /// The contested fact that it depends on.
-    pub contested: Option<RuleFact>,
+    /// The contested fact that it depends on: the name of a switch of the software model.
+    pub contested: Option<&'static str>,
     pub(super) check: Check,
 }
 

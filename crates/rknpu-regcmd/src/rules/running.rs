@@ -35,11 +35,11 @@ rules! { pub,
         "the contents of CBUF are used without an error, whatever they are (measured)",
         "fetch in the first task of a job, and reuse only what the previous task fetched completely, with the same banks and sizes";
     /// Fewer than four lines, fetched in groups of four.
-    SHORT_GROUP "T21-short-group" ["E-short-height-garbage"] [cna::FcDataSize0, cna::DmaCon2] Error Garbage, contested ShortHeight:
+    SHORT_GROUP "T21-short-group" ["E-short-height-garbage"] [cna::FcDataSize0, cna::DmaCon2] Error Garbage, contested "short-height":
         "a cube of fewer than four lines, fetched in groups of four (measured)",
         "pad to four lines";
     /// Lines that computing does not wait for.
-    LINES_NOT_AWAITED "T23-lines-not-awaited" ["E-grains", "E-grains-stream"] [cna::ConvCon2, cna::FcDataSize0] Error Garbage, contested FewGrains:
+    LINES_NOT_AWAITED "T23-lines-not-awaited" ["E-grains", "E-grains-stream"] [cna::ConvCon2, cna::FcDataSize0] Error Garbage, contested "few-grains":
         "fewer grains than lines: with fp16 some of these were measured to be garbage",
         "use the input height + 1, at most 1023";
     /// Values that do not fit their fields.
@@ -51,7 +51,7 @@ rules! { pub,
         "a sum did not fit the int16 of the output and was clamped to its limit (measured)",
         "keep K of int4 matmuls at 511 or below (668 for operands of -7 to 7)";
     /// Exponents below MINUS_EXP, which wrap.
-    EXPONENT_WRAPS "T52-exponent-wraps" ["E-zero-wraps"] [dpu::OutCvtShift, dpu::OutCvtOffset, dpu::DataFormat] Error Garbage, contested SmallExponent:
+    EXPONENT_WRAPS "T52-exponent-wraps" ["E-zero-wraps"] [dpu::OutCvtShift, dpu::OutCvtOffset, dpu::DataFormat] Error Garbage, contested "small-exponent":
         "the exponent of a value is below MINUS_EXP and wraps: a zero becomes 2^(17 - MINUS_EXP) (measured values; the wrap is inferred)",
         "choose table entries and OUT_CVT_OFFSET so that their sum is never 0 or tiny, or let the CPU replace the results where the function is about 0";
 }

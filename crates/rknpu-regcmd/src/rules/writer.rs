@@ -66,7 +66,7 @@ rules! { pub,
         "transpose on the host",
         Dpu transposing;
     /// An int8 result that ends within a group.
-    PARTIAL_GROUP "H08-partial-group" ["E-partial-group"] [dpu::WdmaSize0, dpu::DataFormat] Error Hang, contested PartialGroup:
+    PARTIAL_GROUP "H08-partial-group" ["E-partial-group"] [dpu::WdmaSize0, dpu::DataFormat] Error Hang, contested "partial-group":
         "the last group of an int8 result is not written, and the task never ends (measured)",
         "program whole groups of 32 kernels (64 channels of a depthwise task), with zeros",
         Dpu partial_group;
