@@ -3,6 +3,7 @@
 //! Source: E-field-widths; others are named at the register.
 
 use crate::field::registers;
+use crate::regfile::RegisterFile;
 
 registers! {
     block Dpu;
@@ -264,5 +265,31 @@ registers! {
     plain LutLoSlopeShift LUT_LO_SLOPE_SHIFT @ 0x412c {
         lut_lo_slope_uflow_shift: 0..=4 = "Right shift below the start, bits.",
         lut_lo_slope_oflow_shift: 5..=9 = "Right shift above the end, bits.",
+    }
+}
+
+/// Mode and multiplier of the BN stage as registers of the BS stage, which have the same
+/// fields in the same places.
+pub(crate) fn bn_as_bs(regs: &RegisterFile) -> (BsCfg, BsMulCfg) {
+    let (cfg, mul) = (regs.get::<BnCfg>(), regs.get::<BnMulCfg>());
+    (BsCfg(cfg.0), BsMulCfg(mul.0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::field::FieldInfo;
+
+    #[test]
+    fn bn_has_the_fields_of_bs() {
+        for (bs, bn) in [
+            (BsCfg::FIELDS, BnCfg::FIELDS),
+            (BsMulCfg::FIELDS, BnMulCfg::FIELDS),
+        ] {
+            let renamed = bs.iter().map(|field| field.name.replace("bs_", "bn_"));
+            assert!(renamed.eq(bn.iter().map(|field| field.name)));
+            let places = |field: &FieldInfo| (field.lsb, field.msb, field.signed);
+            assert!(bs.iter().map(places).eq(bn.iter().map(places)));
+        }
     }
 }

@@ -199,52 +199,25 @@ struct Stage {
 impl Stage {
     /// The stages BS and BN.
     fn of(task: &DpuPart<'_>) -> [Self; 2] {
-        let (bs, bs_mul) = (
-            task.regs.get::<dpu::BsCfg>(),
-            task.regs.get::<dpu::BsMulCfg>(),
-        );
-        let (bn, bn_mul) = (
-            task.regs.get::<dpu::BnCfg>(),
-            task.regs.get::<dpu::BnMulCfg>(),
-        );
-        let ow = task.regs.get::<dpu::BsOwCfg>();
-        // The weight correction applies only to the sums of a convolution.
-        let corrects = task.conv.is_some() && ow.od_bypass() == 0 && ow.ow_src() == 1;
-        let wanted = |on: bool, [alu, alu_src]: [u32; 2], [mul, mul_src, shift_src]: [u32; 3]| {
+        let (bn, bn_mul) = dpu::bn_as_bs(task.regs);
+        let stage = |cfg: dpu::BsCfg, mul: dpu::BsMulCfg, read: Option<ChannelRead>| {
+            let on = cfg.bs_bypass() == 0;
             let takes = |bypass, source| u32::from(on && bypass == 0 && source == 1);
-            (takes(alu, alu_src) * ChannelRead::ALU)
-                | (takes(mul, mul_src) * ChannelRead::MUL)
-                | (takes(mul, shift_src) * ChannelRead::SHIFT)
-        };
-        let read = |of: fn(&Reads) -> Option<ChannelRead>| {
-            task.reads.and_then(of).map_or(0, |read| read.uses)
-        };
-        [
             Self {
-                wanted: wanted(
-                    bs.bs_bypass() == 0,
-                    [bs.bs_alu_bypass(), bs.bs_alu_src()],
-                    [
-                        bs.bs_mul_bypass(),
-                        bs_mul.bs_mul_src(),
-                        bs_mul.bs_truncate_src(),
-                    ],
-                ) | (u32::from(corrects) * ChannelRead::CPEND),
-                read: read(|reads| reads.bs),
-            },
-            Self {
-                wanted: wanted(
-                    bn.bn_bypass() == 0,
-                    [bn.bn_alu_bypass(), bn.bn_alu_src()],
-                    [
-                        bn.bn_mul_bypass(),
-                        bn_mul.bn_mul_src(),
-                        bn_mul.bn_truncate_src(),
-                    ],
-                ),
-                read: read(|reads| reads.bn),
-            },
-        ]
+                wanted: (takes(cfg.bs_alu_bypass(), cfg.bs_alu_src()) * ChannelRead::ALU)
+                    | (takes(cfg.bs_mul_bypass(), mul.bs_mul_src()) * ChannelRead::MUL)
+                    | (takes(cfg.bs_mul_bypass(), mul.bs_truncate_src()) * ChannelRead::SHIFT),
+                read: read.map_or(0, |read| read.uses),
+            }
+        };
+        let read = |of: fn(&Reads) -> Option<ChannelRead>| task.reads.and_then(of);
+        let mut bs = stage(task.regs.get(), task.regs.get(), read(|reads| reads.bs));
+        // The weight correction applies only to the sums of a convolution.
+        let ow = task.regs.get::<dpu::BsOwCfg>();
+        if task.conv.is_some() && ow.od_bypass() == 0 && ow.ow_src() == 1 {
+            bs.wanted |= ChannelRead::CPEND;
+        }
+        [bs, stage(bn, bn_mul, read(|reads| reads.bn))]
     }
 
     const fn missing(&self) -> bool {

@@ -110,9 +110,7 @@ fn of_cna(regs: &RegisterFile, offset: u16) -> RegisterUse {
 }
 
 fn of_dpu(regs: &RegisterFile, offset: u16) -> RegisterUse {
-    let bs = regs.get::<dpu::BsCfg>();
-    let bn = regs.get::<dpu::BnCfg>();
-    let (bs_on, bn_on) = (bs.bs_bypass() == 0, bn.bn_bypass() == 0);
+    let (bs, (bn, _)) = (regs.get::<dpu::BsCfg>(), dpu::bn_as_bs(regs));
     match offset {
         offsets!(dpu:
             FeatureModeCfg, DataFormat, DstBaseAddr, DataCubeWidth, DataCubeHeight,
@@ -125,13 +123,12 @@ fn of_dpu(regs: &RegisterFile, offset: u16) -> RegisterUse {
         // number of channels: allbilly's flying programs write none of them.
         offsets!(dpu: DstSurfStride, SurfaceAdd) => or_unknown(!one_atom(regs)),
         offsets!(dpu: BsOwCfg, WdmaSize0) => or_unknown(!(one_atom(regs) && flying(regs))),
-        dpu::BsAluCfg::OFFSET => {
-            or_unused(bs_on && bs.bs_alu_bypass() == 0 && bs.bs_alu_src() == 0)
-        }
-        dpu::BsMulCfg::OFFSET => or_unused(bs_on && bs.bs_mul_bypass() == 0),
-        dpu::BsReluxCmpValue::OFFSET => {
-            or_unused(bs_on && bs.bs_relu_bypass() == 0 && bs.bs_relux_en() == 1)
-        }
+        dpu::BsAluCfg::OFFSET => of_alu(bs),
+        dpu::BnAluCfg::OFFSET => of_alu(bn),
+        dpu::BsMulCfg::OFFSET => of_multiplier(bs),
+        dpu::BnMulCfg::OFFSET => of_multiplier(bn),
+        dpu::BsReluxCmpValue::OFFSET => of_clip(bs),
+        dpu::BnReluxCmpValue::OFFSET => of_clip(bn),
         dpu::BsOwOp::OFFSET if flying(regs) || regs.get::<dpu::BsOwCfg>().od_bypass() == 1 => {
             Unused
         }
@@ -139,15 +136,22 @@ fn of_dpu(regs: &RegisterFile, offset: u16) -> RegisterUse {
             let core = Precision::from_code(regs.get::<core::MiscCfg>().proc_precision());
             or_unknown(!core.is_float())
         }
-        dpu::BnAluCfg::OFFSET => {
-            or_unused(bn_on && bn.bn_alu_bypass() == 0 && bn.bn_alu_src() == 0)
-        }
-        dpu::BnMulCfg::OFFSET => or_unused(bn_on && bn.bn_mul_bypass() == 0),
-        dpu::BnReluxCmpValue::OFFSET => {
-            or_unused(bn_on && bn.bn_relu_bypass() == 0 && bn.bn_relux_en() == 1)
-        }
         _ => of_ew(regs, offset),
     }
+}
+
+fn of_alu(stage: dpu::BsCfg) -> RegisterUse {
+    let on = stage.bs_bypass() == 0 && stage.bs_alu_bypass() == 0;
+    or_unused(on && stage.bs_alu_src() == 0)
+}
+
+fn of_multiplier(stage: dpu::BsCfg) -> RegisterUse {
+    or_unused(stage.bs_bypass() == 0 && stage.bs_mul_bypass() == 0)
+}
+
+fn of_clip(stage: dpu::BsCfg) -> RegisterUse {
+    let on = stage.bs_bypass() == 0 && stage.bs_relu_bypass() == 0;
+    or_unused(on && stage.bs_relux_en() == 1)
 }
 
 fn flying(regs: &RegisterFile) -> bool {
