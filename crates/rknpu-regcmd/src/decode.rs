@@ -17,14 +17,7 @@ pub enum Item {
         value: u32,
     },
     /// Writes an offset of the block at which no register is declared.
-    Undeclared {
-        /// The block.
-        block: Block,
-        /// Byte offset in the core's register window.
-        offset: u16,
-        /// The value.
-        value: u32,
-    },
+    Undeclared(Block, Word),
     /// Starts blocks. Bits that name no block are kept.
     Enable(EnableMask),
     /// The marker before the enable word.
@@ -54,11 +47,7 @@ impl Item {
         match (Block::from_target(word.target()), Block::of_offset(offset)) {
             (Some(block), Some(page)) if block == page => match regs::lookup(offset) {
                 Some(register) => Self::Write { register, value },
-                None => Self::Undeclared {
-                    block,
-                    offset,
-                    value,
-                },
+                None => Self::Undeclared(block, word),
             },
             _ => Self::Unknown(word),
         }
@@ -69,14 +58,9 @@ impl Item {
     pub fn word(&self) -> Word {
         match *self {
             Self::Write { register, value } => register.write(value),
-            Self::Undeclared {
-                block,
-                offset,
-                value,
-            } => Word::new(block.target(), offset, value),
             Self::Enable(mask) => Word::enable(mask),
             Self::Marker => Word::MARKER,
-            Self::Nop(word) | Self::Unknown(word) => word,
+            Self::Undeclared(_, word) | Self::Nop(word) | Self::Unknown(word) => word,
         }
     }
 }

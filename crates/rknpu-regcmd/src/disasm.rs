@@ -53,11 +53,10 @@ impl fmt::Display for Item {
                 write!(f, "{register} = {value:#010x}")?;
                 fields(f, register, value)
             }
-            Self::Undeclared {
-                block,
-                offset,
-                value,
-            } => write!(f, "{block}.{offset:#06x} = {value:#010x}  (not declared)"),
+            Self::Undeclared(block, word) => {
+                let (offset, value) = (word.offset(), word.value());
+                write!(f, "{block}.{offset:#06x} = {value:#010x}  (not declared)")
+            }
             Self::Enable(mask) => {
                 f.write_str("enable ")?;
                 blocks(f, mask)

@@ -116,7 +116,7 @@ pub enum RegisterAccess {
 }
 
 /// One register, as declared.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RegisterInfo {
     /// Name as in the register database.
     pub name: &'static str,

@@ -45,27 +45,24 @@ pub enum LinkError {
     #[error("buffer {} is bound twice", .0.0)]
     BoundTwice(BufferId),
     /// An address is outside its buffer.
-    #[error("word {word} points {offset} bytes into buffer {}, which has {len}", id.0)]
+    #[error(
+        "word {word} points {} bytes into buffer {}, which has {len}",
+        to.offset, to.buffer.0
+    )]
     OffsetBeyondBuffer {
         /// Index of the word.
         word: usize,
-        /// The buffer.
-        id: BufferId,
-        /// Bytes from the beginning of the buffer.
-        offset: u32,
+        /// The address.
+        to: BufferRef,
         /// Length of the buffer.
         len: u32,
     },
     /// A binding reaches beyond 32-bit addresses.
-    #[error("buffer {} at {iova} with {len} bytes leaves the 4 GiB address space", id.0)]
-    BindingOutOfRange {
-        /// The buffer.
-        id: BufferId,
-        /// Address of the first byte.
-        iova: Iova,
-        /// Length in bytes.
-        len: u32,
-    },
+    #[error(
+        "buffer {} at {} with {} bytes leaves the 4 GiB address space",
+        .0.id.0, .0.iova, .0.len
+    )]
+    BindingOutOfRange(Binding),
     /// A word has no known meaning, writes an undeclared register, or sets an
     /// undeclared bit.
     #[error("word {word} ({bits:#018x}) is not known to be harmless")]
@@ -89,13 +86,11 @@ pub enum LinkError {
     #[error("{0}: S_POINTER must be written first, and as 0xe")]
     RegisterGroup(Block),
     /// The program does not write a register that determines addresses.
-    #[error("{block} {register} decides what is accessed, but the program does not write it")]
-    Unwritten {
-        /// The block.
-        block: Block,
-        /// The register.
-        register: &'static str,
-    },
+    #[error(
+        "{} {} decides what is accessed, but the program does not write it",
+        .0.block, .0.name
+    )]
+    Unwritten(&'static RegisterInfo),
     /// The words are not exactly one task that ends with the last word.
     #[error("a program is one task that ends with its enable word; this has {0}")]
     NotOneTask(usize),
@@ -157,36 +152,26 @@ impl LinkedProgram {
 }
 
 fn check_bindings(bindings: &[Binding]) -> Result<(), LinkError> {
-    for (index, &Binding { id, iova, len }) in bindings.iter().enumerate() {
-        if u64::from(iova.0) + u64::from(len) > Iova::END {
-            return Err(LinkError::BindingOutOfRange { id, iova, len });
+    for (index, &binding) in bindings.iter().enumerate() {
+        if u64::from(binding.iova.0) + u64::from(binding.len) > Iova::END {
+            return Err(LinkError::BindingOutOfRange(binding));
         }
-        if bindings.iter().take(index).any(|other| other.id == id) {
-            return Err(LinkError::BoundTwice(id));
+        let mut before = bindings.iter().take(index);
+        if before.any(|other| other.id == binding.id) {
+            return Err(LinkError::BoundTwice(binding.id));
         }
     }
     Ok(())
 }
 
 fn resolve(to: BufferRef, word: usize, bindings: &[Binding]) -> Result<Iova, LinkError> {
-    let BufferRef { buffer: id, offset } = to;
-    let binding = bindings
-        .iter()
-        .find(|binding| binding.id == id)
-        .ok_or(LinkError::Unbound { id, word })?;
-    let len = binding.len;
-    binding
-        .iova
-        .0
-        .checked_add(offset)
-        .filter(|_| offset < len)
+    let id = to.buffer;
+    let bound = bindings.iter().find(|binding| binding.id == id);
+    let &Binding { iova, len, .. } = bound.ok_or(LinkError::Unbound { id, word })?;
+    let address = iova.0.checked_add(to.offset).filter(|_| to.offset < len);
+    address
         .map(Iova)
-        .ok_or(LinkError::OffsetBeyondBuffer {
-            word,
-            id,
-            offset,
-            len,
-        })
+        .ok_or(LinkError::OffsetBeyondBuffer { word, to, len })
 }
 
 fn prove(words: Vec<Word>, bindings: &[Binding]) -> Result<LinkedProgram, LinkError> {
@@ -200,11 +185,8 @@ fn prove(words: Vec<Word>, bindings: &[Binding]) -> Result<LinkedProgram, LinkEr
     check_groups(&words, task.enable)?;
     let (extents, unwritten) = extent::extents_and_unwritten(&task.regs, task.enable);
     let extents = extents?;
-    if let Some(&RegisterInfo { block, name, .. }) = unwritten {
-        return Err(LinkError::Unwritten {
-            block,
-            register: name,
-        });
+    if let Some(register) = unwritten {
+        return Err(LinkError::Unwritten(register));
     }
     for &extent in &extents {
         if !bindings.iter().any(|b| extent.within(b.iova, b.len)) {
@@ -239,7 +221,7 @@ fn check_words(words: &[Word]) -> Result<(), LinkError> {
                 }
             }
             Item::Enable(_) | Item::Marker | Item::Nop(_) => {}
-            Item::Undeclared { .. } | Item::Unknown(_) => return unknown,
+            Item::Undeclared(..) | Item::Unknown(_) => return unknown,
         }
     }
     Ok(())

@@ -82,7 +82,8 @@ impl View<'_> {
                     report(&rules::MISALIGNED, &[register], message);
                 }
             }
-            Item::Undeclared { offset, value, .. } => {
+            Item::Undeclared(_, word) => {
+                let (offset, value) = (word.offset(), word.value());
                 let message = format!("{value:#010x} is written to offset {offset:#06x}");
                 report(&rules::UNDECLARED_REGISTER, &[], message);
             }

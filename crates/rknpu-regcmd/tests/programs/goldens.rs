@@ -95,7 +95,6 @@ fn programs_are_as_they_were() {
 /// Notes every line of `file` that differs from `text`, or writes the file.
 fn compare(file: &PathBuf, text: &str, differences: &mut String) {
     if std::env::var_os(BLESS).is_some_and(|value| value == "1") {
-        std::fs::create_dir_all(file.parent().unwrap()).unwrap();
         std::fs::write(file, text).unwrap();
         return;
     }
@@ -106,14 +105,9 @@ fn compare(file: &PathBuf, text: &str, differences: &mut String) {
     writeln!(differences, "{}:", file.display()).unwrap();
     let (old, new): (Vec<&str>, Vec<&str>) = (golden.lines().collect(), text.lines().collect());
     for line in 0..old.len().max(new.len()) {
-        let (old, new) = (old.get(line), new.get(line));
-        if old == new {
-            continue;
-        }
-        for (mark, line_text) in [('-', old), ('+', new)] {
-            if let Some(line_text) = line_text {
-                writeln!(differences, "{:5} {mark}{line_text}", line + 1).unwrap();
-            }
+        let [old, new] = [&old, &new].map(|text| text.get(line).copied().unwrap_or_default());
+        if old != new {
+            writeln!(differences, "{:5} -{old}\n      +{new}", line + 1).unwrap();
         }
     }
 }

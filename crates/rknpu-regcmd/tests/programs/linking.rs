@@ -96,10 +96,11 @@ fn buffers_are_bound_once_aligned_and_large_enough() {
     }
     refused(16, &[a, b, c], "weight fetch: 0x00001010..0x2010 is not");
     let beyond_buffer = at(4096).link(&[a, b, c]);
-    assert!(matches!(
-        beyond_buffer,
-        Err(LinkError::OffsetBeyondBuffer { offset: 4096, .. })
-    ));
+    let error = beyond_buffer.unwrap_err().to_string();
+    assert!(
+        error.contains("points 4096 bytes into buffer 11"),
+        "{error}"
+    );
     // A buffer may lie at the end of the address space.
     let last = Binding {
         len: 4096,
@@ -125,10 +126,7 @@ fn nothing_that_matters_is_left_to_earlier_programs() {
     ] {
         let result = link_edited(|register, value| (register.offset != offset).then_some(value));
         assert!(
-            matches!(
-                result,
-                Err(LinkError::Unwritten { .. } | LinkError::Extent(_))
-            ),
+            matches!(result, Err(LinkError::Unwritten(_) | LinkError::Extent(_))),
             "{offset:#x}: {result:?}"
         );
     }
@@ -226,7 +224,7 @@ fn complete_known_programs_link() {
     for sample in families::all().iter().filter(single_task) {
         match rebuild(&sample.words, |_, value| Some(value)).link(&[EVERYWHERE]) {
             Ok(_) => linked += 1,
-            Err(LinkError::Unwritten { .. } | LinkError::RegisterGroup(_)) => {
+            Err(LinkError::Unwritten(_) | LinkError::RegisterGroup(_)) => {
                 assert!(
                     sample.name.contains("happyme") || sample.name.contains("sigmoid"),
                     "{}",
