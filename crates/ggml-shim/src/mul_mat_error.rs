@@ -120,7 +120,7 @@ mod tests {
             assert!(!error.is_out_of_memory());
         }
         // Unlike a kernel, the model starts threads when the first jobs come.
-        let call = rocket_uapi::Call::Submit;
+        let call = "SUBMIT";
         let source = rocket_uapi::Error::of(call, None, rocket_uapi::Errno::AGAIN);
         let no_thread = MulMatError::Engine(Error::Device { device: 0, source });
         let no_thread = no_thread.explained(model.as_ref());

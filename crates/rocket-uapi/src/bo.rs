@@ -10,7 +10,7 @@ use rknpu_regcmd::Iova;
 
 use crate::calls::plain_ioctl;
 use crate::device::{Device, RawBo};
-use crate::error::{Call, Error};
+use crate::error::Error;
 use crate::fences::BufferAccess;
 use crate::file::MappedMemory;
 use crate::handles::GemHandle;
@@ -36,9 +36,9 @@ impl Device {
             _ => Error::of(call, handle, errno),
         };
         plain_ioctl(self.file(), sys::CREATE_BO, &mut created)
-            .map_err(|errno| refused(Call::CreateBo, None, errno))?;
+            .map_err(|errno| refused("CREATE_BO", None, errno))?;
         let handle = Handle::new(created.handle)
-            .ok_or_else(|| Error::of(Call::CreateBo, None, Errno::BADMSG))?;
+            .ok_or_else(|| Error::of("CREATE_BO", None, Errno::BADMSG))?;
         let gem = GemHandle::new(self, handle);
         let address = created.dma_address;
         let iova = u32::try_from(address).map_err(|_| Error::AddressTooHigh { address })?;
@@ -47,7 +47,7 @@ impl Device {
         let memory = self
             .file()
             .map_bo(&created, len.get())
-            .map_err(|errno| refused(Call::Mmap, Some(handle), errno))?;
+            .map_err(|errno| refused("mmap", Some(handle), errno))?;
         let mapped = memory.len();
         if mapped < len.get() {
             return Err(Error::MappingTooShort {
@@ -72,7 +72,7 @@ impl Device {
 /// PREP_BO and FINI_BO maintain the caches of the whole object: allocate no more than you
 /// use, and use two objects for double buffering. Each call is made only where needed:
 /// PREP_BO if a job may have written since the last one, FINI_BO if the CPU may have.
-/// [`Device::cache_traffic`] counts the calls.
+/// [`Device::cache_traffic`] counts their bytes.
 ///
 /// Dropping it unmaps the memory and closes the handle.
 #[derive(Debug)]

@@ -5,7 +5,7 @@ use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
-use crate::error::{Call, Error};
+use crate::error::Error;
 use crate::file::{DeviceInfo, FileOperations};
 use crate::raw_job::{RawJob, place};
 use crate::units::Deadline;
@@ -216,7 +216,7 @@ pub(crate) unsafe fn submit(file: &dyn FileOperations, jobs: &[RawJob<'_>]) -> R
         // caller promises the rest.
         unsafe { ioctl(file, sys::SUBMIT, &mut submit, &arena) }
     });
-    submitted.map_err(|errno| Error::of(Call::Submit, None, errno))?;
+    submitted.map_err(|errno| Error::of("SUBMIT", None, errno))?;
     Ok(())
 }
 

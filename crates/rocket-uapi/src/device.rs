@@ -15,7 +15,7 @@ use rknpu_regcmd::Iova;
 
 use crate::calls::{EXPORT_FLAGS, export, gem_close, plain_ioctl, prep_bo, submit};
 use crate::discover::{self, ACCEL_DIRECTORY, DiscoverError};
-use crate::error::{Call, Error};
+use crate::error::Error;
 use crate::file::{DeviceInfo, FileOperations, MappedMemory};
 use crate::raw_job::RawJob;
 use crate::shared_files::SharedFiles;
@@ -23,20 +23,15 @@ use crate::sync_file::SyncFile;
 use crate::units::{Deadline, Handle};
 use crate::{Errno, sys};
 
-/// PREP_BO and FINI_BO calls of a file since it was opened, with the bytes of their
-/// objects.
+/// Bytes of the objects of all PREP_BO and FINI_BO calls of a file since it was opened.
 ///
 /// The NPU does not see the CPU's caches. PREP_BO invalidates and FINI_BO cleans them line
 /// by line over the whole buffer object, however little of it is used
 /// (`dma_sync_sgtable_for_cpu` and `_for_device` in the kernel's `rocket_gem.c`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CacheTraffic {
-    /// PREP_BO calls.
-    pub preps: u64,
     /// Sum of the object lengths over all PREP_BO calls, bytes.
     pub prep_bytes: u64,
-    /// FINI_BO calls.
-    pub finis: u64,
     /// Sum of the object lengths over all FINI_BO calls, bytes.
     pub fini_bytes: u64,
 }
@@ -96,7 +91,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl Inner {
     fn close(&self, handle: Handle) {
         if let Err(errno) = gem_close(&*self.file, handle.get()) {
-            let error = Error::of(Call::GemClose, Some(handle), errno);
+            let error = Error::of("GEM_CLOSE", Some(handle), errno);
             tracing::warn!(%handle, %error, "cannot close a buffer object");
         }
     }
@@ -220,8 +215,8 @@ impl Device {
     /// PRIME export: returns a dma-buf of a BO.
     pub(crate) fn export_bo(&self, handle: Handle) -> Result<OwnedFd, Error> {
         export(self.file(), handle.get(), EXPORT_FLAGS).map_err(|errno| match errno {
-            Errno::OPNOTSUPP => Error::Unsupported(Call::PrimeExport),
-            _ => Error::of(Call::PrimeExport, Some(handle), errno),
+            Errno::OPNOTSUPP => Error::Unsupported("PRIME_HANDLE_TO_FD"),
+            _ => Error::of("PRIME_HANDLE_TO_FD", Some(handle), errno),
         })
     }
 
@@ -261,7 +256,7 @@ impl Device {
         prep_bo(self.file(), handle.get(), until).map_err(|errno| match errno {
             // EBUSY if the deadline had passed before the call.
             Errno::BUSY | Errno::TIMEDOUT => Error::TimedOut(handle),
-            _ => Error::of(Call::PrepBo, Some(handle), errno),
+            _ => Error::of("PREP_BO", Some(handle), errno),
         })
     }
 
@@ -269,13 +264,11 @@ impl Device {
     pub(crate) fn was_accepted(&self, handle: Handle, len: usize) -> Result<bool, Error> {
         self.count_prep(len);
         let accepted = self.file().was_accepted(handle.get());
-        accepted.map_err(|errno| Error::of(Call::PrepBo, Some(handle), errno))
+        accepted.map_err(|errno| Error::of("PREP_BO", Some(handle), errno))
     }
 
     fn count_prep(&self, len: usize) {
-        let mut traffic = lock(&self.0.cache_traffic);
-        traffic.preps += 1;
-        traffic.prep_bytes += len as u64;
+        lock(&self.0.cache_traffic).prep_bytes += len as u64;
     }
 
     pub(crate) fn witnesses(&self) -> MutexGuard<'_, WitnessBos> {
@@ -284,20 +277,17 @@ impl Device {
 
     /// Calls and counts FINI_BO of an object of `len` bytes.
     pub(crate) fn fini(&self, handle: Handle, len: usize) -> Result<(), Error> {
-        let mut traffic = lock(&self.0.cache_traffic);
-        traffic.finis += 1;
-        traffic.fini_bytes += len as u64;
-        drop(traffic);
+        lock(&self.0.cache_traffic).fini_bytes += len as u64;
         let mut bo = sys::FiniBo {
             handle: handle.get(),
             reserved: 0,
         };
         let called = plain_ioctl(self.file(), sys::FINI_BO, &mut bo);
-        called.map_err(|errno| Error::of(Call::FiniBo, Some(handle), errno))?;
+        called.map_err(|errno| Error::of("FINI_BO", Some(handle), errno))?;
         Ok(())
     }
 
-    /// PREP_BO and FINI_BO calls so far, by [`crate::Bo`], [`crate::DmaBuf`], and jobs for
+    /// Bytes of PREP_BO and FINI_BO calls so far, by [`crate::Bo`], [`crate::DmaBuf`], and jobs for
     /// their witness pages.
     #[must_use]
     pub fn cache_traffic(&self) -> CacheTraffic {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use crate::Errno;
 use crate::calls::version;
-use crate::error::{Call, DRIVER_REMEDY, Error};
+use crate::error::{DRIVER_REMEDY, Error};
 use crate::file::FileOperations;
 use crate::node::Node;
 
@@ -86,7 +86,7 @@ pub(crate) fn open(path: &Path) -> Result<Arc<dyn FileOperations>, Error> {
     let node = Node::open(path)?;
     let (_, [driver, ..]) = version(&node).map_err(|errno| match errno {
         Errno::NOTTY | Errno::INVAL => Error::NotADevice,
-        _ => Error::of(Call::Version, None, errno),
+        _ => Error::of("VERSION", None, errno),
     })?;
     if driver != DRIVER_NAME.as_bytes() {
         let driver = String::from_utf8_lossy(&driver).into_owned();

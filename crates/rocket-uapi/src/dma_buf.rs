@@ -15,7 +15,7 @@ use rustix::io::fcntl_dupfd_cloexec;
 
 use crate::bo::Bo;
 use crate::device::Device;
-use crate::error::{Call, Error};
+use crate::error::Error;
 use crate::fences::BufferAccess;
 use crate::file::MappedMemory;
 use crate::handles::GemHandle;
@@ -63,8 +63,7 @@ impl Device {
     /// A dma-buf of another device (the driver cannot map its pages), or of this file; a
     /// file that is no dma-buf; no file descriptor left.
     pub fn import(&self, dma_buf: BorrowedFd<'_>) -> Result<DmaBuf, Error> {
-        let fd = fcntl_dupfd_cloexec(dma_buf, 0)
-            .map_err(|errno| Error::of(Call::Duplicate, None, errno))?;
+        let fd = fcntl_dupfd_cloexec(dma_buf, 0).map_err(|errno| Error::of("dup", None, errno))?;
         let handle = GemHandle::import(self, dma_buf)?;
         let memory = self.shared_files().map(dma_buf)?;
         Ok(DmaBuf(Arc::new(Shared {

@@ -49,72 +49,8 @@ impl fmt::Display for Permission {
     }
 }
 
-/// An ioctl or another system call on a device.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Call {
-    /// Opening the node.
-    Open,
-    /// DRM_IOCTL_VERSION.
-    Version,
-    /// DRM_IOCTL_ROCKET_CREATE_BO.
-    CreateBo,
-    /// mmap of a BO.
-    Mmap,
-    /// DRM_IOCTL_ROCKET_SUBMIT.
-    Submit,
-    /// DRM_IOCTL_ROCKET_PREP_BO.
-    PrepBo,
-    /// DRM_IOCTL_ROCKET_FINI_BO.
-    FiniBo,
-    /// DRM_IOCTL_GEM_CLOSE.
-    GemClose,
-    /// DRM_IOCTL_PRIME_HANDLE_TO_FD.
-    PrimeExport,
-    /// DRM_IOCTL_PRIME_FD_TO_HANDLE.
-    PrimeImport,
-    /// lseek of a dma-buf, which returns its size.
-    Seek,
-    /// dup of a file descriptor.
-    Duplicate,
-    /// poll of a sync_file.
-    Poll,
-    /// DMA_BUF_IOCTL_IMPORT_SYNC_FILE.
-    ImportSyncFile,
-    /// SYNC_IOC_MERGE.
-    SyncMerge,
-    /// DMA_BUF_IOCTL_EXPORT_SYNC_FILE.
-    ExportSyncFile,
-    /// SYNC_IOC_FILE_INFO.
-    SyncFileInfo,
-}
-
-impl Call {
-    /// The kernel's name of the call.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Open => "open",
-            Self::Version => "VERSION",
-            Self::CreateBo => "CREATE_BO",
-            Self::Mmap => "mmap",
-            Self::Submit => "SUBMIT",
-            Self::PrepBo => "PREP_BO",
-            Self::FiniBo => "FINI_BO",
-            Self::GemClose => "GEM_CLOSE",
-            Self::PrimeExport => "PRIME_HANDLE_TO_FD",
-            Self::PrimeImport => "PRIME_FD_TO_HANDLE",
-            Self::Seek => "lseek",
-            Self::Duplicate => "dup",
-            Self::Poll => "poll",
-            Self::ImportSyncFile => "IMPORT_SYNC_FILE",
-            Self::SyncMerge => "SYNC_IOC_MERGE",
-            Self::ExportSyncFile => "EXPORT_SYNC_FILE",
-            Self::SyncFileInfo => "SYNC_IOC_FILE_INFO",
-        }
-    }
-}
-
-/// An error of a device or of a call on it.
+/// An error of a device or of a call on it. A call has the name that the kernel gives it, such as
+/// `CREATE_BO` or `mmap`.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -128,18 +64,17 @@ pub enum Error {
     )]
     OutOfMemory(ByteLen),
     /// No file descriptor left.
-    #[error("{} failed: the process has no file descriptor left; raise `ulimit -n`", .0.name())]
-    OutOfFileDescriptors(Call),
+    #[error("{0} failed: the process has no file descriptor left; raise `ulimit -n`")]
+    OutOfFileDescriptors(&'static str),
     /// No open file left in the system, or in the server of the software NPU.
     #[error(
-        "{} failed: the system, or the server of the software NPU, has no file descriptor left; \
-         end programs that hold many, or raise fs.file-max or the server's `ulimit -n`",
-        .0.name()
+        "{0} failed: the system, or the server of the software NPU, has no file descriptor left; \
+         end programs that hold many, or raise fs.file-max or the server's `ulimit -n`"
     )]
-    OutOfSystemFiles(Call),
+    OutOfSystemFiles(&'static str),
     /// The device is gone.
-    #[error("{} failed: the device is gone", .0.name())]
-    DeviceGone(Call),
+    #[error("{0} failed: the device is gone")]
+    DeviceGone(&'static str),
     /// A wait ended at its deadline: a job still writes the BO.
     #[error("the wait for buffer object {0} ended at its deadline; a job still writes it")]
     TimedOut(Handle),
@@ -223,24 +158,24 @@ pub enum Error {
     #[error("the job was built for another open file, where addresses differ")]
     OtherDevice,
     /// The driver returned an errno without a variant of its own.
-    #[error("{}{} failed: {errno}{}", call.name(), on(*handle), advice(*errno))]
+    #[error("{call}{} failed: {errno}{}", on(*handle), advice(*errno))]
     Refused {
         /// The call that failed.
-        call: Call,
+        call: &'static str,
         /// The BO, if the call names one.
         handle: Option<Handle>,
         /// The errno of the call.
         errno: Errno,
     },
     /// The device does not support the call.
-    #[error("{} is not possible on this device", .0.name())]
-    Unsupported(Call),
+    #[error("{0} is not possible on this device")]
+    Unsupported(&'static str),
 }
 
 impl Error {
     /// The error for `call` failing with `errno`.
     #[must_use]
-    pub fn of(call: Call, handle: Option<Handle>, errno: Errno) -> Self {
+    pub fn of(call: &'static str, handle: Option<Handle>, errno: Errno) -> Self {
         match errno {
             Errno::MFILE => Self::OutOfFileDescriptors(call),
             Errno::NFILE => Self::OutOfSystemFiles(call),

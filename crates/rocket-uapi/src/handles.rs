@@ -11,7 +11,7 @@ use std::os::fd::BorrowedFd;
 use crate::Errno;
 use crate::calls::import;
 use crate::device::Device;
-use crate::error::{Call, Error};
+use crate::error::Error;
 use crate::units::Handle;
 
 /// The handle of a buffer object that this file made, or one use of the handle of an
@@ -37,7 +37,7 @@ impl GemHandle {
 
     /// PRIME_FD_TO_HANDLE.
     pub(crate) fn import(device: &Device, dma_buf: BorrowedFd<'_>) -> Result<Self, Error> {
-        let refused = |errno| Error::of(Call::PrimeImport, None, errno);
+        let refused = |errno| Error::of("PRIME_FD_TO_HANDLE", None, errno);
         let mut handles = device.handles();
         let handle = import(device.file(), dma_buf).map_err(refused)?;
         let handle = Handle::new(handle).ok_or_else(|| refused(Errno::BADMSG))?;

@@ -80,7 +80,7 @@ pub use calls::{
 pub use device::{CacheTraffic, Device, DevicePool};
 pub use discover::{ACCEL_DIRECTORY, DiscoverError, RefusedNode};
 pub use dma_buf::DmaBuf;
-pub use error::{Call, Error, NO_THREAD_REMEDY, Permission};
+pub use error::{Error, NO_THREAD_REMEDY, Permission};
 pub use fences::{BufferAccess, FenceInfo, FenceStatus, SyncFileInfo};
 pub use file::{DeviceInfo, FileOperations, MapRequest, MappedMemory, SharedFileOperations};
 pub use job::{

@@ -21,7 +21,7 @@ use rustix::mm::MapFlags;
 
 use crate::caller::Caller;
 use crate::calls::{device_info, is_busy};
-use crate::error::{Call, Error, Permission};
+use crate::error::{Error, Permission};
 use crate::file::{DeviceInfo, FileOperations, MapRequest, MappedMemory, SharedFileOperations};
 use crate::{Errno, sys};
 
@@ -84,7 +84,7 @@ fn not_opened(error: &io::Error, metadata: Option<&fs::Metadata>) -> Error {
         }),
         _ => {
             let errno = Errno::from_io_error(error).unwrap_or(Errno::IO);
-            Error::of(Call::Open, None, errno)
+            Error::of("open", None, errno)
         }
     }
 }

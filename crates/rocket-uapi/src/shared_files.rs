@@ -8,7 +8,7 @@ use rustix::fs::SeekFrom;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use crate::calls::{PlainArgument, restarted};
-use crate::error::{Call, Error};
+use crate::error::Error;
 use crate::fences::{BufferAccess, FenceInfo, SyncFileInfo, text};
 use crate::file::{MapRequest, MappedMemory, SharedFileOperations};
 use crate::user_memory::{Arena, UserMemory};
@@ -105,7 +105,7 @@ impl SharedFiles {
             fd: -1,
         };
         self.plain(dma_buf, sys::EXPORT_SYNC_FILE, &mut fence)
-            .map_err(|errno| Error::of(Call::ExportSyncFile, None, errno))?;
+            .map_err(|errno| Error::of("EXPORT_SYNC_FILE", None, errno))?;
         // SAFETY: EXPORT_SYNC_FILE succeeded, so `fd` is a new descriptor of this process
         // without another owner. (The request's letter is dma-buf's, so no other file of
         // the kernel accepts it.)
@@ -124,7 +124,7 @@ impl SharedFiles {
             fd: sync_file.as_raw_fd(),
         };
         self.plain(dma_buf, sys::IMPORT_SYNC_FILE, &mut fence)
-            .map_err(|errno| Error::of(Call::ImportSyncFile, None, errno))
+            .map_err(|errno| Error::of("IMPORT_SYNC_FILE", None, errno))
     }
 
     /// SYNC_IOC_MERGE: returns a sync_file of the active fences of both.
@@ -145,14 +145,14 @@ impl SharedFiles {
             *target = byte;
         }
         self.plain(first, sys::SYNC_MERGE, &mut merge)
-            .map_err(|errno| Error::of(Call::SyncMerge, None, errno))?;
+            .map_err(|errno| Error::of("SYNC_IOC_MERGE", None, errno))?;
         // SAFETY: as in `export_sync_file`.
         Ok(unsafe { OwnedFd::from_raw_fd(merge.fence) })
     }
 
     /// SYNC_IOC_FILE_INFO.
     pub(crate) fn info(&self, sync_file: BorrowedFd<'_>) -> Result<SyncFileInfo, Error> {
-        let refused = |errno| Error::of(Call::SyncFileInfo, None, errno);
+        let refused = |errno| Error::of("SYNC_IOC_FILE_INFO", None, errno);
         let mut asked = self.ask(sync_file, USUAL_FENCES);
         if matches!(asked, Err(Errno::INVAL)) {
             // Too little room: query the number of fences, which never changes.
@@ -171,8 +171,8 @@ impl SharedFiles {
     /// time. The call moves the file's position, which nobody uses.
     pub(crate) fn map(&self, dma_buf: BorrowedFd<'_>) -> Result<Box<dyn MappedMemory>, Error> {
         let len = self.0.seek(dma_buf, SeekFrom::End(0));
-        let len = len.map_err(|errno| Error::of(Call::Seek, None, errno))?;
-        let refused = |errno| Error::of(Call::Mmap, None, errno);
+        let len = len.map_err(|errno| Error::of("lseek", None, errno))?;
+        let refused = |errno| Error::of("mmap", None, errno);
         let len = usize::try_from(len).map_err(|_| refused(Errno::NOMEM))?;
         let mapped = self.0.mmap(dma_buf, &MapRequest::shared(0, len));
         mapped.map_err(refused)

@@ -8,7 +8,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::Errno;
 use crate::calls::{EXPORT_FLAGS, export};
-use crate::error::{Call, Error};
+use crate::error::Error;
 use crate::fences::{BufferAccess, FenceStatus, SyncFileInfo};
 use crate::file::FileOperations;
 use crate::node::KernelFiles;
@@ -78,8 +78,8 @@ impl SyncFile {
                 // poll returned early, or a signal handler ran.
                 Ok(0) | Err(Errno::INTR) => {}
                 Ok(_) if fds[0].revents().contains(PollFlags::IN) => return self.status(),
-                Ok(_) => return Err(Error::of(Call::Poll, None, Errno::BADF)),
-                Err(errno) => return Err(Error::of(Call::Poll, None, errno)),
+                Ok(_) => return Err(Error::of("poll", None, Errno::BADF)),
+                Err(errno) => return Err(Error::of("poll", None, errno)),
             }
         }
     }
@@ -105,7 +105,7 @@ impl AsFd for SyncFile {
 /// # Errors
 /// An unknown handle; no file descriptor left; no dma-bufs on this device.
 pub fn write_fence<F: FileOperations + ?Sized>(file: &F, handle: u32) -> Result<SyncFile, Error> {
-    let refused = |errno| Error::of(Call::PrimeExport, Handle::new(handle), errno);
+    let refused = |errno| Error::of("PRIME_HANDLE_TO_FD", Handle::new(handle), errno);
     let dma_buf = export(file, handle, EXPORT_FLAGS).map_err(refused)?;
     let files = SharedFiles::new(file.shared_files());
     let fence = files.export_sync_file(dma_buf.as_fd(), BufferAccess::Read)?;

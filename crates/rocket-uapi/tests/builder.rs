@@ -38,20 +38,14 @@ fn refusal(builder: JobBuilder, reads: usize, writes: usize) -> Refusal {
 
 #[test]
 fn a_job_needs_programs_and_an_output() {
-    let Parts {
-        device,
-        a,
-        b,
-        c,
-        programs,
-    } = parts(&Mock::default());
-    let empty = Job::builder(&device);
+    let parts = parts(&Mock::default());
+    let empty = Job::builder(&parts.device);
     assert_eq!(refusal(empty, 0, 0), Refusal::NoPrograms);
-    let idle = Job::builder(&device).reads_owned(a).writes(c);
+    let idle = Job::builder(&parts.device).reads_owned(parts.a).writes(parts.c);
     assert_eq!(refusal(idle, 1, 1), Refusal::NoPrograms);
-    let mute = Job::builder(&device).program(&programs).reads_owned(b);
+    let mute = Job::builder(&parts.device).program(&parts.programs).reads_owned(parts.b);
     assert_eq!(refusal(mute, 1, 0), Refusal::NothingWritten);
-    let beyond = Job::builder(&device).task(&programs, 2);
+    let beyond = Job::builder(&parts.device).task(&parts.programs, 2);
     let expected = Refusal::NoSuchProgram { index: 2, len: 2 };
     assert_eq!(refusal(beyond, 0, 0), expected);
 }
@@ -113,18 +107,12 @@ fn a_handle_that_a_backend_gives_twice_is_noticed() {
 
 #[test]
 fn reads_and_writes_must_be_listed_as_such() {
-    let Parts {
-        device,
-        a,
-        b,
-        c,
-        programs,
-    } = parts(&Mock::default());
-    let job = || Job::builder(&device).program(&programs);
-    let mut error = job().reads_owned(a).writes(c).build().unwrap_err();
+    let parts = parts(&Mock::default());
+    let job = || Job::builder(&parts.device).program(&parts.programs);
+    let mut error = job().reads_owned(parts.a).writes(parts.c).build().unwrap_err();
     assert!(matches!(error.refusal, Refusal::ReadOutside(_)), "{error}");
     let (a, c) = (error.reads.remove(0), error.writes.remove(0));
-    let swapped = job().reads_owned(c).reads(&b.freeze()).writes(a);
+    let swapped = job().reads_owned(c).reads(&parts.b.freeze()).writes(a);
     let refused = refusal(swapped, 1, 1);
     assert!(matches!(refused, Refusal::WriteOutside(_)), "{refused}");
 }

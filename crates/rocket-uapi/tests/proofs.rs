@@ -5,7 +5,7 @@
 mod common;
 
 use common::{Event, Fate, Mock, RESULT, ends, in_place_job, job, soon, submit};
-use rocket_uapi::{Call, Deadline, Device, Error, FinishedJob, Job, WaitError};
+use rocket_uapi::{Deadline, Device, Error, FinishedJob, Job, WaitError};
 
 fn run(mock: &Mock, make: impl Fn(&Device) -> Job) -> Result<FinishedJob, WaitError> {
     let device = mock.device();
@@ -129,7 +129,7 @@ fn a_wait_that_fails_can_be_repeated() {
             panic!("{error:?}");
         };
         assert!(
-            matches!(source, Error::Refused { call, .. } if call == Call::PrepBo),
+            matches!(source, Error::Refused { call, .. } if call == "PREP_BO"),
             "{source}"
         );
         assert_eq!(ends(&job.wait(soon()).unwrap().writes[0]), (RESULT, RESULT));

@@ -13,8 +13,8 @@ use common::{C_BYTES, Fate, Mock, alloc, builder, fail_each_call, soon, submit};
 use npu_model::driver::Caches;
 use npu_model::{Model, ModelOptions};
 use rocket_uapi::{
-    BufferAccess, Call, Deadline, Device, DmaBuf, Errno, Error, FenceStatus, FrozenBo, Job,
-    PAGE_BYTES, ProgramBo, Refusal, SyncFile, WaitError,
+    BufferAccess, Deadline, Device, DmaBuf, Errno, Error, FenceStatus, FrozenBo, Job, PAGE_BYTES,
+    ProgramBo, Refusal, SyncFile, WaitError,
 };
 
 /// A device with manual caches: writes of CPU and NPU reach the other only by FINI_BO and
@@ -75,7 +75,7 @@ fn only_dma_bufs_of_other_files_of_the_device_are_imported() {
     let null = std::fs::File::open("/dev/null").unwrap();
     for fd in [foreign.as_fd(), null.as_fd()] {
         let refused = second.import(fd).unwrap_err();
-        assert_eq!(refused, Error::of(Call::PrimeImport, None, Errno::INVAL));
+        assert_eq!(refused, Error::of("PRIME_FD_TO_HANDLE", None, Errno::INVAL));
     }
     // All imports share one handle, which lives as long as any of them.
     let again = second.import(exported.as_fd()).unwrap();
@@ -219,12 +219,12 @@ fn what_is_no_sync_file_is_refused() {
         (device.adopt_sync_file(null()), Errno::NOTTY),
         (SyncFile::from(null()), by_kernel),
     ] {
-        let refused = Error::of(Call::SyncFileInfo, None, errno);
+        let refused = Error::of("SYNC_IOC_FILE_INFO", None, errno);
         assert_eq!(stranger.status(), Err(refused));
         let bo = alloc(&device, 1).unwrap();
-        let refused = Error::of(Call::ImportSyncFile, None, Errno::INVAL);
+        let refused = Error::of("IMPORT_SYNC_FILE", None, Errno::INVAL);
         assert_eq!(bo.add_reader(&stranger), Err(refused));
-        let refused = Error::of(Call::SyncMerge, None, Errno::NOENT);
+        let refused = Error::of("SYNC_IOC_MERGE", None, Errno::NOENT);
         let fence = bo.fence(BufferAccess::Read).unwrap();
         assert_eq!(fence.merge("", &stranger).unwrap_err(), refused);
     }

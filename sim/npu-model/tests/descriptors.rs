@@ -7,7 +7,7 @@
 use std::fs::File;
 
 use npu_model::{Model, ModelOptions};
-use rocket_uapi::{ByteLen, Call, Deadline, Errno, Error, MapRequest, PAGE_BYTES, sys};
+use rocket_uapi::{ByteLen, Deadline, Errno, Error, MapRequest, PAGE_BYTES, sys};
 
 const DESCRIPTORS: u64 = 64;
 
@@ -31,7 +31,7 @@ fn buffer_objects_take_no_descriptors() {
     // stays.
     let mut taken: Vec<_> = std::iter::from_fn(|| File::open("/dev/null").ok()).collect();
     let (error, last) = objects.pop().unwrap().export().unwrap_err();
-    assert_eq!(error, Error::OutOfFileDescriptors(Call::PrimeExport));
+    assert_eq!(error, Error::OutOfFileDescriptors("PRIME_HANDLE_TO_FD"));
     let raw = model.open_file();
     let mut bo = sys::CreateBo {
         size: 1,

@@ -10,7 +10,7 @@ use thiserror::Error;
 use super::builder::Job;
 use super::submission::{FinishedJob, JobEnd, Submission, SubmitError};
 use crate::device::Device;
-use crate::error::{Call, Error};
+use crate::error::Error;
 use crate::sync_file::SyncFile;
 use crate::units::Deadline;
 
@@ -66,7 +66,7 @@ impl PendingJob {
     /// The device has no sync_files; no file descriptor left.
     pub fn fence(&self) -> Result<SyncFile, Error> {
         // The submission is only missing within `wait`, which consumes the job.
-        let none = Error::Unsupported(Call::ExportSyncFile);
+        let none = Error::Unsupported("EXPORT_SYNC_FILE");
         self.submission.as_ref().ok_or(none)?.witness.fence()
     }
 

@@ -16,9 +16,9 @@ use rknpu_regcmd::{
     Binding, BufferId, BufferRef, ChipProfile, LinkedProgram, MatmulTask, MatmulType,
 };
 use rocket_uapi::{
-    Bo, ByteLen, Call, Caller, ClientJob, Deadline, Device, DeviceInfo, Errno, Error,
-    FileOperations, Handle, Iova, Job, JobBuilder, MapRequest, MappedMemory, PAGE_BYTES,
-    PendingJob, ProgramBo, SharedFileOperations, is_busy, sys,
+    Bo, ByteLen, Caller, ClientJob, Deadline, Device, DeviceInfo, Errno, Error, FileOperations,
+    Handle, Iova, Job, JobBuilder, MapRequest, MappedMemory, PAGE_BYTES, PendingJob, ProgramBo,
+    SharedFileOperations, is_busy, sys,
 };
 use zerocopy::IntoBytes;
 
@@ -252,22 +252,19 @@ impl State {
         let last = job.tasks.last().map(|task| task.regcmd);
         assert_eq!(last, Some(self.iovas[page]), "a job ends with its witness");
         self.submissions += 1;
-        let is_active = matches!(
-            fate,
-            Fate::Runs
-                | Fate::RunsLate
-                | Fate::IsKilled
-                | Fate::IsKilledAtItsEnd
-                | Fate::IsKilledForSure
-                | Fate::Hangs
-        );
+        let is_over = [
+            Fate::RunsAtOnce,
+            Fate::IsKilledUnseen,
+            Fate::IsDropped,
+            Fate::IsDroppedUnseen,
+        ];
         let was_killed = match fate {
             Fate::Runs | Fate::RunsAtOnce | Fate::IsDropped | Fate::Hangs => Some(false),
             Fate::IsKilledForSure => Some(true),
             _ => None,
         };
         let state = Arc::new(Mutex::new(MockJob {
-            is_active,
+            is_active: !is_over.contains(&fate),
             was_killed,
         }));
         for &handle in &writes {
@@ -391,7 +388,7 @@ unsafe impl FileOperations for MockFile {
 
     fn reopen(&self) -> Result<Arc<dyn FileOperations>, Error> {
         let entered = self.0.enter();
-        drop(entered.map_err(|errno| Error::of(Call::Open, None, errno))?);
+        drop(entered.map_err(|errno| Error::of("open", None, errno))?);
         Ok(Arc::new(Self(self.0.clone())))
     }
 
@@ -439,7 +436,7 @@ pub const A_BYTES: usize = 4 * 32;
 pub const B_BYTES: usize = 32 * 32;
 pub const C_BYTES: usize = 4 * 32 * 4;
 
-/// The smallest INT8 matmul, with A at the given place.
+/// The smallest INT8 matmul.
 fn matmul(a: BufferRef) -> MatmulTask {
     MatmulTask {
         ty: MatmulType::Int8ToInt32,
@@ -452,30 +449,27 @@ fn matmul(a: BufferRef) -> MatmulTask {
     }
 }
 
-type Bindings = Vec<(BufferId, Iova, usize)>;
-
 /// Cache of linked programs: linking takes many seconds in an interpreter such as Miri, and
 /// most tests use the same addresses.
-static LINKED: Mutex<Vec<(MatmulTask, Bindings, LinkedProgram)>> = Mutex::new(Vec::new());
+static LINKED: Mutex<Vec<(MatmulTask, Vec<Binding>, LinkedProgram)>> = Mutex::new(Vec::new());
 
-fn link(task: &MatmulTask, bindings: &[(BufferId, Iova, usize)]) -> LinkedProgram {
+/// Links a matmul with A at the given place.
+fn link(a: BufferRef, buffers: &[(BufferId, Iova, usize)]) -> LinkedProgram {
     let mut linked = LINKED.lock().unwrap();
-    let known =
-        |entry: &&(MatmulTask, Bindings, LinkedProgram)| entry.0 == *task && entry.1 == bindings;
-    if let Some(entry) = linked.iter().find(known) {
+    let bound = buffers.iter().map(|&(id, iova, len)| Binding {
+        id,
+        iova,
+        len: len as u32,
+    });
+    let bindings: Vec<_> = bound.collect();
+    let task = matmul(a);
+    let mut entries = linked.iter();
+    if let Some(entry) = entries.find(|entry| entry.0 == task && entry.1 == bindings) {
         return entry.2.clone();
     }
-    let bound: Vec<_> = bindings
-        .iter()
-        .map(|&(id, iova, len)| Binding {
-            id,
-            iova,
-            len: len as u32,
-        })
-        .collect();
     let unlinked = task.program(&ChipProfile::RK3588).unwrap();
-    let program = unlinked.link(&bound).unwrap();
-    linked.push((*task, bindings.to_vec(), program.clone()));
+    let program = unlinked.link(&bindings).unwrap();
+    linked.push((task, bindings, program.clone()));
     program
 }
 
@@ -491,7 +485,7 @@ pub fn program(a: &Bo, b: &Bo, c: &Bo) -> LinkedProgram {
 /// Like [`program`], by addresses and lengths.
 pub fn program_at(a: (Iova, usize), b: (Iova, usize), c: (Iova, usize)) -> LinkedProgram {
     let bindings = [(A, a.0, a.1), (B, b.0, b.1), (C, c.0, c.1)];
-    link(&matmul(A.at(0)), &bindings)
+    link(A.at(0), &bindings)
 }
 
 /// A job of one matmul with new buffers, of ones; its output is filled with 0x11 before.
@@ -533,7 +527,7 @@ pub fn in_place_job(device: &Device, offset: u32) -> Job {
     let b = alloc(device, B_BYTES).unwrap();
     let c = filled(device, C_BYTES, 0x11).unwrap();
     let bindings = [(B, b.iova(), b.len()), (C, c.iova(), c.len())];
-    let program = link(&matmul(C.at(offset)), &bindings);
+    let program = link(C.at(offset), &bindings);
     Job::builder(device)
         .program(&ProgramBo::new(device, &[program]).unwrap())
         .reads(&b.freeze())
