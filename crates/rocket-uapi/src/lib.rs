@@ -92,7 +92,7 @@ pub use layer::FileLayer;
 pub use node::{Node, SETTLE};
 pub use own_process::{OwnProcess, read_own_memory};
 pub use program_bo::ProgramBo;
-pub use raw_job::{ClientJob, RawJob, RawTask, ReadJobsError};
+pub use raw_job::{ClientJob, RawJob, ReadJobsError};
 pub use rknpu_regcmd::Iova;
 pub use rustix::io::Errno;
 pub use select::{DEVICE_VARIABLE, Selected, Selector};

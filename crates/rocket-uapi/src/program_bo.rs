@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Register programs in a buffer object, from which the PC block fetches them.
 
-use rknpu_regcmd::{Extent, Iova, LinkedProgram, Program, Word};
+use rknpu_regcmd::{Extent, LinkedProgram, Program, Word};
 
 use crate::bo::{Bo, FrozenBo};
 use crate::device::Device;
 use crate::error::Error;
-use crate::raw_job::RawTask;
+use crate::sys::Task;
 use crate::units::{ByteLen, Deadline};
 
 /// Alignment of each program, bytes: PC needs 16, other stacks use 64
@@ -25,7 +25,7 @@ pub struct ProgramBo {
 #[derive(Clone, Debug)]
 pub(crate) struct Placed {
     /// Address and number of its words.
-    pub(crate) task: RawTask,
+    pub(crate) task: Task,
     /// The bytes that its DMA engines read and write, by NPU addresses.
     pub(crate) extents: Vec<Extent>,
 }
@@ -78,10 +78,10 @@ impl ProgramBo {
             store_words(room, program.words());
             room[size_of_val(program.words())..].fill(0);
             placed.push(Placed {
-                task: RawTask {
+                task: Task {
                     // Below 2 GiB, and the object ends below 4 GiB.
-                    regcmd: Iova(base + offset as u32),
-                    words: program.words().len() as u32,
+                    regcmd: base + offset as u32,
+                    regcmd_count: program.words().len() as u32,
                 },
                 extents: program.extents().to_vec(),
             });

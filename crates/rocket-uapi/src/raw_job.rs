@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Conversion of jobs to the structures of SUBMIT, and from a client's memory.
 
-use rknpu_regcmd::Iova;
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes};
 
 use crate::caller::Caller;
@@ -22,20 +21,11 @@ const JOB_BYTES_MAX: usize = 256;
 /// Bytes per read of the client's memory.
 const PIECE: usize = 64 << 10;
 
-/// One program to run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RawTask {
-    /// Address of its command words, 16-byte aligned.
-    pub regcmd: Iova,
-    /// Number of its 64-bit words.
-    pub words: u32,
-}
-
 /// Programs that run one after another on one core, with one fence.
 #[derive(Clone, Copy, Debug)]
 pub struct RawJob<'a> {
     /// The programs, in the order in which they run.
-    pub tasks: &'a [RawTask],
+    pub tasks: &'a [sys::Task],
     /// BOs that the job only reads, each once.
     pub reads: &'a [Handle],
     /// BOs that the job writes (and may read), each once, none also in
@@ -55,18 +45,13 @@ fn count(len: usize) -> Result<u32, Errno> {
 
 /// Builds a job's structure, with its arrays in `arena`.
 fn place_job(
-    tasks: &[RawTask],
+    tasks: &[sys::Task],
     reads: &[impl IntoBytes + Immutable],
     writes: &[impl IntoBytes + Immutable],
     arena: &Arena,
 ) -> Result<sys::Job, Errno> {
-    let structures = tasks.iter().map(|task| sys::Task {
-        regcmd: task.regcmd.0,
-        regcmd_count: task.words,
-    });
-    let structures: Vec<_> = structures.collect();
     Ok(sys::Job {
-        tasks: arena.push(structures.as_bytes()),
+        tasks: arena.push(tasks.as_bytes()),
         in_bo_handles: arena.push(reads.as_bytes()),
         out_bo_handles: arena.push(writes.as_bytes()),
         task_count: count(tasks.len())?,
@@ -95,8 +80,8 @@ fn place_jobs(
 pub struct ClientJob {
     /// Its structure, with fields of a newer driver that this crate does not know.
     structure: Vec<u8>,
-    /// Address and length of its register programs.
-    pub tasks: Vec<RawTask>,
+    /// Its register programs.
+    pub tasks: Vec<sys::Task>,
     /// Handles of BOs that the job only reads.
     pub reads: Vec<u32>,
     /// Handles of BOs that the job writes.
@@ -210,7 +195,7 @@ impl ClientJob {
     }
 }
 
-fn tasks(job: &sys::Job, caller: &dyn Caller) -> Option<Vec<RawTask>> {
+fn tasks(job: &sys::Job, caller: &dyn Caller) -> Option<Vec<sys::Task>> {
     let stride = job.task_struct_size as usize;
     if stride < size_of::<sys::Task>() {
         return None;
@@ -220,20 +205,13 @@ fn tasks(job: &sys::Job, caller: &dyn Caller) -> Option<Vec<RawTask>> {
         let read = |index| {
             let mut task = sys::Task::new_zeroed();
             caller.read(at(index), task.as_mut_bytes()).ok()?;
-            Some(raw(&task))
+            Some(task)
         };
         return (0..job.task_count).map(read).collect();
     }
     let mut tasks = vec![sys::Task::new_zeroed(); job.task_count as usize];
     read_array(job.tasks, tasks.as_mut_bytes(), caller)?;
-    Some(tasks.iter().map(raw).collect())
-}
-
-fn raw(task: &sys::Task) -> RawTask {
-    RawTask {
-        regcmd: Iova(task.regcmd),
-        words: task.regcmd_count,
-    }
+    Some(tasks)
 }
 
 fn handles(at: u64, count: u32, caller: &dyn Caller) -> Option<Vec<u32>> {

@@ -41,9 +41,13 @@ fn a_job_needs_programs_and_an_output() {
     let parts = parts(&Mock::default());
     let empty = Job::builder(&parts.device);
     assert_eq!(refusal(empty, 0, 0), Refusal::NoPrograms);
-    let idle = Job::builder(&parts.device).reads_owned(parts.a).writes(parts.c);
+    let idle = Job::builder(&parts.device)
+        .reads_owned(parts.a)
+        .writes(parts.c);
     assert_eq!(refusal(idle, 1, 1), Refusal::NoPrograms);
-    let mute = Job::builder(&parts.device).program(&parts.programs).reads_owned(parts.b);
+    let mute = Job::builder(&parts.device)
+        .program(&parts.programs)
+        .reads_owned(parts.b);
     assert_eq!(refusal(mute, 1, 0), Refusal::NothingWritten);
     let beyond = Job::builder(&parts.device).task(&parts.programs, 2);
     let expected = Refusal::NoSuchProgram { index: 2, len: 2 };
@@ -109,7 +113,11 @@ fn a_handle_that_a_backend_gives_twice_is_noticed() {
 fn reads_and_writes_must_be_listed_as_such() {
     let parts = parts(&Mock::default());
     let job = || Job::builder(&parts.device).program(&parts.programs);
-    let mut error = job().reads_owned(parts.a).writes(parts.c).build().unwrap_err();
+    let mut error = job()
+        .reads_owned(parts.a)
+        .writes(parts.c)
+        .build()
+        .unwrap_err();
     assert!(matches!(error.refusal, Refusal::ReadOutside(_)), "{error}");
     let (a, c) = (error.reads.remove(0), error.writes.remove(0));
     let swapped = job().reads_owned(c).reads(&parts.b.freeze()).writes(a);

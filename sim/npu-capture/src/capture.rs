@@ -9,7 +9,7 @@ use std::os::unix::fs::FileExt;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use rknpu_regcmd::Iova;
-use rocket_uapi::{DeviceInfo, Errno, FenceStatus, RawTask};
+use rocket_uapi::{DeviceInfo, Errno, FenceStatus, sys};
 
 use crate::error::CaptureError;
 use crate::format::PAGE;
@@ -159,7 +159,7 @@ impl fmt::Display for JobOutcome {
 /// Whether the driver never runs such a job although SUBMIT returns 0 (observed on Linux
 /// 7.2). `exists` returns whether the file has a handle.
 pub(crate) fn is_dropped(
-    tasks: &[RawTask],
+    tasks: &[sys::Task],
     reads: &[u32],
     writes: &[u32],
     exists: impl Fn(u32) -> bool,
@@ -168,7 +168,7 @@ pub(crate) fn is_dropped(
     let mut listed = reads.iter().chain(writes);
     // The reservation lock of an object cannot be taken twice.
     let can_lock = listed.all(|&handle| exists(handle) && seen.insert(handle));
-    tasks.is_empty() || tasks.iter().any(|task| task.words == 0) || !can_lock
+    tasks.is_empty() || tasks.iter().any(|task| task.regcmd_count == 0) || !can_lock
 }
 
 /// A job as it was submitted, and how it ended.
@@ -177,7 +177,7 @@ pub struct CapturedJob {
     /// The open file that it came from.
     pub file: u32,
     /// Its register programs: NPU address and length of each.
-    pub tasks: Vec<RawTask>,
+    pub tasks: Vec<sys::Task>,
     /// The objects in its lists, in order, and those that only its programs reach.
     pub uses: Vec<ObjectUse>,
     /// When it was submitted, nanoseconds after recording began.
@@ -198,7 +198,7 @@ impl CapturedJob {
     pub(crate) fn new(
         file: u32,
         started_ns: u64,
-        tasks: Vec<RawTask>,
+        tasks: Vec<sys::Task>,
         uses: Vec<ObjectUse>,
     ) -> Self {
         Self {

@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::fmt;
 
-use rknpu_regcmd::Item;
+use rknpu_regcmd::{Iova, Item};
 
 use crate::capture::{Capture, CapturedJob};
 use crate::contents::{Contents, Moment};
@@ -69,7 +69,7 @@ fn capture_facts(capture: &Capture) -> Facts {
 
 fn job_facts(capture: &Capture, job: &CapturedJob) -> Facts {
     let tasks = job.tasks.iter();
-    let tasks = tasks.map(|task| format!("{}+{}", task.regcmd, task.words));
+    let tasks = tasks.map(|task| format!("{}+{}", Iova(task.regcmd), task.regcmd_count));
     let uses = job.uses.iter();
     let lists = uses.map(|used| format!("{} {}", used.role, used.handle));
     let objects = job.objects().into_iter();

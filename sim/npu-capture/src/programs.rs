@@ -5,17 +5,17 @@ use std::ops::Range;
 
 use rknpu_regcmd::{Before, extents, lint, tasks_after};
 use rknpu_regcmd::{
-    Extent, ExtentError, Finding, LintContext, Program, RegisterFile, TaskRegisters, Word,
+    Extent, ExtentError, Finding, Iova, LintContext, Program, RegisterFile, TaskRegisters, Word,
 };
-use rocket_uapi::RawTask;
+use rocket_uapi::sys;
 
 /// Bytes of a command word.
 const WORD_BYTES: u64 = size_of::<Word>() as u64;
 
 /// The addresses of a task's words.
-pub(crate) fn words_range(task: &RawTask) -> Range<u64> {
-    let start = u64::from(task.regcmd.0);
-    start..start + u64::from(task.words) * WORD_BYTES
+pub(crate) fn words_range(task: &sys::Task) -> Range<u64> {
+    let start = u64::from(task.regcmd);
+    start..start + u64::from(task.regcmd_count) * WORD_BYTES
 }
 
 /// One program of a job.
@@ -24,7 +24,7 @@ pub struct CapturedProgram {
     /// Its index in the job.
     pub index: usize,
     /// Its address in the job's memory, and its length.
-    pub task: RawTask,
+    pub task: sys::Task,
     /// Its words; `None` if no buffer object contains them, or if there are none or
     /// more than the NPU can fetch.
     pub words: Option<Vec<Word>>,
@@ -65,7 +65,7 @@ impl CapturedProgram {
                 Before::Known(self.before.clone())
             },
             continues_job: self.index > 0,
-            address: Some(self.task.regcmd),
+            address: Some(Iova(self.task.regcmd)),
         };
         lint(self.words(), &context)
     }
@@ -74,16 +74,16 @@ impl CapturedProgram {
 /// The programs of the tasks of a job. `objects` are the NPU addresses of the job's objects.
 /// `read` reads one of them from an offset on, and returns whether that is possible.
 pub(crate) fn programs<T>(
-    tasks: &[RawTask],
+    tasks: &[sys::Task],
     objects: impl Iterator<Item = (T, Range<u64>)>,
     read: impl Fn(&T, u64, &mut [u8]) -> bool,
 ) -> impl Iterator<Item = CapturedProgram> {
     // Sorted once, since there may be many programs.
     let mut objects: Vec<_> = objects.collect();
     objects.sort_unstable_by_key(|(_, range)| range.start);
-    let words = move |task: &RawTask| {
+    let words = move |task: &sys::Task| {
         let words = words_range(task);
-        if task.words == 0 || task.words as usize > Program::WORDS_MAX {
+        if task.regcmd_count == 0 || task.regcmd_count as usize > Program::WORDS_MAX {
             return None;
         }
         let after = objects.partition_point(|(_, range)| range.start <= words.start);
@@ -115,16 +115,14 @@ fn words_of(bytes: &[u8]) -> Vec<Word> {
 
 #[cfg(test)]
 mod tests {
-    use rknpu_regcmd::Iova;
-
     use super::*;
 
     #[test]
     fn a_program_where_the_npu_cannot_fetch_it_is_found() {
         let rules = |address| {
-            let tasks = [RawTask {
-                regcmd: Iova(address),
-                words: 2,
+            let tasks = [sys::Task {
+                regcmd: address,
+                regcmd_count: 2,
             }];
             let objects = [((), 0..Iova::END)].into_iter();
             let programs = programs(&tasks, objects, |_, _, _| true);

@@ -16,7 +16,7 @@ use npu_capture::{
     Recorder, RecorderOptions, Role,
 };
 use proptest::prelude::*;
-use rocket_uapi::{DeviceInfo, Errno, Iova, RawTask};
+use rocket_uapi::{DeviceInfo, Errno, Iova, sys};
 use test_support::cases;
 
 fn info() -> DeviceInfo {
@@ -36,7 +36,7 @@ type Poke = (u32, u16, u8);
 #[derive(Clone, Debug)]
 struct PlannedJob {
     file: u32,
-    tasks: Vec<RawTask>,
+    tasks: Vec<sys::Task>,
     reads: Vec<u32>,
     writes: Vec<u32>,
     before: Vec<Poke>,
@@ -79,9 +79,11 @@ prop_compose! {
     }
 }
 
-fn task((regcmd, words): (u32, u32)) -> RawTask {
-    let regcmd = Iova(regcmd);
-    RawTask { regcmd, words }
+fn task((regcmd, words): (u32, u32)) -> sys::Task {
+    sys::Task {
+        regcmd,
+        regcmd_count: words,
+    }
 }
 
 /// The objects of a file, one behind the other.
@@ -197,8 +199,8 @@ proptest! {
             let kept = &mut words[job.file as usize];
             for object in objects(job.file).iter().filter_map(CapturedObject::range) {
                 for task in &job.tasks {
-                    let start = u64::from(task.regcmd.0);
-                    let end = start + u64::from(task.words) * 8;
+                    let start = u64::from(task.regcmd);
+                    let end = start + u64::from(task.regcmd_count) * 8;
                     if object.start <= start && end <= object.end {
                         kept[start as usize..end as usize].fill(true);
                     }

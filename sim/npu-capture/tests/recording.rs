@@ -28,7 +28,7 @@ fn a_recording_has_programs_and_results() {
         assert!(job.uses.iter().all(|used| used.role != Role::Reached));
         contents.go(Moment::Before(index));
         for program in capture.programs(job, &contents) {
-            assert_eq!(program.words().len(), program.task.words as usize);
+            assert_eq!(program.words().len(), program.task.regcmd_count as usize);
             assert_eq!(program.tasks().count(), 1);
             assert!(program.lint().is_empty(), "{:?}", program.lint());
         }

@@ -17,7 +17,7 @@ use npu_capture::{
 };
 use npu_model::{Model, ModelOptions};
 use rknpu_regcmd::{Precision, TaskRegisters, written_element};
-use rocket_uapi::{ByteLen, Deadline, Device, Errno, Handle, RawJob, RawTask};
+use rocket_uapi::{ByteLen, Deadline, Device, Errno, Handle, RawJob, sys};
 
 fn model() -> Device {
     Model::new(quick()).open_device()
@@ -206,9 +206,9 @@ fn element_coordinates_are_those_of_the_matmul() {
 fn hang(device: &Device) {
     let mut bo = device.alloc(ByteLen::new(4096).unwrap()).unwrap();
     bo.write(Deadline::FOREVER).unwrap()[..8].fill(0);
-    let tasks = [RawTask {
-        regcmd: bo.iova(),
-        words: 4,
+    let tasks = [sys::Task {
+        regcmd: bo.iova().0,
+        regcmd_count: 4,
     }];
     let (own, unknown) = (bo.handle(), Handle::new(77).unwrap());
     for writes in [&[own][..], &[], &[own, own], &[own, unknown]] {
@@ -349,7 +349,7 @@ fn differences(first: &Capture, second: &Capture) -> Vec<String> {
 fn what_differs_is_told_by_name() {
     let capture = recorded_matmuls(2, RecorderOptions::default());
     assert_eq!(differences(&capture, &capture), <[&str; 0]>::default());
-    let words = u64::from(capture.jobs()[0].tasks[0].regcmd.0);
+    let words = u64::from(capture.jobs()[0].tasks[0].regcmd);
     let ranges = capture
         .objects()
         .iter()

@@ -11,8 +11,8 @@ use crate::bo::{Bo, FrozenBo};
 use crate::device::Device;
 use crate::dma_buf::DmaBuf;
 use crate::program_bo::{Placed, ProgramBo};
-use crate::raw_job::RawTask;
 use crate::sync_file::SyncFile;
+use crate::sys::Task;
 use crate::units::Handle;
 
 /// A job that can be submitted: programs with the buffers that contain all their accesses.
@@ -20,7 +20,7 @@ use crate::units::Handle;
 #[derive(Debug)]
 pub struct Job {
     pub(super) device: Device,
-    pub(super) tasks: Vec<RawTask>,
+    pub(super) tasks: Vec<Task>,
     pub(super) frozen: Vec<FrozenBo>,
     pub(super) reads: Vec<Bo>,
     pub(super) writes: Vec<Bo>,

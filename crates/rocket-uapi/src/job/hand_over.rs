@@ -11,12 +11,13 @@ use crate::calls::submit;
 use crate::device::Device;
 use crate::dma_buf::DmaBuf;
 use crate::error::Error;
-use crate::raw_job::{RawJob, RawTask};
+use crate::raw_job::RawJob;
+use crate::sys::Task;
 use crate::units::Handle;
 
 /// Tasks and handles of one job, with its witness.
 struct Lists {
-    tasks: Vec<RawTask>,
+    tasks: Vec<Task>,
     reads: Vec<Handle>,
     writes: Vec<Handle>,
 }

@@ -26,8 +26,8 @@ use crate::device::Device;
 use crate::error::Error;
 use crate::fences::BufferAccess;
 use crate::program_bo::store_words;
-use crate::raw_job::RawTask;
 use crate::sync_file::SyncFile;
+use crate::sys::Task;
 use crate::units::{ByteLen, Deadline, Handle, PAGE_BYTES};
 
 /// Offset of the result in the page; the program's words lie before it.
@@ -62,7 +62,7 @@ const ONE: [u8; 2] = 0x3c00_u16.to_le_bytes();
 pub(crate) struct Witness {
     bo: Bo,
     /// Its program.
-    pub(super) task: RawTask,
+    pub(super) task: Task,
     /// The buffer object of the operands.
     pub(super) operands: Handle,
     /// Whether the page was exported. Then it must be closed soon, because of a kernel bug.
@@ -88,9 +88,9 @@ impl Witness {
             page[C_OFFSET..].fill(0);
         }
         page.finish()?;
-        let task = RawTask {
-            regcmd: iova,
-            words: program.words.len() as u32,
+        let task = Task {
+            regcmd: iova.0,
+            regcmd_count: program.words.len() as u32,
         };
         Ok(Self {
             bo,

@@ -249,7 +249,7 @@ impl State {
         let writes: Vec<_> = job.writes.iter().map(|&bo| handle(bo)).collect();
         let fate = self.fates.pop_front().unwrap_or(Fate::RunsAtOnce);
         let page = writes.last().unwrap();
-        let last = job.tasks.last().map(|task| task.regcmd);
+        let last = job.tasks.last().map(|task| Iova(task.regcmd));
         assert_eq!(last, Some(self.iovas[page]), "a job ends with its witness");
         self.submissions += 1;
         let is_over = [

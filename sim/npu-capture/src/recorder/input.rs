@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The arguments of a recorder.
 
-use rocket_uapi::RawTask;
+use rocket_uapi::sys;
 
 use crate::capture::CapturedObject;
 
@@ -23,7 +23,7 @@ pub struct JobView<'a> {
     /// The open file that it comes from.
     pub file: u32,
     /// Its register programs: address and length of each.
-    pub tasks: &'a [RawTask],
+    pub tasks: &'a [sys::Task],
     /// The handles that it only reads, as the client gave them.
     pub reads: &'a [u32],
     /// The handles that it writes, as the client gave them.

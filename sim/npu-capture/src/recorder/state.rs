@@ -7,7 +7,7 @@ use std::io::BufWriter;
 use std::ops::Range;
 
 use rknpu_regcmd::Iova;
-use rocket_uapi::RawTask;
+use rocket_uapi::sys;
 
 use super::input::{JobView, ReadObject, RecorderOptions};
 use crate::capture::{CapturedJob, CapturedObject, JobOutcome, ObjectUse, Role};
@@ -143,7 +143,7 @@ impl State {
 
     /// Marks the words of `tasks` that are in an object to be stored, even if other data is
     /// left out.
-    fn keep_words(&mut self, object: u32, tasks: &[RawTask]) {
+    fn keep_words(&mut self, object: u32, tasks: &[sys::Task]) {
         let known = &mut self.objects[object as usize];
         let (Some(kept), Some(range)) = (&mut known.kept, known.captured.range()) else {
             return;

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! JOBS: a job, as it was submitted.
 
-use rknpu_regcmd::Iova;
-use rocket_uapi::RawTask;
+use rocket_uapi::sys;
 
 use crate::capture::{CapturedJob, CapturedObject, ObjectUse, Role};
 use crate::error::{CaptureError, RecordError};
@@ -27,7 +26,7 @@ pub(crate) fn encode(number: u32, job: &CapturedJob) -> Result<Vec<u8>, RecordEr
     let [low, high] = halves(job.started_ns);
     let mut payload = numbers(&[number, job.file, low, high, tasks, uses]);
     for task in &job.tasks {
-        payload.extend(numbers(&[task.regcmd.0, task.words]));
+        payload.extend(numbers(&[task.regcmd, task.regcmd_count]));
     }
     for used in &job.uses {
         let object = used.object.map_or(NO_OBJECT, |object| object as u32);
@@ -49,9 +48,9 @@ pub(crate) fn decode(
     if tasks > TASKS_MAX || uses > USES_MAX {
         return Err(fields.malformed("the job exceeds the maximum number of programs or objects"));
     }
-    let tasks = fields.rows(tasks)?.map(|[regcmd, words]| RawTask {
-        regcmd: Iova(regcmd),
-        words,
+    let tasks = fields.rows(tasks)?.map(|[regcmd, regcmd_count]| sys::Task {
+        regcmd,
+        regcmd_count,
     });
     let mut list = Vec::new();
     for [handle, object, role] in fields.rows(uses)? {

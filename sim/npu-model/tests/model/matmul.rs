@@ -5,7 +5,7 @@ use npu_model::Model;
 use rknpu_regcmd::{
     Binding, BufferId, ChipProfile, LinkedProgram, MatmulForm, MatmulTask, MatmulType, Word,
 };
-use rocket_uapi::{Bo, ByteLen, Deadline, Device, Handle, RawJob, RawTask, prep_bo};
+use rocket_uapi::{Bo, ByteLen, Deadline, Device, Handle, RawJob, prep_bo, sys};
 
 /// Bytes of the buffer objects: enough for the matmuls here.
 const BO_BYTES: usize = 256 << 10;
@@ -67,9 +67,9 @@ impl File {
     /// Submits a job with a task of each of these lengths in words, which lists
     /// `reads` too.
     pub fn submit(&self, words: &[usize], reads: &[Handle]) {
-        let task = |&words: &usize| RawTask {
-            regcmd: self.program.iova(),
-            words: words as u32,
+        let task = |&words: &usize| sys::Task {
+            regcmd: self.program.iova().0,
+            regcmd_count: words as u32,
         };
         let job = RawJob {
             tasks: &words.iter().map(task).collect::<Vec<_>>(),

@@ -212,7 +212,7 @@ impl ForwardFile {
         let value = unsafe { ioctl(&self.node, sys::SUBMIT, &mut submit, &arena) }?;
         for task in jobs.iter().flat_map(|job| &job.tasks) {
             self.work.tasks.fetch_add(1, Ordering::Relaxed);
-            let words = u64::from(task.words);
+            let words = u64::from(task.regcmd_count);
             self.work.words.fetch_add(words, Ordering::Relaxed);
         }
         Ok(value)

@@ -8,7 +8,6 @@
 #![allow(missing_docs, unreachable_pub, clippy::unwrap_used)]
 
 use std::hint::black_box;
-use std::os::fd::AsFd;
 use std::time::Duration;
 
 use criterion::Criterion;
@@ -20,7 +19,7 @@ use rknpu_regcmd::{
     Binding, BufferId, ChipProfile, MatmulForm, MatmulTask, MatmulType, Word, tasks,
 };
 use rocket_uapi::{
-    Bo, ByteLen, Deadline, Job, JobBuilder, PAGE_BYTES, ProgramBo, RawJob, RawTask, prep_bo,
+    Bo, ByteLen, Deadline, Job, JobBuilder, PAGE_BYTES, ProgramBo, RawJob, prep_bo, sys,
     write_fence,
 };
 
@@ -105,9 +104,9 @@ fn host_cost(criterion: &mut Criterion) {
     let job = RawJob {
         // Words that start nothing: the driver kills the job, and the page becomes
         // idle.
-        tasks: &[RawTask {
-            regcmd: program.iova(),
-            words: 8,
+        tasks: &[sys::Task {
+            regcmd: program.iova().0,
+            regcmd_count: 8,
         }],
         reads: &[program.handle()],
         writes: &[page.handle()],

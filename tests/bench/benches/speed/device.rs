@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use npu_model::{Model, ModelOptions};
-use rocket_uapi::{Bo, ByteLen, Deadline, Device, Iova, RawJob, RawTask, prep_bo};
+use rocket_uapi::{Bo, ByteLen, Deadline, Device, RawJob, prep_bo, sys};
 
 use crate::chip::{filler, place, tiles};
 use families::matmul::OperandTypes;
@@ -21,7 +21,7 @@ struct Share {
     device: Device,
     reads: Vec<Bo>,
     output: Bo,
-    tasks: Vec<RawTask>,
+    tasks: Vec<sys::Task>,
 }
 
 impl SplitMatmul {
@@ -90,9 +90,9 @@ impl Share {
         fill(&mut commands, |i| stream.get(i).copied().unwrap_or(0));
         let tasks = places
             .into_iter()
-            .map(|(at, words)| RawTask {
-                regcmd: Iova(commands.iova().0 + at),
-                words,
+            .map(|(at, words)| sys::Task {
+                regcmd: commands.iova().0 + at,
+                regcmd_count: words,
             })
             .collect();
         Self {

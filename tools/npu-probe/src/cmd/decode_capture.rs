@@ -3,6 +3,7 @@
 
 use anyhow::anyhow;
 use npu_capture::{Capture, CapturedProgram, Contents, Moment};
+use rknpu_regcmd::Iova;
 use serde::Serialize;
 
 use super::decode::DecodeFlags;
@@ -55,8 +56,8 @@ impl ProgramReport {
         }
         let text = decode.job.map(|_| decode.disassemble(program.words()));
         Self {
-            regcmd: program.task.regcmd.to_string(),
-            words: program.task.words,
+            regcmd: Iova(program.task.regcmd).to_string(),
+            words: program.task.regcmd_count,
             extents,
             disassembly: text.map(|text| text.lines().map(str::to_owned).collect()),
         }

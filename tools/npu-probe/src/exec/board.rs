@@ -6,7 +6,7 @@ use std::mem;
 use std::time::Duration;
 
 use rknpu_regcmd::Word;
-use rocket_uapi::{Bo, BufferAccess, ByteLen, Deadline, Device, FenceStatus, RawJob, RawTask};
+use rocket_uapi::{Bo, BufferAccess, ByteLen, Deadline, Device, FenceStatus, RawJob, sys};
 
 use super::ProgramRun;
 use super::memory::{MemoryRegion, ProgramMemory};
@@ -51,9 +51,9 @@ pub(crate) fn run(
             to[..bytes.len()].copy_from_slice(&bytes);
         }
     }
-    let task = RawTask {
-        regcmd: rocket_uapi::Iova(program),
-        words: u32::try_from(words.len()).unwrap_or(u32::MAX),
+    let task = sys::Task {
+        regcmd: program,
+        regcmd_count: u32::try_from(words.len()).unwrap_or(u32::MAX),
     };
     let handles: Vec<_> = bos.iter().map(Bo::handle).collect();
     let job = RawJob {

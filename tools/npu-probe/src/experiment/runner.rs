@@ -19,7 +19,7 @@ use rknpu_chip::Contested;
 use rknpu_regcmd::{
     BufferId, BufferRef, ChipProfile, Iova, MatmulTask, MatmulType, Word, extents, tasks,
 };
-use rocket_uapi::{Bo, ByteLen, Deadline, Device, RawJob, RawTask};
+use rocket_uapi::{Bo, ByteLen, Deadline, Device, RawJob, sys};
 
 use super::{Experiment, ExperimentJob, OUT, Placement, TaskTemplate, input, interrupts};
 use crate::program;
@@ -337,7 +337,7 @@ impl ExperimentBuffers {
     }
 
     /// Writes the programs to the buffer from which PC fetches them.
-    fn load(&mut self, programs: &[Vec<Word>]) -> anyhow::Result<Vec<RawTask>> {
+    fn load(&mut self, programs: &[Vec<Word>]) -> anyhow::Result<Vec<sys::Task>> {
         let mut buffers = self.buffers.iter_mut();
         let buffer = buffers.find(|buffer| buffer.id == PROGRAM);
         let buffer = &mut buffer.context("there is no program buffer")?.bo;
@@ -352,9 +352,9 @@ impl ExperimentBuffers {
                 .get_mut(at..at + encoded.len())
                 .context("the programs do not fit their buffer")?
                 .copy_from_slice(&encoded);
-            tasks.push(RawTask {
-                regcmd: Iova(base + at as u32),
-                words: words.len() as u32,
+            tasks.push(sys::Task {
+                regcmd: base + at as u32,
+                regcmd_count: words.len() as u32,
             });
             at = (at + encoded.len() + size_of::<Word>()).next_multiple_of(PROGRAM_ALIGNMENT);
         }
@@ -366,7 +366,7 @@ impl ExperimentBuffers {
         unsafe_code,
         reason = "programs that are not known to work cannot be linked"
     )]
-    fn submit(&self, tasks: &[RawTask]) -> anyhow::Result<()> {
+    fn submit(&self, tasks: &[sys::Task]) -> anyhow::Result<()> {
         let is_output = |id: BufferId| [OUT, WITNESS_OUT].contains(&id);
         let (writes, reads): (Vec<_>, Vec<_>) =
             self.buffers.iter().partition(|buffer| is_output(buffer.id));
