@@ -40,15 +40,6 @@ fn shapes(ty: MatmulType) -> [(u32, u32, u32); 5] {
     }
 }
 
-fn name(ty: MatmulType) -> &'static str {
-    match ty {
-        MatmulType::Int8ToInt32 => "int8_int32",
-        MatmulType::Fp16ToFp32 => "fp16_fp32",
-        MatmulType::Fp16ToFp16 => "fp16_fp16",
-        MatmulType::Int4ToInt16 => "int4_int16",
-    }
-}
-
 /// The program with A at 16 MiB, B at 1 GiB, C at 2 GiB.
 fn golden(ty: MatmulType, (m, k, n): (u32, u32, u32), form: MatmulForm) -> String {
     let task = task(ty, m, k, n);
@@ -82,7 +73,8 @@ fn programs_are_as_they_were() {
                 }
                 text += &golden(ty, *shape, form);
             }
-            let file = directory.join(format!("matmul_{}_form_{suffix}.txt", name(ty)));
+            let (operand, result) = (ty.operand(), ty.result());
+            let file = directory.join(format!("matmul_{operand}_{result}_form_{suffix}.txt"));
             compare(&file, &text, &mut differences);
         }
     }
