@@ -90,7 +90,7 @@ impl Witness {
         page.finish()?;
         let task = Task {
             regcmd: iova.0,
-            regcmd_count: program.words.len() as u32,
+            regcmd_count: program.unlinked.words().len() as u32,
         };
         Ok(Self {
             bo,
@@ -189,12 +189,10 @@ fn places(page: Iova, operands: Iova) -> [Binding; 2] {
     })
 }
 
-/// The linked witness. It is linked once; each page gets a relocated copy of its words.
+/// The witness. It is linked once, to prove that it links; each page gets a copy of its
+/// words with other addresses.
 struct LinkedWitness {
-    /// Its words, with offsets into their buffers instead of addresses.
-    words: Vec<Word>,
-    /// Indices of the words that hold an address, each with the buffer of that address.
-    addresses: Vec<(usize, BufferId)>,
+    unlinked: Program,
     /// Offset in the page of the atom that the witness writes last.
     atom: usize,
 }
@@ -208,33 +206,22 @@ impl LinkedWitness {
     }
 
     fn link() -> Option<Self> {
-        let program = witness_program()?;
-        let linked = program.link(&places(Iova(0), BEHIND)).ok()?;
-        let relocations = program.relocations().iter();
-        let addresses: Vec<_> = relocations.map(|(index, to)| (*index, to.buffer)).collect();
-        let mut words = linked.words().to_vec();
-        for (index, _) in addresses.iter().filter(|(_, buffer)| *buffer == OPERANDS) {
-            let word = words[*index];
-            let offset = word.value() - BEHIND.0;
-            words[*index] = Word::new(word.target(), word.offset(), offset);
-        }
-        Some(Self {
-            words,
-            addresses,
-            atom: linked.last_written_atom()?.0 as usize,
-        })
+        let unlinked = witness_program()?;
+        let linked = unlinked.link(&places(Iova(0), BEHIND)).ok()?;
+        let atom = linked.last_written_atom()?.0 as usize;
+        Some(Self { unlinked, atom })
     }
 
     /// Its words for a page at `page` and operands at `operands`.
     fn at(&self, page: Iova, operands: Iova) -> Vec<Word> {
-        let mut words = self.words.clone();
-        for &(index, buffer) in &self.addresses {
-            let word = words[index];
-            let start = match buffer {
+        let mut words = self.unlinked.words().to_vec();
+        for &(index, to) in self.unlinked.relocations() {
+            let start = match to.buffer {
                 OPERANDS => operands.0,
                 _ => page.0,
             };
-            words[index] = Word::new(word.target(), word.offset(), word.value() + start);
+            let word = words[index];
+            words[index] = Word::new(word.target(), word.offset(), start + to.offset);
         }
         words
     }
@@ -249,7 +236,7 @@ mod tests {
     #[test]
     fn the_witness_stays_in_its_part_of_any_page() {
         let program = LinkedWitness::get().unwrap();
-        assert!(size_of_val(&*program.words) <= C_OFFSET);
+        assert!(size_of_val(program.unlinked.words()) <= C_OFFSET);
         assert!((C_OFFSET..=PAGE_BYTES - ATOM_BYTES as usize).contains(&program.atom));
         let last = 0_u32.wrapping_sub(PAGE_BYTES as u32);
         for (page, operands) in [(0, last), (PAGE_BYTES as u32, 0), (last, 1 << 20)] {
