@@ -35,30 +35,23 @@ fn a_task_reuses_what_the_one_before_left() {
         ..task
     };
     let reuse = |features, weights| Reuse { features, weights };
+    let none = Reuse::default();
     for (before, after, expected) in [
         (small, small, reuse(true, true)),
         (small, moved(small, 0, 64), reuse(true, false)),
         (small, moved(small, 64, 0), reuse(false, true)),
-        (small, moved(small, 64, 64), reuse(false, false)),
+        (small, moved(small, 64, 64), none),
         // The same A, another number of kernels.
         (wide, small, reuse(true, false)),
         // 2 MiB of weights streamed through.
-        (wide, moved(wide, 64, 0), reuse(false, false)),
+        (wide, moved(wide, 64, 0), none),
         // 64 rows take one bank, 192 two.
-        (
-            small,
-            moved(task(ty, 192, 256, 64), 64, 0),
-            reuse(false, false),
-        ),
+        (small, moved(task(ty, 192, 256, 64), 64, 0), none),
         // The same number of banks, other rows.
         (small, task(ty, 60, 256, 64), reuse(false, true)),
         // Another K at the same address.
-        (small, task(ty, 64, 224, 64), reuse(false, false)),
-        (
-            small,
-            task(MatmulType::Int4ToInt16, 64, 256, 64),
-            reuse(false, false),
-        ),
+        (small, task(ty, 64, 224, 64), none),
+        (small, task(MatmulType::Int4ToInt16, 64, 256, 64), none),
     ] {
         assert_eq!(
             after.reuse_after(&before, &ALWAYS, &CHIP),
