@@ -9,11 +9,24 @@ use std::os::fd::{AsRawFd, BorrowedFd, IntoRawFd, OwnedFd, RawFd};
 
 use rustix::io::{Errno, FdFlags};
 
-use crate::own_process::OwnProcess;
-use crate::user_memory::{Arena, UserMemory};
-
 /// A process that makes ioctls. The default methods suit this process.
-pub trait Caller: UserMemory {
+///
+/// Ioctl structures hold addresses of job arrays, handle arrays and string buffers. The
+/// host of the driver defines what such an address means. A bad address is `EFAULT`, never
+/// a crash.
+pub trait Caller {
+    /// Fills `out` from `addr` on, like `copy_from_user`.
+    ///
+    /// # Errors
+    /// `EFAULT` if any byte of the range is not readable.
+    fn read(&self, addr: u64, out: &mut [u8]) -> Result<(), Errno>;
+
+    /// Writes `data` from `addr` on, like `copy_to_user`.
+    ///
+    /// # Errors
+    /// `EFAULT` if any byte of the range is not writable.
+    fn write(&self, addr: u64, data: &[u8]) -> Result<(), Errno>;
+
     /// Returns the file behind one of its descriptors.
     ///
     /// # Errors
@@ -55,10 +68,6 @@ pub trait Caller: UserMemory {
         Wake::Signal
     }
 }
-
-impl Caller for Arena {}
-
-impl Caller for OwnProcess {}
 
 /// A descriptor that a caller named.
 #[derive(Debug)]

@@ -5,11 +5,12 @@ use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
+use crate::caller::Caller;
 use crate::error::Error;
 use crate::file::{DeviceInfo, FileOperations};
 use crate::raw_job::{RawJob, place};
 use crate::units::Deadline;
-use crate::user_memory::{Arena, UserMemory};
+use crate::user_memory::Arena;
 use crate::{Errno, sys};
 
 /// Buffer size for each string of VERSION, bytes; the driver's strings have at most 10.
@@ -144,7 +145,7 @@ pub fn version<F: FileOperations + ?Sized>(
     let lens = [structure.name_len, structure.date_len, structure.desc_len];
     let mut texts = lens.map(|len| vec![0; len.min(room) as usize]);
     for (text, place) in texts.iter_mut().zip(places) {
-        arena.read(place, text).map_err(|_| Errno::FAULT)?;
+        arena.read(place, text)?;
     }
     Ok((structure, texts))
 }

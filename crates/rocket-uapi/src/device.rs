@@ -287,8 +287,8 @@ impl Device {
         Ok(())
     }
 
-    /// Bytes of PREP_BO and FINI_BO calls so far, by [`crate::Bo`], [`crate::DmaBuf`], and jobs for
-    /// their witness pages.
+    /// Bytes of PREP_BO and FINI_BO calls so far, by [`crate::Bo`], [`crate::DmaBuf`], and
+    /// jobs for their witness pages.
     #[must_use]
     pub fn cache_traffic(&self) -> CacheTraffic {
         *lock(&self.0.cache_traffic)

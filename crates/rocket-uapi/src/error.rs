@@ -49,8 +49,8 @@ impl fmt::Display for Permission {
     }
 }
 
-/// An error of a device or of a call on it. A call has the name that the kernel gives it, such as
-/// `CREATE_BO` or `mmap`.
+/// An error of a device or of a call on it. Calls have the names that the kernel gives
+/// them, such as `CREATE_BO` or `mmap`.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum Error {

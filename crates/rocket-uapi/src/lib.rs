@@ -100,7 +100,7 @@ pub use sync_file::{SyncFile, write_fence};
 pub use units::{
     ByteLen, Deadline, Handle, LengthError, PAGE_BYTES, errno, errno_of, monotonic_ns,
 };
-pub use user_memory::{Arena, Efault, UserMemory};
+pub use user_memory::Arena;
 
 /// Runs the program of docs/uapi.md as a doctest.
 #[cfg(doctest)]

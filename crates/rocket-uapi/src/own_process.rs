@@ -9,8 +9,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use nix::libc;
 use nix::sys::uio::{RemoteIoVec, process_vm_readv, process_vm_writev};
 use nix::unistd::Pid;
+use rustix::io::Errno;
 
-use crate::user_memory::{Efault, UserMemory};
+use crate::caller::Caller;
 
 /// The memory of this process, accessed through the kernel, which checks each address.
 #[derive(Debug)]
@@ -34,21 +35,21 @@ impl OwnProcess {
 /// protection forbids the access*, like an ioctl. (`/proc/self/mem` is unsuitable: it
 /// writes read-only pages.)
 mod pipe {
-    use super::{AsRawFd, Efault, OwnedFd, libc};
+    use super::{AsRawFd, Errno, OwnedFd, libc};
 
     /// Bytes per copy. POSIX guarantees this much room in an empty pipe, so no call blocks.
     const CHUNK_BYTES: usize = 512;
 
-    fn new() -> Result<(OwnedFd, OwnedFd), Efault> {
-        rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).map_err(|_| Efault)
+    fn new() -> Result<(OwnedFd, OwnedFd), Errno> {
+        rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).map_err(|_| Errno::FAULT)
     }
 
-    fn at(addr: u64, offset: usize) -> Result<usize, Efault> {
-        let addr = usize::try_from(addr).map_err(|_| Efault)?;
-        addr.checked_add(offset).ok_or(Efault)
+    fn at(addr: u64, offset: usize) -> Result<usize, Errno> {
+        let addr = usize::try_from(addr).map_err(|_| Errno::FAULT)?;
+        addr.checked_add(offset).ok_or(Errno::FAULT)
     }
 
-    pub(super) fn read(addr: u64, out: &mut [u8]) -> Result<(), Efault> {
+    pub(super) fn read(addr: u64, out: &mut [u8]) -> Result<(), Errno> {
         let (reader, writer) = new()?;
         for (index, chunk) in out.chunks_mut(CHUNK_BYTES).enumerate() {
             let from = at(addr, index * CHUNK_BYTES)?;
@@ -57,31 +58,31 @@ mod pipe {
             // reads.
             let copied = unsafe { libc::write(writer.as_raw_fd(), from, chunk.len()) };
             if usize::try_from(copied) != Ok(chunk.len()) {
-                return Err(Efault);
+                return Err(Errno::FAULT);
             }
-            let moved = rustix::io::read(&reader, &mut *chunk).map_err(|_| Efault)?;
+            let moved = rustix::io::read(&reader, &mut *chunk).map_err(|_| Errno::FAULT)?;
             if moved != chunk.len() {
-                return Err(Efault);
+                return Err(Errno::FAULT);
             }
         }
         Ok(())
     }
 
-    pub(super) fn write(addr: u64, data: &[u8]) -> Result<(), Efault> {
+    pub(super) fn write(addr: u64, data: &[u8]) -> Result<(), Errno> {
         let (reader, writer) = new()?;
         for (index, chunk) in data.chunks(CHUNK_BYTES).enumerate() {
             let to = at(addr, index * CHUNK_BYTES)?;
             let to = std::ptr::with_exposed_provenance_mut::<libc::c_void>(to);
-            let moved = rustix::io::write(&writer, chunk).map_err(|_| Efault)?;
+            let moved = rustix::io::write(&writer, chunk).map_err(|_| Errno::FAULT)?;
             if moved != chunk.len() {
-                return Err(Efault);
+                return Err(Errno::FAULT);
             }
             // SAFETY: the kernel checks the address and its protection, and returns EFAULT
             // if this process could not write there. If it could, the caller of
             // `OwnProcess::new` has allowed the write.
             let copied = unsafe { libc::read(reader.as_raw_fd(), to, chunk.len()) };
             if usize::try_from(copied) != Ok(chunk.len()) {
-                return Err(Efault);
+                return Err(Errno::FAULT);
             }
         }
         Ok(())
@@ -92,22 +93,22 @@ mod pipe {
 static WITHOUT_VM_CALLS: AtomicBool = AtomicBool::new(false);
 
 /// Result of a `process_vm_*` call for `len` bytes; `None` if the host lacks the call.
-fn outcome(copied: nix::Result<usize>, len: usize) -> Option<Result<(), Efault>> {
-    use nix::errno::Errno;
+fn outcome(copied: nix::Result<usize>, len: usize) -> Option<Result<(), Errno>> {
+    use nix::errno::Errno::{ENOSYS, EPERM};
     match copied {
         Ok(copied) if copied == len => Some(Ok(())),
-        Err(Errno::ENOSYS | Errno::EPERM) => {
+        Err(ENOSYS | EPERM) => {
             WITHOUT_VM_CALLS.store(true, Ordering::Relaxed);
             None
         }
-        Ok(_) | Err(_) => Some(Err(Efault)),
+        Ok(_) | Err(_) => Some(Err(Errno::FAULT)),
     }
 }
 
 /// Describes `len` bytes of this process from `addr` on for a `process_vm_*` call; `None`
 /// if the host is known to lack the call.
-fn remote(addr: u64, len: usize) -> Result<Option<RemoteIoVec>, Efault> {
-    let base = usize::try_from(addr).map_err(|_| Efault)?;
+fn remote(addr: u64, len: usize) -> Result<Option<RemoteIoVec>, Errno> {
+    let base = usize::try_from(addr).map_err(|_| Errno::FAULT)?;
     let is_there = !WITHOUT_VM_CALLS.load(Ordering::Relaxed);
     Ok(is_there.then_some(RemoteIoVec { base, len }))
 }
@@ -116,8 +117,8 @@ fn remote(addr: u64, len: usize) -> Result<Option<RemoteIoVec>, Efault> {
 /// allocates nothing, and may change `errno`.
 ///
 /// # Errors
-/// [`Efault`] if any byte of the range cannot be read.
-pub fn read_own_memory(addr: u64, out: &mut [u8]) -> Result<(), Efault> {
+/// `EFAULT` if any byte of the range cannot be read.
+pub fn read_own_memory(addr: u64, out: &mut [u8]) -> Result<(), Errno> {
     let len = out.len();
     if len == 0 {
         return Ok(());
@@ -129,12 +130,12 @@ pub fn read_own_memory(addr: u64, out: &mut [u8]) -> Result<(), Efault> {
     called.unwrap_or_else(|| pipe::read(addr, out))
 }
 
-impl UserMemory for OwnProcess {
-    fn read(&self, addr: u64, out: &mut [u8]) -> Result<(), Efault> {
+impl Caller for OwnProcess {
+    fn read(&self, addr: u64, out: &mut [u8]) -> Result<(), Errno> {
         read_own_memory(addr, out)
     }
 
-    fn write(&self, addr: u64, data: &[u8]) -> Result<(), Efault> {
+    fn write(&self, addr: u64, data: &[u8]) -> Result<(), Errno> {
         let len = data.len();
         if len == 0 {
             return Ok(());
@@ -154,8 +155,8 @@ mod tests {
     /// Read and write functions of one method. The second method is for hosts that lack the
     /// first.
     type Copier = (
-        fn(u64, &mut [u8]) -> Result<(), Efault>,
-        fn(u64, &[u8]) -> Result<(), Efault>,
+        fn(u64, &mut [u8]) -> Result<(), Errno>,
+        fn(u64, &[u8]) -> Result<(), Errno>,
     );
 
     fn copiers() -> [Copier; 2] {
@@ -185,8 +186,8 @@ mod tests {
             write(addr, b"HELLO").unwrap();
             assert_eq!(std::hint::black_box(&local), b"HELLO");
             for wild in [0, 8, u64::MAX - 4, 0xdead_0000_0000_0000] {
-                assert_eq!(read(wild, &mut out), Err(Efault));
-                assert_eq!(write(wild, &out), Err(Efault));
+                assert_eq!(read(wild, &mut out), Err(Errno::FAULT));
+                assert_eq!(write(wild, &out), Err(Errno::FAULT));
             }
         }
     }
@@ -220,14 +221,14 @@ mod tests {
         for (read, write) in copiers() {
             // SAFETY: only this test uses the mapping made above.
             unsafe { mprotect(page, LEN, MprotectFlags::READ) }.unwrap();
-            assert_eq!(write(addr, &[1; 8]), Err(Efault));
+            assert_eq!(write(addr, &[1; 8]), Err(Errno::FAULT));
             let mut out = [9; 8];
             read(addr, &mut out).unwrap();
             assert_eq!(out, [0; 8]);
             // SAFETY: as above.
             unsafe { mprotect(page, LEN, MprotectFlags::empty()) }.unwrap();
-            assert_eq!(read(addr, &mut out), Err(Efault));
-            assert_eq!(write(addr, &out), Err(Efault));
+            assert_eq!(read(addr, &mut out), Err(Errno::FAULT));
+            assert_eq!(write(addr, &out), Err(Errno::FAULT));
         }
         // SAFETY: the mapping made above is no longer in use.
         unsafe { munmap(page, LEN) }.unwrap();

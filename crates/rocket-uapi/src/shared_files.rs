@@ -7,11 +7,12 @@ use std::sync::Arc;
 use rustix::fs::SeekFrom;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
+use crate::caller::Caller;
 use crate::calls::{PlainArgument, restarted};
 use crate::error::Error;
 use crate::fences::{BufferAccess, FenceInfo, SyncFileInfo, text};
 use crate::file::{MapRequest, MappedMemory, SharedFileOperations};
-use crate::user_memory::{Arena, UserMemory};
+use crate::user_memory::Arena;
 use crate::{Errno, sys};
 
 /// Typed calls on dma-bufs and sync_files, which belong to no device.
@@ -52,7 +53,7 @@ impl SharedFiles {
         // SAFETY: `arena` outlives the call, its memory may be read and written, and it has
         // as many bytes at `at` as the request number states.
         restarted(|| unsafe { self.0.ioctl(file, request, at, arena) })?;
-        arena.read(at, arg.as_mut_bytes()).map_err(|_| Errno::FAULT)
+        arena.read(at, arg.as_mut_bytes())
     }
 
     /// Makes an ioctl whose argument holds no address.
@@ -87,8 +88,7 @@ impl SharedFiles {
         // SAFETY: the address is that of `num_fences` structures in `arena`; if there are
         // none, the kernel does not follow it.
         unsafe { self.ioctl(sync_file, sys::SYNC_FILE_INFO, &mut info, &arena) }?;
-        let filled = arena.read(array, fences.as_mut_bytes());
-        filled.map_err(|_| Errno::FAULT)?;
+        arena.read(array, fences.as_mut_bytes())?;
         fences.truncate(info.num_fences as usize);
         Ok((info, fences))
     }

@@ -1,39 +1,17 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Access to the client's memory, like `copy_from_user` and `copy_to_user`.
-//!
-//! Ioctl structures hold addresses of job arrays, handle arrays and string buffers. The
-//! host of the driver defines what such an address means. A bad address is `EFAULT`, never
-//! a crash.
+//! Memory of callers in this process that pass values instead of addresses.
 
 use std::cell::RefCell;
 use std::sync::atomic::AtomicU64;
 
+use rustix::io::Errno;
+
+use crate::caller::Caller;
 use crate::words;
-
-/// The error of an address that the client has not mapped, or not with the needed
-/// permission.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("bad address in the client's memory")]
-pub struct Efault;
-
-/// Access to the memory of the process that made an ioctl.
-pub trait UserMemory {
-    /// Fills `out` from `addr` on.
-    ///
-    /// # Errors
-    /// [`Efault`] if any byte of the range is not readable.
-    fn read(&self, addr: u64, out: &mut [u8]) -> Result<(), Efault>;
-
-    /// Writes `data` from `addr` on.
-    ///
-    /// # Errors
-    /// [`Efault`] if any byte of the range is not writable.
-    fn write(&self, addr: u64, data: &[u8]) -> Result<(), Efault>;
-}
 
 /// Memory of one call, for callers in this process that pass values instead of addresses.
 /// Its addresses are real, so a kernel can follow them too. Access to any other address
-/// fails with [`Efault`].
+/// fails with `EFAULT`.
 #[derive(Debug, Default)]
 pub struct Arena {
     parts: RefCell<Vec<Part>>,
@@ -88,7 +66,7 @@ impl Arena {
         addr: u64,
         len: usize,
         access: impl FnOnce(&[AtomicU64], usize),
-    ) -> Result<(), Efault> {
+    ) -> Result<(), Errno> {
         if len == 0 {
             return Ok(());
         }
@@ -96,18 +74,18 @@ impl Arena {
         let mut found = parts
             .iter()
             .filter_map(|part| Some((part, part.offset(addr, len)?)));
-        let (part, offset) = found.next().ok_or(Efault)?;
+        let (part, offset) = found.next().ok_or(Errno::FAULT)?;
         access(&part.words, offset);
         Ok(())
     }
 }
 
-impl UserMemory for Arena {
-    fn read(&self, addr: u64, out: &mut [u8]) -> Result<(), Efault> {
+impl Caller for Arena {
+    fn read(&self, addr: u64, out: &mut [u8]) -> Result<(), Errno> {
         self.with(addr, out.len(), |words, at| words::load(words, at, out))
     }
 
-    fn write(&self, addr: u64, data: &[u8]) -> Result<(), Efault> {
+    fn write(&self, addr: u64, data: &[u8]) -> Result<(), Errno> {
         self.with(addr, data.len(), |words, at| words::store(words, at, data))
     }
 }
@@ -126,9 +104,9 @@ mod tests {
         arena.read(first, &mut out).unwrap();
         assert_eq!(&out, b"abc");
         arena.write(second, &[9; 8]).unwrap();
-        assert_eq!(arena.write(second + 1, &[0; 8]), Err(Efault));
+        assert_eq!(arena.write(second + 1, &[0; 8]), Err(Errno::FAULT));
         for addr in [0, 1, first - 1, first + 1, u64::MAX, second + 8] {
-            assert_eq!(arena.read(addr, &mut out), Err(Efault));
+            assert_eq!(arena.read(addr, &mut out), Err(Errno::FAULT));
         }
     }
 }

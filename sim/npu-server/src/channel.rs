@@ -5,7 +5,7 @@ use std::cell::{Cell, RefCell};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
 
 use npu_wire::{DATA_BYTES, Frame, FrameKind, WireError, receive, send, status_of};
-use rocket_uapi::{Caller, Descriptor, Efault, UserMemory, Wake};
+use rocket_uapi::{Caller, Descriptor, Wake};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 use zerocopy::IntoBytes;
@@ -168,28 +168,6 @@ fn chunk_address(addr: u64, chunk: usize) -> u64 {
     addr.wrapping_add((chunk * DATA_BYTES) as u64)
 }
 
-impl UserMemory for Channel {
-    fn read(&self, addr: u64, out: &mut [u8]) -> Result<(), Efault> {
-        for (index, chunk) in out.chunks_mut(DATA_BYTES).enumerate() {
-            self.read_some(chunk_address(addr, index), chunk)
-                .map_err(|_| Efault)?;
-        }
-        Ok(())
-    }
-
-    fn write(&self, addr: u64, data: &[u8]) -> Result<(), Efault> {
-        for (index, chunk) in data.chunks(DATA_BYTES).enumerate() {
-            let frame = Frame {
-                len: chunk.len() as u64,
-                ..Frame::with_value(FrameKind::Write, chunk_address(addr, index))
-            };
-            let answer = self.ask(frame, chunk, &[]).map_err(|_| Efault)?;
-            answer.frame.result().map_err(|_| Efault)?;
-        }
-        Ok(())
-    }
-}
-
 /// A failure of the channel as an errno.
 fn errno(error: WireError) -> Errno {
     match error {
@@ -201,6 +179,26 @@ fn errno(error: WireError) -> Errno {
 }
 
 impl Caller for Channel {
+    fn read(&self, addr: u64, out: &mut [u8]) -> Result<(), Errno> {
+        for (index, chunk) in out.chunks_mut(DATA_BYTES).enumerate() {
+            self.read_some(chunk_address(addr, index), chunk)
+                .map_err(|_| Errno::FAULT)?;
+        }
+        Ok(())
+    }
+
+    fn write(&self, addr: u64, data: &[u8]) -> Result<(), Errno> {
+        for (index, chunk) in data.chunks(DATA_BYTES).enumerate() {
+            let frame = Frame {
+                len: chunk.len() as u64,
+                ..Frame::with_value(FrameKind::Write, chunk_address(addr, index))
+            };
+            let answer = self.ask(frame, chunk, &[]).map_err(|_| Errno::FAULT)?;
+            answer.frame.result().map_err(|_| Errno::FAULT)?;
+        }
+        Ok(())
+    }
+
     fn descriptor(&self, number: RawFd) -> Result<Descriptor, Errno> {
         // With the sign extended, as the client reads it.
         let frame = Frame::with_value(FrameKind::TakeFd, i64::from(number).cast_unsigned());

@@ -8,7 +8,7 @@ use std::time::Duration;
 use npu_model::driver::{Bug, DriverProfile, SharedFile};
 use npu_model::event::Event;
 use npu_model::{Model, ModelOptions};
-use rocket_uapi::{Arena, Device, SyncFile, UserMemory, sys};
+use rocket_uapi::{Arena, Caller, Device, SyncFile, sys};
 use zerocopy::IntoBytes;
 
 /// A model of the kernel with all its bugs. It crashes when a client triggers one.

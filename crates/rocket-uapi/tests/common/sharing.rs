@@ -90,10 +90,7 @@ unsafe impl SharedFileOperations for Mock {
         caller: &dyn Caller,
     ) -> Result<i32, Errno> {
         let mut state = self.enter()?;
-        let put = |offset: usize, bytes: &[u8]| {
-            let written = caller.write(arg + offset as u64, bytes);
-            written.map_err(|_| Errno::FAULT)
-        };
+        let put = |offset: usize, bytes: &[u8]| caller.write(arg + offset as u64, bytes);
         // Returns a signalled sync_file.
         let mut give = |offset: usize| {
             let (sync_file, other_end) = rustix::pipe::pipe()?;

@@ -241,7 +241,7 @@ fn version(arg: &mut sys::Version, user: &dyn Caller) -> Result<(), Errno> {
         let fits = &text.as_bytes()[..text.len().min(room)];
         *len = text.len() as u64;
         if !fits.is_empty() && buffer != 0 {
-            user.write(buffer, fits).map_err(|_| Errno::FAULT)?;
+            user.write(buffer, fits)?;
         }
     }
     Ok(())

@@ -8,7 +8,7 @@
 
 use std::sync::Arc;
 
-use rocket_uapi::{UserMemory, sys};
+use rocket_uapi::{Caller, sys};
 use rustix::io::Errno;
 use zerocopy::FromBytes;
 
@@ -114,10 +114,7 @@ fn allocation_fails(count: u32, bytes_each: u64) -> bool {
 ///
 /// # Errors
 /// What SUBMIT itself returns: `EINVAL`, `ENOMEM`, `EFAULT`.
-pub(super) fn read_jobs(
-    submit: &sys::Submit,
-    user: &dyn UserMemory,
-) -> Result<Vec<sys::Job>, Errno> {
+pub(super) fn read_jobs(submit: &sys::Submit, user: &dyn Caller) -> Result<Vec<sys::Job>, Errno> {
     if submit.job_count == 0 {
         return Ok(Vec::new());
     }
@@ -146,7 +143,7 @@ const COPY_BYTES: usize = 64 << 10;
 /// chooses. If the count is wrong, reading mostly ends early at an unmapped
 /// page.
 fn read_array<T: FromBytes>(
-    user: &dyn UserMemory,
+    user: &dyn Caller,
     array: u64,
     stride: u32,
     count: u32,
@@ -184,7 +181,7 @@ fn read_array<T: FromBytes>(
 /// Why the job is dropped. The checks are in the kernel's order.
 pub(super) fn read_job(
     job: &sys::Job,
-    user: &dyn UserMemory,
+    user: &dyn Caller,
     lookup: &dyn Fn(u32) -> Option<Arc<GemObject>>,
 ) -> Result<JobRequest, DropReason> {
     let request = JobRequest {
@@ -207,7 +204,7 @@ pub(super) fn read_job(
     Ok(request)
 }
 
-fn read_tasks(job: &sys::Job, user: &dyn UserMemory) -> Result<Vec<sys::Task>, DropReason> {
+fn read_tasks(job: &sys::Job, user: &dyn Caller) -> Result<Vec<sys::Task>, DropReason> {
     if job.task_count == 0 {
         return Err(DropReason::NoTasks);
     }
@@ -228,7 +225,7 @@ fn read_tasks(job: &sys::Job, user: &dyn UserMemory) -> Result<Vec<sys::Task>, D
 fn read_handles(
     array: u64,
     count: u32,
-    user: &dyn UserMemory,
+    user: &dyn Caller,
     lookup: &dyn Fn(u32) -> Option<Arc<GemObject>>,
 ) -> Result<Vec<Arc<GemObject>>, DropReason> {
     if allocation_fails(count, KERNEL_POINTER_BYTES) {

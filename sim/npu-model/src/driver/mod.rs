@@ -67,5 +67,5 @@ pub use mapping::Mapping;
 pub use memory::Backing;
 pub use model::Model;
 pub use profile::{DriverProfile, Iommu};
-pub use rocket_uapi::{Arena, Caller, Descriptor, Efault, OwnProcess, UserMemory, Wake};
+pub use rocket_uapi::{Arena, Caller, Descriptor, OwnProcess, Wake};
 pub use shared_file::SharedFile;

@@ -24,7 +24,7 @@ use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::os::unix::fs::MetadataExt;
 use std::sync::{Arc, LazyLock, Mutex};
 
-use rocket_uapi::{Caller, MapRequest, UserMemory};
+use rocket_uapi::{Caller, MapRequest};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fs::SeekFrom;
 use rustix::io::Errno;
@@ -233,20 +233,19 @@ pub(super) fn has_hung_up(socket: &OwnedFd) -> bool {
 
 /// Reads an ioctl's structure, as `copy_from_user`.
 pub(super) fn copy_in<T: zerocopy::FromBytes + zerocopy::IntoBytes>(
-    user: &(impl UserMemory + ?Sized),
+    user: &(impl Caller + ?Sized),
     arg: u64,
 ) -> Result<T, Errno> {
     let mut value = T::new_zeroed();
-    user.read(arg, value.as_mut_bytes())
-        .map_err(|_| Errno::FAULT)?;
+    user.read(arg, value.as_mut_bytes())?;
     Ok(value)
 }
 
 /// Writes an ioctl's structure back, as `copy_to_user`.
 pub(super) fn copy_out<T: zerocopy::IntoBytes + zerocopy::Immutable + ?Sized>(
-    user: &(impl UserMemory + ?Sized),
+    user: &(impl Caller + ?Sized),
     arg: u64,
     value: &T,
 ) -> Result<(), Errno> {
-    user.write(arg, value.as_bytes()).map_err(|_| Errno::FAULT)
+    user.write(arg, value.as_bytes())
 }

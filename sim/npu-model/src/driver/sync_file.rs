@@ -123,8 +123,7 @@ impl ModelSyncFile {
                 .map(|info| info.status)
                 .find(|&status| status <= 0)
                 .unwrap_or(STATUS_SIGNALED);
-            user.write(argument.sync_fence_info, infos.as_bytes())
-                .map_err(|_| Errno::FAULT)?;
+            user.write(argument.sync_fence_info, infos.as_bytes())?;
         }
         argument.name = text(&self.name());
         // Bounded by what a reservation holds, far below 2^32.

@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::thread;
 
-use npu_model::driver::{Caller, Efault, UserMemory, Wake};
+use npu_model::driver::{Caller, Wake};
 use rocket_uapi::{MapRequest, sys};
 use rustix::io::Errno;
 use zerocopy::IntoBytes;
@@ -64,17 +64,15 @@ fn addresses_are_free_again_whoever_collects() {
 /// A caller that is interrupted when its descriptor can be read, or at once.
 struct Remote(Option<OwnedFd>);
 
-impl UserMemory for Remote {
-    fn read(&self, _: u64, _: &mut [u8]) -> Result<(), Efault> {
-        Err(Efault)
-    }
-
-    fn write(&self, _: u64, _: &[u8]) -> Result<(), Efault> {
-        Err(Efault)
-    }
-}
-
 impl Caller for Remote {
+    fn read(&self, _: u64, _: &mut [u8]) -> Result<(), Errno> {
+        Err(Errno::FAULT)
+    }
+
+    fn write(&self, _: u64, _: &[u8]) -> Result<(), Errno> {
+        Err(Errno::FAULT)
+    }
+
     fn wake(&self) -> Wake<'_> {
         match &self.0 {
             Some(file) => Wake::Readable(file.as_fd()),

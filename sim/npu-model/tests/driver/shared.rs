@@ -3,7 +3,7 @@
 
 use std::os::fd::{AsRawFd, OwnedFd};
 
-use npu_model::driver::{Arena, SharedFile, UserMemory};
+use npu_model::driver::{Arena, Caller, SharedFile};
 use rocket_uapi::sys;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;

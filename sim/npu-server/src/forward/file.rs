@@ -255,7 +255,7 @@ impl ForwardFile {
             // address.
             let fits = usize::try_from(room).map_or(text.len(), |room| room.min(text.len()));
             if to != 0 && fits > 0 {
-                caller.write(to, &text[..fits]).map_err(|_| Errno::FAULT)?;
+                caller.write(to, &text[..fits])?;
             }
         }
         *arg = sys::Version {
