@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use rknpu_regcmd::regs::{cna, core, dpu, pc};
 use rknpu_regcmd::{
     Binding, Block, BufferId, Direction, EnableMask, ExtentError, Iova, Item, LinkError,
-    MatmulTask, MatmulType, Program, RegisterInfo, Word, decode,
+    MatmulTask, MatmulType, Program, Word, decode,
 };
 
 use crate::helpers::{self, CHIP};
@@ -32,15 +32,19 @@ const EVERYWHERE: Binding = Binding {
     len: u32::MAX - 4095,
 };
 
-/// The program of these words, after `edit` and not completed.
-fn rebuild(words: &[Word], edit: impl Fn(&'static RegisterInfo, u32) -> Option<u32>) -> Program {
+/// Offsets of registers, each with its new value; `None` if nothing writes it.
+type Edits<'a> = &'a [(u16, Option<u32>)];
+
+/// The program of these words, edited and not completed.
+fn rebuild(words: &[Word], edits: Edits<'_>) -> Program {
     let mut written = Vec::new();
     let mut enable = EnableMask::empty();
     for item in decode(words) {
         match item {
             Item::Write { register, value } if register.block != Block::Pc => {
-                let value = edit(register, value);
-                written.extend(value.map(|value| Item::Write { register, value }.word()));
+                let edit = edits.iter().find(|edit| edit.0 == register.offset);
+                let value = edit.map_or(Some(value), |edit| edit.1);
+                written.extend(value.map(|value| register.write(value)));
             }
             Item::Enable(mask) => enable = mask,
             _ => {}
@@ -55,13 +59,9 @@ fn linked(words: &[Word], enable: EnableMask) -> Result<(), LinkError> {
     program.link(&[]).map(drop)
 }
 
-fn link_edited(edit: impl Fn(&'static RegisterInfo, u32) -> Option<u32>) -> Result<(), LinkError> {
+fn link_edited(edits: Edits<'_>) -> Result<(), LinkError> {
     let linked = program(&task()).link(&bindings()).unwrap();
-    rebuild(linked.words(), edit).link(&[EVERYWHERE]).map(drop)
-}
-
-fn set(offset: u16, to: u32) -> impl Fn(&'static RegisterInfo, u32) -> Option<u32> {
-    move |register, value| Some(if register.offset == offset { to } else { value })
+    rebuild(linked.words(), edits).link(&[EVERYWHERE]).map(drop)
 }
 
 #[test]
@@ -124,23 +124,23 @@ fn nothing_that_matters_is_left_to_earlier_programs() {
         dpu::BsOwCfg::OFFSET,
         dpu::FeatureModeCfg::OFFSET,
     ] {
-        let result = link_edited(|register, value| (register.offset != offset).then_some(value));
+        let result = link_edited(&[(offset, None)]);
         assert!(
             matches!(result, Err(LinkError::Unwritten(_) | LinkError::Extent(_))),
             "{offset:#x}: {result:?}"
         );
     }
     // Registers that only change results need not be written.
-    let result = link_edited(|r, v| (r.offset != dpu::OutCvtShift::OFFSET).then_some(v));
+    let result = link_edited(&[(dpu::OutCvtShift::OFFSET, None)]);
     assert_eq!(result, Ok(()));
 }
 
 #[test]
 fn values_go_to_the_register_group_that_runs() {
     let group = LinkError::RegisterGroup(Block::Dpu);
-    assert_eq!(link_edited(set(dpu::SPointer::OFFSET, 0xf)), Err(group));
-    let gone = |r: &'static RegisterInfo, v| (r.offset != dpu::SPointer::OFFSET).then_some(v);
-    assert_eq!(link_edited(gone), Err(group));
+    for pointer in [Some(0xf), None] {
+        assert_eq!(link_edited(&[(dpu::SPointer::OFFSET, pointer)]), Err(group));
+    }
     // The kernel writes the S_POINTER of CNA, with the number of the core.
     let kernels = linked(&[write(cna::SPointer::OFFSET, 0xe)], EnableMask::empty());
     assert_eq!(kernels, Err(LinkError::RegisterGroup(Block::Cna)));
@@ -163,9 +163,9 @@ fn registers_of_the_kernel_and_unknown_bits_are_refused() {
             Err(LinkError::ForeignRegister { word: 0, .. })
         ));
     }
-    let stray = link_edited(set(dpu::DstSurfStride::OFFSET, 64 << 4 | 1));
+    let stray = link_edited(&[(dpu::DstSurfStride::OFFSET, Some(64 << 4 | 1))]);
     assert!(matches!(stray, Err(LinkError::UnknownWord { .. })));
-    let unknown = link_edited(set(cna::ConvCon1::OFFSET, 1 << 16));
+    let unknown = link_edited(&[(cna::ConvCon1::OFFSET, Some(1 << 16))]);
     assert!(matches!(
         unknown,
         Err(LinkError::Extent(ExtentError::UnknownMode { .. }))
@@ -182,11 +182,9 @@ fn registers_of_the_kernel_and_unknown_bits_are_refused() {
 fn the_last_atom_is_one_that_is_surely_written() {
     let words = program(&task()).link(&bindings()).unwrap().words().to_vec();
     let last = |edits: &[(u16, u32)]| {
-        let edited = rebuild(&words, |register, value| {
-            let edit = edits.iter().find(|&&(offset, _)| offset == register.offset);
-            Some(edit.map_or(value, |&(_, to)| to))
-        });
-        edited.link(&[EVERYWHERE]).unwrap().last_written_atom()
+        let edits: Vec<_> = edits.iter().map(|&(at, to)| (at, Some(to))).collect();
+        let edited = rebuild(&words, &edits).link(&[EVERYWHERE]);
+        edited.unwrap().last_written_atom()
     };
     // 16 surfaces of 64 atoms.
     assert_eq!(last(&[]), Some(Iova(0x10000 + 16 * (16 * 64 - 1))));
@@ -222,7 +220,7 @@ fn single_task(sample: &&Sample) -> bool {
 fn complete_known_programs_link() {
     let (mut linked, mut left) = (0, 0);
     for sample in families::all().iter().filter(single_task) {
-        match rebuild(&sample.words, |_, value| Some(value)).link(&[EVERYWHERE]) {
+        match rebuild(&sample.words, &[]).link(&[EVERYWHERE]) {
             Ok(_) => linked += 1,
             Err(LinkError::Unwritten(_) | LinkError::RegisterGroup(_)) => {
                 assert!(
@@ -259,7 +257,7 @@ proptest! {
             }
         }
         let binding = Binding { id: BufferId(0), iova: Iova(start), len: len - start };
-        if let Ok(linked) = rebuild(&words, |_, value| Some(value)).link(&[binding]) {
+        if let Ok(linked) = rebuild(&words, &[]).link(&[binding]) {
             for extent in linked.extents() {
                 prop_assert!(extent.within(binding.iova, binding.len));
             }
