@@ -39,17 +39,13 @@ fn refusal(builder: JobBuilder, reads: usize, writes: usize) -> Refusal {
 #[test]
 fn a_job_needs_programs_and_an_output() {
     let parts = parts(&Mock::default());
-    let empty = Job::builder(&parts.device);
-    assert_eq!(refusal(empty, 0, 0), Refusal::NoPrograms);
-    let idle = Job::builder(&parts.device)
-        .reads_owned(parts.a)
-        .writes(parts.c);
+    let job = || Job::builder(&parts.device);
+    assert_eq!(refusal(job(), 0, 0), Refusal::NoPrograms);
+    let idle = job().reads_owned(parts.a).writes(parts.c);
     assert_eq!(refusal(idle, 1, 1), Refusal::NoPrograms);
-    let mute = Job::builder(&parts.device)
-        .program(&parts.programs)
-        .reads_owned(parts.b);
+    let mute = job().program(&parts.programs).reads_owned(parts.b);
     assert_eq!(refusal(mute, 1, 0), Refusal::NothingWritten);
-    let beyond = Job::builder(&parts.device).task(&parts.programs, 2);
+    let beyond = job().task(&parts.programs, 2);
     let expected = Refusal::NoSuchProgram { index: 2, len: 2 };
     assert_eq!(refusal(beyond, 0, 0), expected);
 }

@@ -13,8 +13,8 @@ use common::{C_BYTES, Fate, Mock, alloc, builder, fail_each_call, soon, submit};
 use npu_model::driver::Caches;
 use npu_model::{Model, ModelOptions};
 use rocket_uapi::{
-    BufferAccess, Deadline, Device, DmaBuf, Errno, Error, FenceStatus, FrozenBo, Job, PAGE_BYTES,
-    ProgramBo, Refusal, SyncFile, WaitError,
+    BufferAccess, Deadline, Device, DmaBuf, Errno, Error, FenceStatus, FrozenBo, Job, JobBuilder,
+    PAGE_BYTES, PendingJob, ProgramBo, Refusal, SyncFile, WaitError,
 };
 
 /// A device with manual caches: writes of CPU and NPU reach the other only by FINI_BO and
@@ -41,6 +41,11 @@ fn pair() -> (Device, Device, DmaBuf, DmaBuf) {
     let exported = dma_buf(&first);
     let imported = second.import(exported.as_fd()).unwrap();
     (first, second, exported, imported)
+}
+
+/// Submits a job of `device`, completed by `with`.
+fn submitted(device: &Device, with: impl FnOnce(JobBuilder) -> JobBuilder) -> PendingJob {
+    submit(with(builder(device).unwrap()).build().unwrap(), device)
 }
 
 #[test]
@@ -94,8 +99,7 @@ fn only_dma_bufs_of_other_files_of_the_device_are_imported() {
 fn a_job_waits_for_what_it_is_told_to() {
     let device = model();
     let gate = Gate::new();
-    let job = builder(&device).unwrap().after(gate.fence(&device));
-    let pending = submit(job.build().unwrap(), &device);
+    let pending = submitted(&device, |job| job.after(gate.fence(&device)));
     let end = pending.fence().unwrap();
     assert_eq!(end.status(), Ok(FenceStatus::Active));
     assert_eq!(end.wait(Deadline::NOW), Err(Error::FenceTimedOut));
@@ -113,23 +117,16 @@ fn a_job_waits_for_what_it_is_told_to() {
 fn write_after_read_is_ordered_by_a_fence() {
     let (reader, writer, exported, imported) = pair();
     let gate = Gate::new();
-    let reads = |builder: rocket_uapi::JobBuilder| builder.reads_shared(&exported).build().unwrap();
-    let job = builder(&reader).unwrap().after(gate.fence(&reader));
-    let reading = submit(reads(job), &reader);
-    let writes = || {
-        builder(&writer)
-            .unwrap()
-            .writes_shared(&imported)
-            .build()
-            .unwrap()
-    };
+    let fence = gate.fence(&reader);
+    let reading = submitted(&reader, |job| job.after(fence).reads_shared(&exported));
+    let write = || submitted(&writer, |job| job.writes_shared(&imported));
     // Without a fence the writer runs first.
-    submit(writes(), &writer).wait(soon()).unwrap();
+    write().wait(soon()).unwrap();
     assert_eq!(reading.fence().unwrap().status(), Ok(FenceStatus::Active));
     exported
         .add_fence(BufferAccess::Read, &reading.fence().unwrap())
         .unwrap();
-    let writing = submit(writes(), &writer);
+    let writing = write();
     assert_eq!(writing.fence().unwrap().status(), Ok(FenceStatus::Active));
     let all = imported.fence(BufferAccess::Write).unwrap();
     assert_eq!(all.info().unwrap().fences.len(), 2);
@@ -152,8 +149,7 @@ fn readers_and_the_cpu_wait_for_an_added_writer() {
     let handle = imported.handle();
     let read = imported.read_into(0, &mut [0], Deadline::NOW);
     assert_eq!(read, Err(Error::TimedOut(handle)));
-    let job = builder(&second).unwrap().reads_shared(&imported).build();
-    let pending = submit(job.unwrap(), &second);
+    let pending = submitted(&second, |job| job.reads_shared(&imported));
     assert_eq!(pending.fence().unwrap().status(), Ok(FenceStatus::Active));
     gate.open();
     pending.wait(soon()).unwrap();
@@ -180,8 +176,7 @@ fn a_reader_of_an_own_buffer_holds_up_jobs_that_write_it() {
 fn merged_fences_end_with_the_last_and_tell_of_a_kill() {
     let device = impatient();
     let (well, killing) = (Gate::new(), Gate::new());
-    let job = builder(&device).unwrap().after(killing.fence(&device));
-    let pending = submit(job.build().unwrap(), &device);
+    let pending = submitted(&device, |job| job.after(killing.fence(&device)));
     let killed = pending.fence().unwrap();
     let merged = well.fence(&device).merge("both", &killed).unwrap();
     let info = merged.info().unwrap();
@@ -238,14 +233,10 @@ fn sharing_spares_the_kernel() {
     let (first, second) = (model.open_device(), model.open_device());
     let exported = dma_buf(&first);
     let imported = second.import(exported.as_fd()).unwrap();
-    let job = builder(&second).unwrap().writes_shared(&imported);
-    let job = job
-        .after(exported.fence(BufferAccess::Write).unwrap())
-        .build();
-    let end = {
-        let pending = submit(job.unwrap(), &second);
-        pending.fence().unwrap()
-    };
+    let fence = exported.fence(BufferAccess::Write).unwrap();
+    let pending = submitted(&second, |job| job.writes_shared(&imported).after(fence));
+    let end = pending.fence().unwrap();
+    drop(pending);
     assert_eq!(end.wait(soon()), Ok(FenceStatus::Signaled));
     drop(imported);
     drop((exported, first));

@@ -1,53 +1,33 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Heap pages that the CPU guards and the mock's "NPU" share.
 
-use std::cell::UnsafeCell;
 use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use rocket_uapi::{MappedMemory, PAGE_BYTES};
 
+const WORD_BYTES: usize = size_of::<AtomicU64>();
+const PAGE_WORDS: usize = PAGE_BYTES / WORD_BYTES;
+
+#[derive(Debug)]
 #[repr(C, align(4096))]
-struct Page([u8; PAGE_BYTES]);
+struct Page([AtomicU64; PAGE_WORDS]);
 
-pub(super) struct Pages(Box<[UnsafeCell<Page>]>);
-
-// SAFETY: the CPU's slices and the mock's accesses never overlap in time: the mock accesses
-// a BO in SUBMIT only, while the job owns it and no guard exists.
-unsafe impl Send for Pages {}
-// SAFETY: see above.
-unsafe impl Sync for Pages {}
+#[derive(Debug)]
+pub(super) struct Pages(Box<[Page]>);
 
 impl Pages {
     pub(super) fn new(len: usize) -> Self {
-        let page = || UnsafeCell::new(Page([0; PAGE_BYTES]));
+        let page = || Page([const { AtomicU64::new(0) }; PAGE_WORDS]);
         Self((0..len.div_ceil(PAGE_BYTES)).map(|_| page()).collect())
     }
 
-    fn len(&self) -> usize {
-        self.0.len() * PAGE_BYTES
-    }
-
-    fn as_ptr(&self) -> *mut u8 {
-        self.0.as_ptr().cast_mut().cast()
-    }
-
-    pub(super) fn fill(&self, byte: u8) {
-        self.fill_from(0, byte);
-    }
-
+    /// Fills the pages from byte `offset` on, which begins a word.
     pub(super) fn fill_from(&self, offset: usize, byte: u8) {
-        assert!(offset <= self.len());
-        // SAFETY: within the allocation that `self` keeps.
-        let at = unsafe { self.as_ptr().add(offset) };
-        // SAFETY: the rest of the allocation, inside `UnsafeCell`; no reference to it
-        // exists now (see `Sync`).
-        unsafe { std::ptr::write_bytes(at, byte, self.len() - offset) }
-    }
-}
-
-impl fmt::Debug for Pages {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Pages({})", self.len())
+        let words = self.0.iter().flat_map(|page| &page.0);
+        for word in words.skip(offset / WORD_BYTES) {
+            word.store(u64::from_ne_bytes([byte; WORD_BYTES]), Ordering::Relaxed);
+        }
     }
 }
 
@@ -73,19 +53,19 @@ impl Drop for Mapping {
 
 impl fmt::Debug for Mapping {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.pages.fmt(f)
+        f.write_str("Mapping")
     }
 }
 
-// SAFETY: `len` zeroed bytes in whole aligned pages of one allocation inside `UnsafeCell`,
-// which the mapping keeps alive and in place. Only the mock writes them as the NPU, in
-// SUBMIT, never while another thread of a test copies.
+// SAFETY: zeroed, whole, aligned pages of one allocation of atomics, which the mapping
+// keeps alive and in place. Only the mock writes them as the NPU: in SUBMIT, while the job
+// owns the BO and no guard exists, and never while another thread of a test copies.
 unsafe impl MappedMemory for Mapping {
     fn as_ptr(&self) -> *mut u8 {
-        self.pages.as_ptr()
+        self.pages.0.as_ptr().cast_mut().cast()
     }
 
     fn len(&self) -> usize {
-        self.pages.len()
+        size_of_val(&*self.pages.0)
     }
 }

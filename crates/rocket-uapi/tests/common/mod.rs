@@ -272,7 +272,7 @@ impl State {
         }
         let runs = matches!(fate, Fate::Runs | Fate::RunsAtOnce | Fate::RunsLate);
         if runs || fate == Fate::IsKilledAtItsEnd {
-            self.bos[&writes[0]].fill(RESULT);
+            self.bos[&writes[0]].fill_from(0, RESULT);
         }
         if runs {
             // The last quarter of the page holds the witness's result.
