@@ -18,19 +18,17 @@
 use std::ops::Range;
 
 use half::f16;
-use zerocopy::{Immutable, IntoBytes, transmute_mut};
+use zerocopy::{Immutable, IntoBytes};
 
 use crate::LINE_BYTES as LINE;
 use crate::matrix::MatrixView;
+use crate::nibble;
 use crate::prefetch::prefetch;
-use crate::{nibble, quantise};
 
 /// Packed bytes of one row processed at a time: whole cache lines, and a multiple of every run.
 pub const STRIPE: usize = 512;
 
-/// Rows processed at a time. More rows write to fewer pages. The floats of 16 rows of 4096 still
-/// fit in a second-level cache between the pass for the largest magnitude and the pass that
-/// quantises.
+/// Rows processed at a time. More rows write to fewer pages.
 const ROWS: usize = 16;
 
 /// A stripe: packed bytes of a part of one row.
@@ -40,25 +38,16 @@ pub type Stripe = [u8; STRIPE];
 static ZEROS: Stripe = [0; STRIPE];
 
 /// An encoding of the elements of a row as bytes.
-pub trait Encode: Sync {
+pub trait Encode {
     /// Type of the matrix elements in host memory.
     type Host: Copy + Immutable + IntoBytes + Send + Sync;
 
     /// Bits of a packed element.
     const BITS: usize;
 
-    /// Inspects rows before their elements are encoded.
-    #[inline]
-    fn prepare(&mut self, _matrix: MatrixView<'_, Self::Host>, _rows: Range<usize>) {}
-
     /// Encodes elements of row `row`, at most as many as fill a stripe; pads with zeros. The result
     /// may be in `scratch`, or the elements themselves if nothing changes.
-    fn encode<'a>(
-        &self,
-        row: usize,
-        elements: &'a [Self::Host],
-        scratch: &'a mut Stripe,
-    ) -> &'a Stripe;
+    fn encode<'a>(row: usize, elements: &'a [Self::Host], scratch: &'a mut Stripe) -> &'a Stripe;
 }
 
 /// Copies bytes without encoding, if a copy is needed.
@@ -73,7 +62,7 @@ fn plain<'a>(bytes: &'a [u8], scratch: &'a mut Stripe) -> &'a Stripe {
 }
 
 /// 8-bit integers: one byte for each element.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Debug)]
 pub struct Bytes;
 
 impl Encode for Bytes {
@@ -81,13 +70,13 @@ impl Encode for Bytes {
     const BITS: usize = 8;
 
     #[inline]
-    fn encode<'a>(&self, _: usize, elements: &'a [i8], scratch: &'a mut Stripe) -> &'a Stripe {
+    fn encode<'a>(_: usize, elements: &'a [i8], scratch: &'a mut Stripe) -> &'a Stripe {
         plain(elements.as_bytes(), scratch)
     }
 }
 
 /// binary16: two bytes for each element, little endian like the host.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Debug)]
 pub struct Halves;
 
 impl Encode for Halves {
@@ -95,29 +84,13 @@ impl Encode for Halves {
     const BITS: usize = 16;
 
     #[inline]
-    fn encode<'a>(&self, _: usize, elements: &'a [f16], scratch: &'a mut Stripe) -> &'a Stripe {
+    fn encode<'a>(_: usize, elements: &'a [f16], scratch: &'a mut Stripe) -> &'a Stripe {
         plain(elements.as_bytes(), scratch)
     }
 }
 
-/// f32, rounded to binary16.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct RoundedHalves;
-
-impl Encode for RoundedHalves {
-    type Host = f32;
-    const BITS: usize = 16;
-
-    #[inline]
-    fn encode<'a>(&self, _: usize, elements: &'a [f32], scratch: &'a mut Stripe) -> &'a Stripe {
-        crate::half::to_f16(elements, scratch);
-        scratch[elements.len() * 2..].fill(0);
-        scratch
-    }
-}
-
 /// 4-bit integers: the low four bits of each element, see [`nibble`].
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Debug)]
 pub struct LowNibbles;
 
 impl Encode for LowNibbles {
@@ -125,7 +98,7 @@ impl Encode for LowNibbles {
     const BITS: usize = 4;
 
     #[inline]
-    fn encode<'a>(&self, _: usize, elements: &'a [i8], scratch: &'a mut Stripe) -> &'a Stripe {
+    fn encode<'a>(_: usize, elements: &'a [i8], scratch: &'a mut Stripe) -> &'a Stripe {
         nibble::pack_low(elements, scratch);
         scratch[elements.len().div_ceil(2)..].fill(0);
         scratch
@@ -134,7 +107,7 @@ impl Encode for LowNibbles {
 
 /// Both parts of 16 h + l, for rows that are there twice ([`MatrixView::repeated`]): h in even
 /// rows, l in odd rows; see [`nibble`].
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Debug)]
 pub struct SplitNibbles;
 
 impl Encode for SplitNibbles {
@@ -142,7 +115,7 @@ impl Encode for SplitNibbles {
     const BITS: usize = 4;
 
     #[inline]
-    fn encode<'a>(&self, row: usize, elements: &'a [i8], scratch: &'a mut Stripe) -> &'a Stripe {
+    fn encode<'a>(row: usize, elements: &'a [i8], scratch: &'a mut Stripe) -> &'a Stripe {
         if row.is_multiple_of(2) {
             nibble::pack_high(elements, scratch);
         } else {
@@ -153,42 +126,10 @@ impl Encode for SplitNibbles {
     }
 }
 
-/// f32, quantised to 8-bit integers with a scale for each row.
-#[derive(Debug)]
-pub struct QuantisedBytes<'s> {
-    /// The largest integer; see [`quantise::row_scale`].
-    pub limit: f32,
-    /// Receives the scale of each row. Rows beyond its length become zeros.
-    pub scales: &'s mut [f32],
-}
-
-impl Encode for QuantisedBytes<'_> {
-    type Host = f32;
-    const BITS: usize = 8;
-
-    fn prepare(&mut self, matrix: MatrixView<'_, f32>, rows: Range<usize>) {
-        let end = rows.end.min(matrix.rows()).min(self.scales.len());
-        let scales = self.scales.get_mut(rows.start..end).unwrap_or_default();
-        for (row, scale) in rows.zip(scales) {
-            *scale = quantise::row_scale(matrix.row(row), self.limit);
-        }
-    }
-
-    #[inline]
-    fn encode<'a>(&self, row: usize, elements: &'a [f32], scratch: &'a mut Stripe) -> &'a Stripe {
-        let scale = self.scales.get(row).copied().unwrap_or(0.0);
-        let (data, padding) = scratch.split_at_mut(elements.len());
-        quantise::quantise_scaled(elements, scale, self.limit, transmute_mut!(data));
-        padding.fill(0);
-        scratch
-    }
-}
-
 /// Packs rows into `tile`, which has `tile_rows` rows of runs of `RUN` bytes. The tile's length
 /// determines the runs of each row. Rows and elements outside the matrix become zeros. Bytes of
 /// `tile` beyond the last whole run of all rows are unchanged.
 pub fn pack<const RUN: usize, E: Encode>(
-    encode: &mut E,
     matrix: MatrixView<'_, E::Host>,
     tile_rows: usize,
     tile: &mut [u8],
@@ -201,11 +142,10 @@ pub fn pack<const RUN: usize, E: Encode>(
     let mut scratch = [[0; STRIPE]; ROWS];
     for first_row in (0..tile_rows).step_by(ROWS) {
         let rows = first_row..(first_row + ROWS).min(tile_rows);
-        encode.prepare(matrix, rows.clone());
         for first_run in (0..run_count).step_by(STRIPE / RUN) {
             let elements = first_run * RUN * 8 / E::BITS;
             let elements = elements..elements + STRIPE * 8 / E::BITS;
-            let stripes = encode_rows(encode, matrix, rows.start, elements, &mut scratch);
+            let stripes = encode_rows::<E>(matrix, rows.start, elements, &mut scratch);
             let last = (first_run + STRIPE / RUN).min(run_count);
             let surfaces = &mut runs[first_run * tile_rows..last * tile_rows];
             interleave::<RUN>(&stripes, surfaces, tile_rows, rows.clone());
@@ -216,7 +156,6 @@ pub fn pack<const RUN: usize, E: Encode>(
 /// Encodes the elements in a range of columns, for [`ROWS`] rows.
 #[inline]
 fn encode_rows<'a, E: Encode>(
-    encode: &E,
     matrix: MatrixView<'a, E::Host>,
     first_row: usize,
     elements: Range<usize>,
@@ -233,7 +172,7 @@ fn encode_rows<'a, E: Encode>(
         let next = part(row + 1);
         prefetch(next.as_bytes());
         if !elements.is_empty() {
-            *stripe = encode.encode(row, elements, scratch);
+            *stripe = E::encode(row, elements, scratch);
         }
         elements = next;
     }

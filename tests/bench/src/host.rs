@@ -25,17 +25,16 @@ pub fn conditions() -> String {
 
 #[cfg(target_arch = "x86_64")]
 fn features() -> Vec<&'static str> {
-    let mut found = Vec::new();
-    if std::arch::is_x86_feature_detected!("avx2") {
-        found.push("avx2");
-    }
-    if std::arch::is_x86_feature_detected!("fma") {
-        found.push("fma");
-    }
-    if std::arch::is_x86_feature_detected!("avx512vnni") {
-        found.push("avx512vnni");
-    }
-    found
+    let known = [
+        ("avx2", std::arch::is_x86_feature_detected!("avx2")),
+        ("fma", std::arch::is_x86_feature_detected!("fma")),
+        (
+            "avx512vnni",
+            std::arch::is_x86_feature_detected!("avx512vnni"),
+        ),
+    ];
+    let found = known.into_iter().filter(|(_, exists)| *exists);
+    found.map(|(name, _)| name).collect()
 }
 
 #[cfg(not(target_arch = "x86_64"))]

@@ -7,12 +7,10 @@
 
 use half::f16;
 use npu_kernels::hadamard::Hadamard;
-use npu_kernels::half::all_finite;
+use npu_kernels::half::{all_finite, to_f16};
 use npu_kernels::matrix::MatrixView;
-use npu_kernels::pack::{
-    Bytes, Encode, Halves, LowNibbles, QuantisedBytes, RoundedHalves, SplitNibbles, pack,
-};
-use npu_kernels::quantise::largest_magnitude;
+use npu_kernels::pack::{Bytes, Encode, Halves, LowNibbles, SplitNibbles, pack};
+use npu_kernels::quantise::{largest_magnitude, quantise_scaled, row_scale};
 use npu_kernels::softmax::{
     self, Atom, Bias, BiasScratch, NO_MAXIMUM, add_scores, bias_row, cut_row, offset, take_maxima,
 };
@@ -59,7 +57,7 @@ pub fn all(size: Size) -> impl Iterator<Item = Kernel> {
         |size| packing::<16, LowNibbles>("pack int4 weights", size, 64, 1),
         |size| packing::<ATOM, Bytes>("pack int8 activations", size, size.tile_rows, 1),
         |size| packing::<ATOM, Halves>("pack f16 activations", size, size.tile_rows, f16::ONE),
-        |size| packing::<ATOM, RoundedHalves>("f32 to f16 and pack", size, size.tile_rows, 1.5),
+        rounding,
         absmax,
         quantising,
         splitting,
@@ -94,30 +92,44 @@ pub fn all(size: Size) -> impl Iterator<Item = Kernel> {
     makers.into_iter().map(move |make| make(size))
 }
 
+/// Converts each `from` elements of `source` to `to` elements of `out`.
+fn converting<A: Send + Sync + 'static, B: Send + 'static>(
+    name: &'static str,
+    (source, from): (Vec<A>, usize),
+    (mut out, to): (Vec<B>, usize),
+    convert: impl Fn(&[A], &mut [B]) + Send + Sync + 'static,
+) -> Kernel {
+    Kernel {
+        name,
+        elements: source.len(),
+        bytes: size_of_val(&source[..]) + size_of_val(&out[..]),
+        run: Box::new(move || {
+            out.par_chunks_mut(to)
+                .zip(source.par_chunks(from))
+                .for_each(|(out, source)| convert(source, out));
+        }),
+    }
+}
+
 /// Packs tiles of `rows` rows; the larger side fills the buffer.
-fn packing<const RUN: usize, E: Encode<Host: 'static> + Default>(
+fn packing<const RUN: usize, E: Encode<Host: 'static>>(
     name: &'static str,
     size: Size,
     rows: usize,
     element: E::Host,
 ) -> Kernel {
-    let host = size_of::<E::Host>();
-    let source = vec![element; size.bytes / host];
-    let mut tiles = vec![0; source.len() * E::BITS / 8];
-    Kernel {
+    let source = vec![element; size.bytes / size_of::<E::Host>()];
+    let tiles = vec![0; source.len() * E::BITS / 8];
+    let tile = rows * K * E::BITS / 8;
+    converting(
         name,
-        elements: source.len(),
-        bytes: size.bytes + tiles.len(),
-        run: Box::new(move || {
-            tiles
-                .par_chunks_mut(rows * K * E::BITS / 8)
-                .zip(source.par_chunks(rows * K))
-                .for_each(|(tile, source)| {
-                    let matrix = MatrixView::new(source, rows, K).unwrap();
-                    pack::<RUN, E>(&mut E::default(), matrix, rows, tile);
-                });
-        }),
-    }
+        (source, rows * K),
+        (tiles, tile),
+        move |source, tile| {
+            let matrix = MatrixView::new(source, rows, K).unwrap();
+            pack::<RUN, E>(matrix, rows, tile);
+        },
+    )
 }
 
 /// Finds the largest magnitude of each row.
@@ -142,50 +154,40 @@ fn absmax(size: Size) -> Kernel {
     }
 }
 
-/// Finds the largest magnitude and the scale of each row, and packs the integers.
+/// Rounds floats to binary16.
+fn rounding(size: Size) -> Kernel {
+    let source = floats(size);
+    let halves = vec![0; source.len() * 2];
+    converting("f32 to f16", (source, K), (halves, 2 * K), to_f16)
+}
+
+/// Quantises each row to integers with a scale.
 fn quantising(size: Size) -> Kernel {
     let source = floats(size);
-    let rows = size.tile_rows;
-    let mut tiles = vec![0; source.len()];
-    let mut scales = vec![0.0; source.len() / K];
-    Kernel {
-        name: "absmax, quantise and pack",
-        elements: source.len(),
-        bytes: size.bytes + tiles.len(),
-        run: Box::new(move || {
-            tiles
-                .par_chunks_mut(rows * K)
-                .zip(source.par_chunks(rows * K))
-                .zip(scales.par_chunks_mut(rows))
-                .for_each(|((tile, source), scales)| {
-                    let limit = LIMIT;
-                    let mut encode = QuantisedBytes { limit, scales };
-                    let matrix = MatrixView::new(source, rows, K).unwrap();
-                    pack::<ATOM, _>(&mut encode, matrix, rows, tile);
-                });
-        }),
-    }
+    let integers = vec![0; source.len()];
+    converting(
+        "absmax and quantise",
+        (source, K),
+        (integers, K),
+        |row, out| {
+            quantise_scaled(row, row_scale(row, LIMIT), LIMIT, out);
+        },
+    )
 }
 
 /// Packs both nibbles of 8-bit activations: each row becomes two of a tile.
 fn splitting(size: Size) -> Kernel {
-    let source = vec![100_i8; size.bytes];
-    let rows = size.tile_rows / 2;
-    let mut tiles = vec![0; source.len()];
-    Kernel {
-        name: "split into nibbles and pack",
-        elements: source.len(),
-        bytes: source.len() + tiles.len(),
-        run: Box::new(move || {
-            tiles
-                .par_chunks_mut(rows * K)
-                .zip(source.par_chunks(rows * K))
-                .for_each(|(tile, source)| {
-                    let matrix = MatrixView::new(source, rows, K).unwrap().repeated(2);
-                    pack::<ATOM, _>(&mut SplitNibbles, matrix, 2 * rows, tile);
-                });
-        }),
-    }
+    let (source, tiles) = (vec![100_i8; size.bytes], vec![0; size.bytes]);
+    let (name, rows) = ("split into nibbles and pack", size.tile_rows / 2);
+    converting(
+        name,
+        (source, rows * K),
+        (tiles, rows * K),
+        move |source, tile| {
+            let matrix = MatrixView::new(source, rows, K).unwrap().repeated(2);
+            pack::<ATOM, SplitNibbles>(matrix, 2 * rows, tile);
+        },
+    )
 }
 
 /// Unpacks tiles of results to rows.
@@ -347,22 +349,16 @@ fn masking(
 
 /// Packs the columns of a matrix as weights.
 fn transposing(size: Size) -> Kernel {
-    let source = vec![f16::ONE; size.bytes / 2];
-    let mut tiles = vec![0; size.bytes];
-    Kernel {
-        name: "pack f16 columns as weights",
-        elements: source.len(),
-        bytes: 2 * size.bytes,
-        run: Box::new(move || {
-            tiles
-                .par_chunks_mut(32 * K * 2)
-                .zip(source.par_chunks(32 * K))
-                .for_each(|(tile, source)| {
-                    let matrix = MatrixView::new(source, 32, K).unwrap();
-                    pack_columns(matrix, 32, tile);
-                });
-        }),
-    }
+    let (source, tiles) = (vec![f16::ONE; size.bytes / 2], vec![0; size.bytes]);
+    let name = "pack f16 columns as weights";
+    converting(
+        name,
+        (source, 32 * K),
+        (tiles, 32 * K * 2),
+        |source, tile| {
+            pack_columns(MatrixView::new(source, 32, K).unwrap(), 32, tile);
+        },
+    )
 }
 
 /// Checks whether each vector of keys or values is finite.

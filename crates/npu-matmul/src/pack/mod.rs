@@ -13,7 +13,7 @@ use crate::dtype::{ATOM_BYTES, CHANNEL_GROUP, Dtype};
 use crate::matrix::MatrixView;
 
 /// An encoding of operands.
-pub trait Format: Encode + Default + 'static {
+pub trait Format: Encode + 'static {
     /// Precision of this encoding.
     const DTYPE: Dtype;
 }
@@ -56,7 +56,7 @@ pub fn pack_activation<F: Format>(
     tile_rows: usize,
     tile: &mut [u8],
 ) {
-    pack::<ATOM_BYTES, F>(&mut F::default(), block, tile_rows, tile);
+    pack::<ATOM_BYTES, F>(block, tile_rows, tile);
 }
 
 /// Fills `tile` with a block of B (kernels x channels), in the order (N/G, K/32, G, 32). `k_padded`
@@ -72,11 +72,10 @@ pub fn pack_weight<F: Format>(block: MatrixView<'_, F::Host>, k_padded: usize, t
     for (index, tile) in tile.chunks_mut(group_bytes).enumerate() {
         let first = index * group;
         let kernels = block.block(first..first + group, 0..block.columns());
-        let mut encode = F::default();
         match F::DTYPE {
-            Dtype::Int8 => pack::<{ run(Dtype::Int8) }, F>(&mut encode, kernels, group, tile),
-            Dtype::Int4 => pack::<{ run(Dtype::Int4) }, F>(&mut encode, kernels, group, tile),
-            Dtype::Fp16 => pack::<{ run(Dtype::Fp16) }, F>(&mut encode, kernels, group, tile),
+            Dtype::Int8 => pack::<{ run(Dtype::Int8) }, F>(kernels, group, tile),
+            Dtype::Int4 => pack::<{ run(Dtype::Int4) }, F>(kernels, group, tile),
+            Dtype::Fp16 => pack::<{ run(Dtype::Fp16) }, F>(kernels, group, tile),
         }
     }
 }

@@ -112,7 +112,7 @@ impl KernelCost {
     pub const fn pack(dtype: Dtype) -> Self {
         match dtype {
             Dtype::Int8 => Self::new(50, 16),
-            Dtype::Fp16 => Self::new(101, 32),
+            Dtype::Fp16 => Self::new(100, 32),
             // An 8-bit activation becomes two rows of nibbles.
             Dtype::Int4 => Self::new(53, 8),
         }
@@ -161,8 +161,8 @@ impl KernelCost {
     #[must_use]
     pub const fn round(dtype: Dtype) -> Self {
         match dtype {
-            Dtype::Fp16 => Self::new(223, 48),
-            Dtype::Int8 | Dtype::Int4 => Self::new(298, 40),
+            Dtype::Fp16 => Self::new(190, 48),
+            Dtype::Int8 | Dtype::Int4 => Self::new(240, 40),
         }
     }
 }

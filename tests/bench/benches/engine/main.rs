@@ -31,8 +31,10 @@ const BATCHES: usize = 4;
 /// Matmuls of each way; the ways alternate.
 const ROUNDS: usize = 20;
 
-/// Nanoseconds that the threads of this process with these names have run.
-fn thread_time(names: &[&str]) -> u64 {
+/// Nanoseconds that this thread and the engine's worker have run.
+fn thread_time() -> u64 {
+    let main = fs::read_to_string("/proc/self/comm").unwrap();
+    let names = [main.trim(), "npu-cpu-0"];
     // The scheduler counts this thread's time at a tick, or when it yields.
     thread::yield_now();
     let threads = fs::read_dir("/proc/self/task").unwrap();
@@ -54,16 +56,14 @@ type Way<'a> = (&'a str, Box<dyn FnMut() + 'a>);
 
 /// Runs the ways in turns; returns the median of each, microseconds.
 fn medians(ways: &mut [Way<'_>]) -> Vec<f64> {
-    let main = fs::read_to_string("/proc/self/comm").unwrap();
-    let names = [main.trim(), "npu-cpu-0"];
     let mut times = vec![Vec::new(); ways.len()];
     for round in 0..=ROUNDS {
         for (way, times) in ways.iter_mut().zip(&mut times) {
-            let before = thread_time(&names);
+            let before = thread_time();
             way.1();
             // The first run allocates buffers and makes programs.
             if round > 0 {
-                times.push(thread_time(&names) - before);
+                times.push(thread_time() - before);
             }
         }
     }
@@ -83,8 +83,6 @@ fn experts(engine: &Engine) {
     let weights: Vec<_> = (0..EXPERTS)
         .map(|_| engine.load(Weights::i8(n, k, &b)).unwrap())
         .collect();
-    let main = fs::read_to_string("/proc/self/comm").unwrap();
-    let names = [main.trim(), "npu-cpu-0"];
     println!(
         "\n{LAYERS} layers of {EXPERTS} experts of {k}x{n}, int8: CPU time of a micro-batch, \
          milliseconds"
@@ -104,15 +102,15 @@ fn experts(engine: &Engine) {
             });
             let rows: Vec<_> = rows.collect();
             let mut out: Vec<_> = rows.iter().map(|m| vec![0_i32; m * n]).collect();
-            let start = thread_time(&names);
+            let start = thread_time();
             let gemms: Vec<_> = (weights.iter().zip(&rows))
                 .map(|(weights, &m)| engine.prepare(weights, m, Output::I32).unwrap())
                 .collect();
-            preparing += thread_time(&names) - start;
+            preparing += thread_time() - start;
             let calls = gemms.iter().zip(&rows).zip(&mut out);
             let calls = calls.map(|((gemm, &m), c)| gemm.call(&a[..m * k], c));
             engine.run(calls).unwrap();
-            all += thread_time(&names) - start;
+            all += thread_time() - start;
         }
         let [all, preparing] = [all, preparing].map(|nanoseconds| nanoseconds as f64 / 1e6);
         let share = preparing / all * 100.0;

@@ -27,7 +27,6 @@ const SIZE: Size = Size {
 /// Numbers of threads that are compared.
 const THREADS: [usize; 2] = [1, 2];
 
-/// A line of the table.
 struct Row {
     name: &'static str,
     threads: usize,
