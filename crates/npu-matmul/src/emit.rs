@@ -54,15 +54,11 @@ pub fn program(
 
 /// The operands that a task finds in CBUF after `before`; none if one of the two is not legal.
 #[must_use]
-pub fn reuse(
-    ty: MatmulType,
-    task: &TaskPlan,
-    before: &TaskPlan,
-    options: &ProgramOptions,
-) -> Reuse {
-    let [task, before] = [task, before].map(|task| matmul(ty, task));
-    task.reuse_after(&before, options, &ChipProfile::RK3588)
-        .unwrap_or_default()
+pub fn reuse(job: &JobPlan, task: &TaskPlan, before: Option<&TaskPlan>) -> Reuse {
+    let (task, chip) = (matmul(job.ty, task), &ChipProfile::RK3588);
+    let before = before.map(|before| matmul(job.ty, before));
+    let reuse = before.and_then(|before| task.reuse_after(&before, &job.program, chip).ok());
+    reuse.unwrap_or_default()
 }
 
 fn matmul(ty: MatmulType, task: &TaskPlan) -> MatmulTask {

@@ -7,7 +7,7 @@
 
 use std::collections::HashSet;
 use std::fmt;
-use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::Mutex;
 
 use half::f16;
 use rayon::prelude::*;
@@ -19,6 +19,7 @@ use crate::layout::{Position, activation, output, weight};
 use crate::plan::{JobPlan, TaskPlan};
 use crate::profile::Choices;
 use crate::reference::{Expected, tolerance};
+use crate::sync::lock;
 
 /// The kind of a task: tasks of one kind run the same program except for addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -41,14 +42,13 @@ pub struct TaskKind {
 
 impl TaskKind {
     fn of(job: &JobPlan, task: &TaskPlan, before: Option<&TaskPlan>) -> Self {
-        let reuse = |before| emit::reuse(job.ty, task, before, &job.program);
         Self {
             ty: job.ty,
             rows: job.band.rows.len(),
             m: task.m_padded,
             k: task.k_padded,
             n: task.n_padded,
-            reuse: before.map(reuse).unwrap_or_default(),
+            reuse: emit::reuse(job, task, before),
             form: job.program.form,
         }
     }
@@ -135,7 +135,7 @@ pub struct WrongResult {
 
 /// Kinds of tasks that were right, and choices that were wrong.
 #[derive(Debug)]
-pub(crate) struct FirstRuns(RwLock<State>);
+pub(crate) struct FirstRuns(Mutex<State>);
 
 #[derive(Debug)]
 struct State {
@@ -156,7 +156,7 @@ pub(crate) struct JobMemory<'a> {
 impl FirstRuns {
     /// Starts with no checked kinds and with `choices`.
     pub(crate) fn new(choices: Choices) -> Self {
-        Self(RwLock::new(State {
+        Self(Mutex::new(State {
             choices,
             right: HashSet::new(),
             refused: Vec::new(),
@@ -165,23 +165,23 @@ impl FirstRuns {
 
     /// Current choices for programs.
     pub(crate) fn choices(&self) -> Choices {
-        self.read().choices.clone()
+        lock(&self.0).choices.clone()
     }
 
     /// Current program options for one precision.
     pub(crate) fn program(&self, dtype: Dtype) -> ProgramOptions {
-        self.read().choices.program(dtype)
+        lock(&self.0).choices.program(dtype)
     }
 
     /// Whether matmuls of this precision are disabled.
     pub(crate) fn refuses(&self, dtype: Dtype) -> bool {
-        self.read().refused.contains(&dtype)
+        lock(&self.0).refused.contains(&dtype)
     }
 
     /// One task of each kind in the job that was not checked before.
     pub(crate) fn unchecked<'j>(&self, job: &'j JobPlan) -> Vec<(TaskKind, &'j TaskPlan)> {
         let mut seen = HashSet::new();
-        let state = self.read();
+        let state = lock(&self.0);
         emit::with_previous(job)
             .map(|(task, before)| (TaskKind::of(job, task, before), task))
             .filter(|(kind, _)| !state.right.contains(kind) && seen.insert(*kind))
@@ -199,24 +199,15 @@ impl FirstRuns {
     ) -> Result<(), WrongResult> {
         for (kind, task) in tasks {
             let Some(wrong) = wrong_element(kind, task, memory) else {
-                self.write().right.insert(*kind);
+                lock(&self.0).right.insert(*kind);
                 continue;
             };
-            if self.write().apply(wrong.remedy) {
+            if lock(&self.0).apply(wrong.remedy) {
                 tracing::error!(%wrong, "the NPU computed a wrong result");
             }
             return Err(wrong);
         }
         Ok(())
-    }
-
-    // No critical section can panic with the state half changed.
-    fn read(&self) -> RwLockReadGuard<'_, State> {
-        self.0.read().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn write(&self) -> RwLockWriteGuard<'_, State> {
-        self.0.write().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

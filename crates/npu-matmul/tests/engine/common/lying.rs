@@ -125,8 +125,7 @@ impl Observer for Liar {
     fn submitting(&self, submission: &SubmittedJob<'_>) {
         let job = submission.job;
         let wrong = emit::with_previous(job).filter_map(|(task, before)| {
-            let reuse = |before| emit::reuse(job.ty, task, before, &job.program);
-            let reuse = before.map(reuse).unwrap_or_default();
+            let reuse = emit::reuse(job, task, before);
             let [row, column] = (self.lie)(submission, task, reuse)?;
             let element = layout::output(job.ty, task.m_padded as usize, row, column);
             // The byte with the exponent, or the highest bits.
