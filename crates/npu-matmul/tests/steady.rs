@@ -2,6 +2,7 @@
 //! Steady state: repeated matmuls make no buffer object and start no thread. The file has one test,
 //! since it checks all threads of the process.
 #![allow(
+    clippy::panic,
     clippy::unwrap_used,
     reason = "helpers of tests: a failed unwrap is a failed test"
 )]
@@ -17,6 +18,7 @@ use std::sync::{Arc, Mutex};
 
 use common::faults::{faulty_pool_on, small_jobs};
 use common::matmul::Matmul;
+use common::problem::attend;
 use common::{DEVICES, Shape};
 use npu_matmul::{Done, Engine, Observer, Output, PlanOptions, SubmittedJob, WeightFormat};
 use npu_model::{Model, ModelOptions};
@@ -58,12 +60,13 @@ fn matmuls(engine: &Engine) -> Vec<Matmul> {
     matmuls
 }
 
-/// Runs each once, then all at once.
+/// Runs each once, then all at once; then attention.
 fn run(engine: &Engine, matmuls: &[Matmul]) {
     for matmul in matmuls {
         matmul.run(engine).unwrap();
     }
     Matmul::run_all(engine, matmuls).unwrap();
+    attend(engine).unwrap();
 }
 
 #[test]

@@ -46,20 +46,13 @@ fn head_sizes() {
 
 #[test]
 fn heads_share_keys_and_values() {
-    let of = |heads, kv_heads| Case {
+    let groups = [(4, 4), (8, 2), (6, 1), (71, 1), (1, 1), (300, 1)];
+    on_a_board(&groups.map(|(heads, kv_heads)| Case {
         heads,
         kv_heads,
         rows: 17,
         ..CASE
-    };
-    on_a_board(&[
-        of(4, 4),
-        of(8, 2),
-        of(6, 1),
-        of(71, 1),
-        of(1, 1),
-        of(300, 1),
-    ]);
+    }));
 }
 
 #[test]
@@ -72,75 +65,53 @@ fn masks() {
         Mask::EmptyRows,
         Mask::AnyOfHeads,
     ];
-    let of = |mask| Case {
+    on_a_board(&masks.map(|mask| Case {
         mask,
         rows: 130,
         keys: 900,
         ..CASE
-    };
-    on_a_board(&masks.map(of));
+    }));
 }
 
 #[test]
 fn rows_and_keys_of_any_number() {
-    let mut cases = Vec::new();
-    for (rows, keys) in [
-        (1, 1),
-        (1, 300),
-        (2, 63),
-        (7, 64),
-        (33, 65),
-        (97, 511),
-        (5, 1025),
-    ] {
-        for mask in [Mask::None, Mask::Causal] {
-            cases.push(Case {
-                rows,
-                keys,
-                mask,
-                ..CASE
-            });
-        }
+    let sizes = [
+        [1, 1],
+        [1, 300],
+        [2, 63],
+        [7, 64],
+        [33, 65],
+        [97, 511],
+        [5, 1025],
+    ];
+    for mask in [Mask::None, Mask::Causal] {
+        on_a_board(&sizes.map(|[rows, keys]| Case {
+            rows,
+            keys,
+            mask,
+            ..CASE
+        }));
     }
-    on_a_board(&cases);
 }
 
 #[test]
 fn slopes_caps_and_sinks() {
-    let case = Case { keys: 500, ..CASE };
-    on_a_board(&[
-        Case {
-            alibi: true,
-            mask: Mask::AnyOfHeads,
-            ..case
+    let changes: [fn(&mut Case); 6] = [
+        |case| (case.alibi, case.mask) = (true, Mask::AnyOfHeads),
+        |case| (case.softcap, case.logits) = (50.0, 10.0),
+        |case| (case.softcap, case.mask) = (20.0, Mask::None),
+        |case| case.sinks = true,
+        |case| (case.sinks, case.mask) = (true, Mask::EmptyRows),
+        |case| {
+            (case.alibi, case.softcap) = (true, 30.0);
+            (case.sinks, case.mask) = (true, Mask::AnyOfHeads);
         },
-        Case {
-            softcap: 50.0,
-            logits: 10.0,
-            ..case
-        },
-        Case {
-            softcap: 20.0,
-            mask: Mask::None,
-            ..case
-        },
-        Case {
-            sinks: true,
-            ..case
-        },
-        Case {
-            sinks: true,
-            mask: Mask::EmptyRows,
-            ..case
-        },
-        Case {
-            alibi: true,
-            softcap: 30.0,
-            sinks: true,
-            mask: Mask::AnyOfHeads,
-            ..case
-        },
-    ]);
+    ];
+    on_a_board(&changes.map(|change| {
+        let mut case = Case { keys: 500, ..CASE };
+        change(&mut case);
+        case
+    }));
 }
 
 /// The largest logit is 80: scores have the coarsest steps, and most rows see one key.
@@ -162,30 +133,22 @@ fn logits_up_to_80() {
 #[test]
 fn rows_without_keys_are_zeros() {
     let (engine, _) = strict_engine(PlanOptions::default(), DEVICES);
-    let mut operands = Operands::new(
-        &Case {
-            sinks: true,
-            mask: Mask::EmptyRows,
+    let (empty_rows, none) = (Mask::EmptyRows, Mask::None);
+    for (keys, mask, sinks) in [(CASE.keys, empty_rows, true), (0, none, false)] {
+        let case = Case {
+            keys,
+            mask,
+            sinks,
             ..CASE
-        },
-        2,
-    );
-    engine.attend([operands.call()]).unwrap();
-    let row = CASE.heads * CASE.value_dim;
-    for (index, row) in operands.out.chunks(row).enumerate() {
-        assert_eq!(row.iter().all(|&x| x == 0.0), index % 3 == 1, "{index}");
+        };
+        let mut operands = Operands::new(&case, 2);
+        engine.attend([operands.call()]).unwrap();
+        let rows = operands.out.chunks(CASE.heads * CASE.value_dim);
+        for (index, row) in rows.enumerate() {
+            let is_empty = keys == 0 || index % 3 == 1;
+            assert_eq!(row.iter().all(|&x| x == 0.0), is_empty, "{index}");
+        }
     }
-    // Also without any key.
-    let mut operands = Operands::new(
-        &Case {
-            keys: 0,
-            mask: Mask::None,
-            ..CASE
-        },
-        2,
-    );
-    engine.attend([operands.call()]).unwrap();
-    assert!(operands.out.iter().all(|&x| x == 0.0));
 }
 
 /// Several calls at once, with different sizes.
@@ -384,26 +347,12 @@ fn any_case() -> impl Strategy<Value = Case> {
         Just(Mask::EmptyRows),
         Just(Mask::AnyOfHeads),
     ];
-    let sizes = (
-        1..5_usize,
-        1..4_usize,
-        1..80_usize,
-        1..500_usize,
-        1..140_usize,
-        1..140_usize,
-    );
-    let extras = (
-        mask,
-        any::<bool>(),
-        prop::sample::select(&[0.0_f32, 25.0][..]),
-        any::<bool>(),
-        0.1_f32..8.0,
-    );
-    (sizes, extras).prop_map(
-        |(
-            (group, kv_heads, rows, keys, head_dim, value_dim),
-            (mask, alibi, softcap, sinks, logits),
-        )| Case {
+    let sizes = [1..5_usize, 1..4, 1..80, 1..500, 1..140, 1..140];
+    let softcap = prop::sample::select(&[0.0_f32, 25.0][..]);
+    let extras = (mask, any::<bool>(), softcap, any::<bool>(), 0.1_f32..8.0);
+    (sizes, extras).prop_map(|(sizes, (mask, alibi, softcap, sinks, logits))| {
+        let [group, kv_heads, rows, keys, head_dim, value_dim] = sizes;
+        Case {
             heads: group * kv_heads,
             kv_heads,
             rows,
@@ -415,8 +364,8 @@ fn any_case() -> impl Strategy<Value = Case> {
             softcap,
             sinks,
             logits,
-        },
-    )
+        }
+    })
 }
 
 proptest! {

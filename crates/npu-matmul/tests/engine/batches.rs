@@ -2,13 +2,13 @@
 //! Several matmuls at once give the same results as one after the other.
 
 use npu_matmul::plan::JobLimits;
-use npu_matmul::{Error, Output, PlanOptions, Weights};
+use npu_matmul::{Engine, Error, PlanOptions, WeightFormat, Weights};
 use proptest::prelude::*;
 use rknpu_regcmd::timing::Machine;
 
 use crate::common::matmul::Matmul;
 use crate::common::{
-    DEVICES, Random, Shape, counted, engine, multiply, multiply_all, random_i8, strict_engine,
+    DEVICES, Random, Shape, counted, engine, multiply_all, plan, random_i8, strict_engine,
 };
 
 proptest! {
@@ -40,6 +40,23 @@ proptest! {
     }
 }
 
+/// Runs them at once and compares the results with the reference.
+fn check_all(engine: &Engine, matmuls: &[Matmul]) {
+    let results = Matmul::run_all(engine, matmuls).unwrap();
+    for (matmul, results) in matmuls.iter().zip(&results) {
+        matmul.compare(results);
+    }
+}
+
+/// INT8 matmuls of the same rows with these numbers of output channels.
+fn of_same_rows(engine: &Engine, m: usize, k: usize, channels: [usize; 3]) -> [Matmul; 3] {
+    let shape = Shape::new(m, channels[0], k);
+    let first = Matmul::new(engine, WeightFormat::Int8, shape, 1).unwrap();
+    let [_, second, third] =
+        channels.map(|n| first.beside(engine, WeightFormat::Int8, n, n as u64));
+    [first, second, third]
+}
+
 proptest! {
     #![proptest_config(test_support::cases(24))]
 
@@ -47,7 +64,7 @@ proptest! {
     #[test]
     fn matmuls_of_the_same_activations_give_what_each_gives(
         [m, k] in [1..40_usize, 1..300],
-        sizes in prop::collection::vec(1..200_usize, 2..4),
+        channels in [1..200_usize, 1..200, 1..200],
         tasks in 1..20_usize,
         buffer_bytes in prop::sample::select(&[4096_usize, 64 << 10][..]),
     ) {
@@ -58,19 +75,7 @@ proptest! {
         };
         options.limits = JobLimits { buffer_bytes, tasks, ..options.limits };
         let (engine, model) = strict_engine(options, DEVICES);
-        let a = random_i8(1, m * k);
-        let weights: Vec<_> = (sizes.iter().zip(2..))
-            .map(|(&n, seed)| engine.load(Weights::i8(n, k, &random_i8(seed, n * k))).unwrap())
-            .collect();
-        let results = || sizes.iter().map(|n| vec![0; m * n]).collect::<Vec<_>>();
-        let (mut alone, mut shared) = (results(), results());
-        for (b, c) in weights.iter().zip(&mut alone) {
-            multiply(&engine, b, m, &a, c).unwrap();
-        }
-        let matmuls = weights.iter().zip(&mut shared);
-        let matmuls = matmuls.map(|(b, c)| (b, m, (&a).into(), c.into()));
-        multiply_all(&engine, matmuls.collect()).unwrap();
-        prop_assert_eq!(shared, alone);
+        check_all(&engine, &of_same_rows(&engine, m, k, channels));
         prop_assert_eq!(model.events(), []);
     }
 }
@@ -79,51 +84,26 @@ proptest! {
 fn shared_activations_are_packed_once_and_all_is_one_job_a_device() {
     let engine = engine();
     let (m, n, k) = (32, 96, 256);
-    let a = random_i8(1, m * k);
-    let weights: Vec<_> = (0..3)
-        .map(|seed| {
-            engine
-                .load(Weights::i8(n, k, &random_i8(seed, n * k)))
-                .unwrap()
-        })
-        .collect();
-    let mut alone = vec![vec![0; m * n]; 3];
-    let mut multiply_alone = || {
-        for (b, c) in weights.iter().zip(&mut alone) {
-            multiply(&engine, b, m, &a, c).unwrap();
+    let matmuls = of_same_rows(&engine, m, k, [n; 3]);
+    let one_by_one = counted(&engine, || {
+        for matmul in &matmuls {
+            matmul.check(&engine).unwrap();
         }
-    };
-    let mut shared = vec![vec![0; m * n]; 3];
-    let mut multiply_shared = || {
-        let matmuls = weights.iter().zip(&mut shared);
-        let matmuls = matmuls.map(|(b, c)| (b, m, (&a).into(), c.into()));
-        multiply_all(&engine, matmuls.collect()).unwrap();
-    };
-    let [one_by_one, at_once] = [
-        counted(&engine, &mut multiply_alone),
-        counted(&engine, &mut multiply_shared),
-    ];
+    });
+    let at_once = counted(&engine, || check_all(&engine, &matmuls));
     assert_eq!((one_by_one.jobs, at_once.jobs), (9, 3));
     assert_eq!((one_by_one.matmuls, at_once.matmuls), (3, 3));
     assert_eq!(one_by_one.submits, one_by_one.jobs);
     assert_eq!(at_once.submits, at_once.jobs);
     // Programs, made once for each set of addresses, come on top.
-    let packed = engine
-        .prepare(&weights[0], m, Output::I32)
-        .unwrap()
-        .plan()
-        .predict(&Machine::RK3588)
-        .packed_bytes;
+    let plan = plan(&engine, &matmuls[0].weights, m);
+    let packed = plan.predict(&Machine::RK3588).packed_bytes;
     let programs = one_by_one.bytes_to_device - 3 * packed;
     assert!(at_once.bytes_to_device <= packed + programs, "{at_once:?}");
-    assert_eq!(shared, alone);
     // Equal values at another address count as other activations, with the same result.
-    let copy = a.clone();
-    let mut c = [vec![0; m * n], vec![0; m * n]];
-    let matmuls = [&a, &copy].into_iter().zip(&mut c);
-    let matmuls = matmuls.map(|(a, c)| (&weights[0], m, a.into(), c.into()));
-    multiply_all(&engine, matmuls.collect()).unwrap();
-    assert!(c.iter().all(|c| *c == shared[0]));
+    let same =
+        [(); 2].map(|()| Matmul::new(&engine, WeightFormat::Int8, Shape::new(m, n, k), 1).unwrap());
+    check_all(&engine, &same);
 }
 
 /// A separate job lets the CPU unpack large results while the NPU computes as many others, or fewer.
@@ -135,8 +115,6 @@ fn large_results_get_a_separate_job_before_as_many_others() {
         ..PlanOptions::default()
     };
     let (engine, _) = strict_engine(options, DEVICES);
-    let (m, k) = (64, 64);
-    let a = random_i8(1, m * k);
     // A third of 3072 columns: 256 KiB of results on each device. A third of 96: 8 KiB.
     for (sizes, jobs_of_device) in [
         ([96, 96, 3072], 1),
@@ -145,24 +123,8 @@ fn large_results_get_a_separate_job_before_as_many_others() {
         ([3072, 3072, 96], 2),
         ([3072, 3072, 3072], 2),
     ] {
-        let weights: Vec<_> = sizes
-            .into_iter()
-            .map(|n| {
-                let b = random_i8(n as u64, n * k);
-                engine.load(Weights::i8(n, k, &b)).unwrap()
-            })
-            .collect();
-        let results = || sizes.map(|n| vec![0; m * n]);
-        let (mut alone, mut shared) = (results(), results());
-        for (b, c) in weights.iter().zip(&mut alone) {
-            multiply(&engine, b, m, &a, c).unwrap();
-        }
-        let counted = counted(&engine, || {
-            let matmuls = weights.iter().zip(&mut shared);
-            let matmuls = matmuls.map(|(b, c)| (b, m, (&a).into(), c.into()));
-            multiply_all(&engine, matmuls.collect()).unwrap();
-        });
-        assert_eq!(shared, alone);
+        let matmuls = of_same_rows(&engine, 64, 64, sizes);
+        let counted = counted(&engine, || check_all(&engine, &matmuls));
         assert_eq!(counted.jobs, 3 * jobs_of_device, "{sizes:?}");
     }
 }

@@ -1,64 +1,40 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Threads with separate engines and separate weights, on one device.
+//! Threads with a common engine or with separate ones, on one device.
 
 use std::sync::{Arc, Barrier};
 use std::thread;
 
 use npu_matmul::{Engine, Error, Output, PackedWeights, PlanOptions, Weights};
-use npu_model::{Level, Model, ModelOptions};
 use rocket_uapi::DevicePool;
 
-use crate::common::{
-    DEVICES, Lint, check_halves, check_integers, multiply, random_f16, random_i4, random_i8,
-};
+use crate::common::matmul::Matmul;
+use crate::common::{DEVICES, Lint, Shape, check_all, engine, multiply, random_i8, strict_model};
 
-const ENGINES: u64 = 4;
+const THREADS: u64 = 4;
 const ROUNDS: u64 = 4;
 const N: usize = 96;
 const K: usize = 200;
-
-fn strict_model() -> Arc<Model> {
-    Model::new(ModelOptions {
-        level: Level::Strict,
-        ..ModelOptions::default()
-    })
-}
 
 fn engine_on(pool: DevicePool) -> Engine {
     let engine = Engine::with_options(pool, PlanOptions::default()).unwrap();
     engine.observed_by(Arc::new(Lint))
 }
 
-/// Computes and checks matmuls of several precisions.
-fn compute(engine: &Engine, seed: u64) {
-    let m = 1 + 13 * seed as usize;
-    let b = random_i8(seed, N * K);
-    let weights = engine.load(Weights::i8(N, K, &b)).unwrap();
-    let nibbles = random_i4(seed + 100, N * K);
-    let nibble_weights = engine.load(Weights::i4(N, K, &nibbles)).unwrap();
-    let halves = random_f16(seed + 200, N * K);
-    let half_weights = engine.load(Weights::f16(N, K, &halves)).unwrap();
-    for round in 0..ROUNDS {
-        let a = random_i8(seed + 300 + round, m * K);
-        check_integers(engine, &weights, &a, &b);
-        let a: Vec<i8> = a.into_iter().map(|x| x >> 4).collect();
-        check_integers(engine, &nibble_weights, &a, &nibbles);
-        let a = random_f16(seed + 400 + round, m * K);
-        check_halves(engine, &half_weights, &a, &halves);
-    }
-    assert_eq!(engine.counters().matmuls, 4 * ROUNDS);
-}
-
 /// Each thread makes an engine on a pool; all compute at once.
 fn compute_at_once(pool: impl Fn() -> DevicePool + Sync) {
-    let ready = Barrier::new(ENGINES as usize);
+    let ready = Barrier::new(THREADS as usize);
     thread::scope(|scope| {
-        for seed in 0..ENGINES {
+        for seed in 0..THREADS {
             let (pool, ready) = (&pool, &ready);
             scope.spawn(move || {
                 let engine = engine_on(pool());
                 ready.wait();
-                compute(&engine, seed);
+                for round in 0..ROUNDS {
+                    let shape = Shape::new(1 + 13 * seed as usize, N, K);
+                    check_all(&engine, shape, 10 * seed + round);
+                }
+                // FP16 has two kinds of results.
+                assert_eq!(engine.counters().matmuls, 4 * ROUNDS);
             });
         }
     });
@@ -78,6 +54,39 @@ fn engines_share_files() {
     let pool = DevicePool::open(&model.open_device(), DEVICES).unwrap();
     compute_at_once(|| pool.clone());
     assert_eq!(model.events(), []);
+}
+
+#[test]
+fn threads_share_an_engine_and_weights() {
+    let engine = engine();
+    let matmuls = (0..).step_by(13).zip(Matmul::formats());
+    let matmuls =
+        matmuls.map(|(m, format)| Matmul::new(&engine, format, Shape::new(m + 1, N, K), 7));
+    let matmuls: Vec<_> = matmuls.map(Result::unwrap).collect();
+    let run = |matmul: &Matmul| matmul.run(&engine).unwrap();
+    let alone: Vec<_> = matmuls.iter().map(run).collect();
+    thread::scope(|scope| {
+        for first in 0..matmuls.len() {
+            let (matmuls, alone, run) = (&matmuls, &alone, &run);
+            scope.spawn(move || {
+                let cases = matmuls.iter().zip(alone).cycle().skip(first);
+                for (matmul, alone) in cases.take(matmuls.len()) {
+                    assert!(run(matmul) == *alone);
+                }
+            });
+        }
+    });
+    let (counters, times) = (engine.counters(), 1 + matmuls.len());
+    let rows: usize = times * matmuls.iter().map(|matmul| matmul.m).sum::<usize>();
+    let weights: u64 = matmuls
+        .iter()
+        .map(|matmul| matmul.weights.device_bytes())
+        .sum();
+    assert_eq!(counters.matmuls, (times * matmuls.len()) as u64);
+    assert_eq!(counters.macs, (rows * N * K) as u64);
+    assert!(counters.jobs >= counters.matmuls && counters.tasks >= counters.jobs);
+    assert!(counters.bytes_from_device >= (2 * rows * N) as u64);
+    assert!(counters.bytes_to_device > weights);
 }
 
 /// Even on the same files and with the same plan, another engine rejects them.

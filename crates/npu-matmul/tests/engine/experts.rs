@@ -46,7 +46,7 @@ const QWEN3: Mixture = Mixture {
 };
 
 /// Most mappings of a process without buffer objects.
-const HOST_MAPPINGS: usize = 100;
+const HOST_MAPPINGS: u64 = 100;
 
 /// Allowed change of each count since the second micro-batch if rows differ between batches: one
 /// part in this number. Buffers are kept for the next job of exactly their size: as many of each
@@ -63,32 +63,21 @@ const OF_AN_EXPERT: usize = 3;
 /// Resources of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Held {
-    mappings: usize,
-    descriptors: usize,
+    mappings: u64,
+    descriptors: u64,
     device_bytes: u64,
     plans: u64,
 }
 
 impl Held {
     fn now(engine: &Engine, model: &Model) -> Self {
+        let mappings = fs::read_to_string("/proc/self/maps").unwrap();
         Self {
-            mappings: fs::read_to_string("/proc/self/maps")
-                .unwrap()
-                .lines()
-                .count(),
-            descriptors: fs::read_dir("/proc/self/fd").unwrap().count(),
+            mappings: mappings.lines().count() as u64,
+            descriptors: fs::read_dir("/proc/self/fd").unwrap().count() as u64,
             device_bytes: model.allocated_bytes().iter().sum(),
             plans: engine.counters().plans,
         }
-    }
-
-    /// All counts except the plans.
-    fn counts(&self) -> [u64; 3] {
-        [
-            self.mappings as u64,
-            self.descriptors as u64,
-            self.device_bytes,
-        ]
     }
 }
 
@@ -183,19 +172,20 @@ fn run(Mixture { layers, experts }: Mixture, batches: usize, routes: Routes) {
         assert_eq!(held.plans, rows_seen.len() as u64);
         after.push(held);
     }
-    eprintln!(
-        "{layers} x {experts} x {OF_AN_EXPERT}: {:?} {:?}",
-        after[1],
-        after.last()
-    );
-    let (second, planned) = (after[1], memory.mappings_at_most());
+    let (second, last) = (after[1], after.last());
+    eprintln!("{layers} x {experts} x {OF_AN_EXPERT}: {second:?} {last:?}");
+    let planned = memory.mappings_at_most();
     for (batch, held) in after.iter().enumerate() {
-        let mappings = held.mappings.saturating_sub(HOST_MAPPINGS) as u64;
+        let mappings = held.mappings.saturating_sub(HOST_MAPPINGS);
         assert!(mappings <= planned, "after {batch}: {held:?} of {planned}");
         assert!(held.device_bytes <= memory.ram_at_most(), "after {batch}");
     }
     for (batch, held) in after.iter().enumerate().skip(2) {
-        for (now, before) in held.counts().into_iter().zip(second.counts()) {
+        for (now, before) in [
+            (held.mappings, second.mappings),
+            (held.descriptors, second.descriptors),
+            (held.device_bytes, second.device_bytes),
+        ] {
             let same = now.abs_diff(before) <= before / FEWEST_OF_ONE_MORE;
             assert!(same, "after {batch}: {held:?}, before {second:?}");
         }
@@ -217,13 +207,14 @@ fn in_login(test: &str, run: impl FnOnce()) {
         return run();
     }
     let this = std::env::current_exe().unwrap();
-    let mut login = Command::new("sh");
-    login
+    let login = Command::new("sh")
         .args(["-c", "ulimit -n 1024 && exec \"$0\" \"$@\""])
-        .arg(this);
-    login.args(["--nocapture", "--include-ignored", "--exact"]);
-    login.arg(format!("experts::{test}"));
-    let status = login.env(IN_LOGIN, "1").status().unwrap();
+        .arg(this)
+        .args(["--nocapture", "--include-ignored", "--exact"])
+        .arg(format!("experts::{test}"))
+        .env(IN_LOGIN, "1")
+        .status();
+    let status = login.unwrap();
     assert!(status.success(), "{status}");
 }
 

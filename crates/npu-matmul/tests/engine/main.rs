@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Tests of engines, on the software model and on the device that `ROCKET_DEVICE` selects.
 #![allow(
+    clippy::panic,
     clippy::unwrap_used,
     reason = "helpers of tests: a failed unwrap is a failed test"
 )]

@@ -5,11 +5,13 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 
-use crate::common::faults::faulty_pool_on;
-use crate::common::{multiply, multiply_all, random_i8};
-use npu_matmul::{Engine, PlanOptions, Weights};
+use npu_matmul::{Engine, PlanOptions, WeightFormat};
 use npu_model::{Model, ModelOptions};
 use rknpu_regcmd::timing::JobTime;
+
+use crate::common::Shape;
+use crate::common::faults::faulty_pool_on;
+use crate::common::matmul::Matmul;
 
 /// Times of the jobs of two matmuls, by file and in order. With a seed, threads are delayed around
 /// each call that orders jobs.
@@ -21,18 +23,12 @@ fn times(files: usize, seed: u64) -> BTreeMap<u64, Vec<JobTime>> {
     let (pool, faults) = faulty_pool_on(&model, files);
     faults.pauses.store(seed, Ordering::Relaxed);
     let engine = Engine::with_options(pool, PlanOptions::default()).unwrap();
-    let (m, n, k) = (64, 512 * files, 96);
-    let (a, b) = (random_i8(1, m * k), random_i8(2, n * k));
-    let weights = engine.load(Weights::i8(n, k, &b)).unwrap();
-    let mut c = vec![0; m * n];
+    let shape = Shape::new(64, 512 * files, 96);
+    let matmul = Matmul::new(&engine, WeightFormat::Int8, shape, 1).unwrap();
     for _ in 0..2 {
-        multiply(&engine, &weights, m, &a, &mut c).unwrap();
+        matmul.run(&engine).unwrap();
     }
-    let mut results = vec![vec![0; m * n]; 3];
-    let matmuls = results
-        .iter_mut()
-        .map(|c| (&weights, m, (&a).into(), c.into()));
-    multiply_all(&engine, matmuls.collect()).unwrap();
+    Matmul::run_all(&engine, [&matmul; 3]).unwrap();
     let mut times: BTreeMap<u64, Vec<JobTime>> = BTreeMap::new();
     for (job, &time) in model.timeline().unwrap().jobs() {
         times.entry(job.file).or_default().push(time);

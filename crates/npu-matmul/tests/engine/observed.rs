@@ -4,19 +4,17 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use npu_matmul::{Activity, Counters, Done, Observer, Plan, Weights};
+use npu_matmul::quantise::Quantisation;
+use npu_matmul::{Activity, Counters, Done, Observer, Plan, WeightFormat};
 
-use crate::common::{engine, multiply, random_f16, random_i8};
+use crate::common::matmul::Matmul;
+use crate::common::{Shape, engine};
 
 /// Keeps all reports.
 #[derive(Debug, Default)]
 struct Notes {
     done: Mutex<Vec<Done>>,
     plans: Mutex<Vec<(u64, usize)>>,
-}
-
-fn random_f32(seed: u64, len: usize) -> Vec<f32> {
-    random_f16(seed, len).iter().map(|x| x.to_f32()).collect()
 }
 
 /// Any number except the default.
@@ -40,17 +38,16 @@ impl Observer for Notes {
 fn an_observer_sees_what_the_counters_count() {
     let notes = Arc::new(Notes::default());
     let engine = engine().observed_by(Arc::clone(&notes) as Arc<dyn Observer>);
-    let (m, n, k) = (37, 96, 300);
-    let weights = engine
-        .load(Weights::i8(n, k, &random_i8(1, n * k)))
-        .unwrap();
-    let floats = random_f32(2, n * k);
-    let quantised = engine.load(Weights::w8a8(n, k, &floats)).unwrap();
+    let shape = Shape::new(37, 96, 300);
+    let formats = [
+        WeightFormat::Int8,
+        WeightFormat::Quantised(Quantisation::W8A8),
+    ];
+    let matmuls = formats.map(|format| Matmul::new(&engine, format, shape, 1).unwrap());
     let loaded = engine.counters();
-    let mut integers = vec![0; m * n];
-    multiply(&engine, &weights, m, &random_i8(3, m * k), &mut integers).unwrap();
-    let mut results = vec![0.0; m * n];
-    multiply(&engine, &quantised, m, &random_f32(4, m * k), &mut results).unwrap();
+    for matmul in &matmuls {
+        matmul.run(&engine).unwrap();
+    }
     let counters = engine.counters();
     let devices = notes.done.lock().unwrap();
     assert!(devices.iter().all(|done| done.token == TOKEN));
@@ -81,24 +78,19 @@ fn an_observer_sees_what_the_counters_count() {
     assert_eq!(seen.bytes_from_device, counters.bytes_from_device);
     // The rest are programs.
     assert!(packed > 0 && packed < counters.bytes_to_device - loaded.bytes_to_device);
-    assert_eq!(quantised, m * k);
-    assert_eq!(*notes.plans.lock().unwrap(), [(TOKEN, m); 2]);
+    assert_eq!(quantised, shape.m * shape.k);
+    assert_eq!(*notes.plans.lock().unwrap(), [(TOKEN, shape.m); 2]);
 }
 
 #[test]
 fn times_are_where_the_work_was() {
     let engine = engine();
     assert_eq!(engine.times(), npu_matmul::Times::default());
-    let (m, n, k) = (64, 64, 256);
-    let weights = engine
-        .load(Weights::f16(n, k, &random_f16(1, n * k)))
-        .unwrap();
+    let matmul = Matmul::new(&engine, WeightFormat::Fp16, Shape::new(64, 64, 256), 1).unwrap();
     let loaded = engine.times();
     assert!(loaded.pack_weights > Duration::ZERO);
     assert_eq!(loaded.pack + loaded.unpack + loaded.wait, Duration::ZERO);
-    let mut out = vec![0.0; m * n];
-    let a = random_f16(2, m * k);
-    multiply(&engine, &weights, m, &a, &mut out).unwrap();
+    matmul.run(&engine).unwrap();
     let ran = engine.times();
     assert_eq!(ran.pack_weights, loaded.pack_weights);
     for time in [ran.pack, ran.unpack, ran.in_flight] {

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Overlap of CPU and NPU, on a device whose jobs end when a thread waits for them.
 
-use npu_matmul::{Output, PlanOptions, Weights};
+use npu_matmul::{PlanOptions, WeightFormat};
 
+use crate::common::matmul::Matmul;
 use crate::common::slow::{Entry, slow_engine};
-use crate::common::{check_integers, random_i8};
+use crate::common::{Shape, plan};
 
 fn submitted(log: &[Entry]) -> usize {
     let jobs = |entry: &Entry| match entry {
@@ -23,13 +24,11 @@ fn count(log: &[Entry], of: Entry) -> usize {
 #[test]
 fn the_cpu_packs_and_unpacks_while_the_npu_computes() {
     let (engine, log) = slow_engine(PlanOptions::default());
-    let (m, n, k) = (768, 1024, 2048);
-    let (a, b) = (random_i8(1, m * k), random_i8(2, n * k));
-    let weights = engine.load(Weights::i8(n, k, &b)).unwrap();
-    let parts = engine.prepare(&weights, m, Output::I32).unwrap();
-    let parts = parts.plan().steps().len();
+    let shape = Shape::new(768, 1024, 2048);
+    let matmul = Matmul::new(&engine, WeightFormat::Int8, shape, 1).unwrap();
+    let parts = plan(&engine, &matmul.weights, shape.m).steps().len();
     assert!(parts >= 3, "{parts} parts");
-    check_integers(&engine, &weights, &a, &b);
+    matmul.check(&engine).unwrap();
 
     let log = log.take();
     let (started, rest) = log.split_at(2 * parts);
@@ -47,10 +46,9 @@ fn parts_beyond_what_may_be_in_flight_follow() {
     };
     options.limits.buffer_bytes = 16 << 10;
     let (engine, log) = slow_engine(options);
-    let (m, n, k) = (400, 64, 256);
-    let (a, b) = (random_i8(1, m * k), random_i8(2, n * k));
-    let weights = engine.load(Weights::i8(n, k, &b)).unwrap();
-    check_integers(&engine, &weights, &a, &b);
+    let shape = Shape::new(400, 64, 256);
+    let matmul = Matmul::new(&engine, WeightFormat::Int8, shape, 1).unwrap();
+    matmul.check(&engine).unwrap();
 
     let log = log.take();
     let jobs = submitted(&log);

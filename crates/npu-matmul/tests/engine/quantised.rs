@@ -9,7 +9,8 @@ use npu_matmul::reference::Expected;
 use npu_matmul::{Engine, Error, PlanOptions, Weights};
 use proptest::prelude::*;
 
-use crate::common::{Random, Shape, check_floats, engine, multiply, strict_engine, watched};
+use crate::common::matmul::{Results, check_floats};
+use crate::common::{Random, Shape, engine, multiply, watched};
 
 /// Floats around 0 with a few large columns.
 fn floats(seed: u64, rows: usize, k: usize, large: &[usize]) -> Vec<f32> {
@@ -125,7 +126,7 @@ fn check(engine: &Engine, shape: Shape, to: Quantisation, a: &[f32], b: &[f32]) 
     let expected: Vec<_> = (0..m * n)
         .map(|at| reference.element(at / n, at % n))
         .collect();
-    check_floats(&c, &expected);
+    check_floats(&Results::Floats(c), &expected);
 }
 
 fn case() -> impl Strategy<Value = (Shape, Quantisation)> {
@@ -145,6 +146,7 @@ proptest! {
         (shape, to) in case(),
         seed in any::<u32>(),
         row_tile in 1..6_usize,
+        k_tile in 1..10_usize,
         tasks in 1..20_usize,
     ) {
         let a = floats(seed.into(), shape.m, shape.k, &[3, 77]);
@@ -153,28 +155,13 @@ proptest! {
         // Also with small tiles and many jobs.
         let mut plan = PlanOptions {
             row_tile: Some(4 * row_tile),
+            k_tile: Some(32 * k_tile),
             n_tile: Some(64),
             ..PlanOptions::default()
         };
         plan.limits.tasks = tasks;
         watched(plan, |engine| check(engine, shape, to, &a, &b));
     }
-}
-
-#[test]
-fn nothing_is_submitted_that_silicon_would_punish() {
-    let (engine, model) = strict_engine(PlanOptions::default(), 2);
-    let (m, n, k) = (33, 70, 256);
-    let (a, b) = (floats(1, m, k, &[3]), floats(2, n, k, &[]));
-    for to in Quantisation::ALL {
-        let weights = engine.load(Weights::quantised(n, k, to, &b)).unwrap();
-        let mut c = vec![0.0; m * n];
-        multiply(&engine, &weights, m, &a, &mut c).unwrap();
-    }
-    assert_eq!(model.events(), []);
-    let counters = engine.counters();
-    assert_eq!(counters.matmuls, Quantisation::ALL.len() as u64);
-    assert_eq!(counters.macs, (Quantisation::ALL.len() * m * n * k) as u64);
 }
 
 #[test]
@@ -200,6 +187,8 @@ fn what_is_no_number_stays_in_its_row_or_column() {
             }
         }
     }
+    let calls = 4 * Quantisation::ALL.len();
+    assert_eq!(engine.counters().macs, (calls * m * n * k) as u64);
 }
 
 #[test]
@@ -225,13 +214,4 @@ fn what_has_no_exact_sum_is_refused() {
     }
     // Only the sums of a group are integers, so K has no limit.
     loaded(Quantisation::W4A8Hadamard).unwrap();
-    // Integer weights give no floats.
-    let weights = engine.load(Weights::i4(1, 2, &[1, 2])).unwrap();
-    assert!(matches!(
-        multiply(&engine, &weights, 1, &[0.0; 2], &mut [0.0]),
-        Err(Error::WrongOutput {
-            weights: "int4",
-            ..
-        })
-    ));
 }

@@ -6,9 +6,9 @@ use std::sync::Mutex;
 use std::thread;
 
 use npu_matmul::quantise::Quantisation;
-use npu_matmul::{Engine, Threads, Weights};
+use npu_matmul::{Dtype, Engine, Threads, Weights};
 
-use crate::common::{DEVICES, check_integers, engine, multiply, pool, random_i8};
+use crate::common::{DEVICES, Shape, check, engine, multiply, pool};
 
 const M: usize = 20;
 const N: usize = 100;
@@ -43,12 +43,10 @@ fn quantised(engine: &Engine) -> (Vec<f32>, HashSet<String>) {
 
 #[test]
 fn results_do_not_depend_on_threads() {
-    let (a, b) = (random_i8(1, M * K), random_i8(2, N * K));
     let (floats, _) = quantised(&engine());
     for threads in ["1", "2", "3,free", "2,pin"] {
         let engine = with(threads);
-        let weights = engine.load(Weights::i8(N, K, &b)).unwrap();
-        check_integers(&engine, &weights, &a, &b);
+        check(&engine, Dtype::Int8, Shape::new(M, N, K), 1);
         assert!(quantised(&engine).0 == floats, "{threads}");
     }
 }

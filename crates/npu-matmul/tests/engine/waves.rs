@@ -2,10 +2,11 @@
 //! Jobs that are submitted together: all of a matmul, or as many as have room.
 
 use npu_matmul::plan::JobLimits;
-use npu_matmul::{Counters, PlanOptions, Weights};
+use npu_matmul::{Counters, PlanOptions, WeightFormat};
 use proptest::prelude::*;
 
-use crate::common::{DEVICES, check_integers, random_i8, strict_engine};
+use crate::common::matmul::Matmul;
+use crate::common::{DEVICES, Shape, plan, strict_engine};
 
 /// Options for many steps: small tiles, and jobs of few tiles.
 fn small(buffer_bytes: usize, tasks: usize) -> PlanOptions {
@@ -26,10 +27,9 @@ fn small(buffer_bytes: usize, tasks: usize) -> PlanOptions {
 /// SUBMIT calls that its plan predicts.
 fn counters_of(options: &PlanOptions, [m, n, k]: [usize; 3]) -> (Counters, usize) {
     let (engine, model) = strict_engine(options.clone(), DEVICES);
-    let (a, b) = (random_i8(1, m * k), random_i8(2, n * k));
-    let weights = engine.load(Weights::i8(n, k, &b)).unwrap();
-    let planned = crate::common::plan(&engine, &weights, m).submits(&options.limits);
-    check_integers(&engine, &weights, &a, &b);
+    let matmul = Matmul::new(&engine, WeightFormat::Int8, Shape::new(m, n, k), 1).unwrap();
+    let planned = plan(&engine, &matmul.weights, m).submits(&options.limits);
+    matmul.check(&engine).unwrap();
     assert_eq!(model.events(), []);
     (engine.counters(), planned)
 }
@@ -50,20 +50,12 @@ proptest! {
 }
 
 #[test]
-fn several_jobs_of_a_device_are_one_submit() {
-    // Four ranges of rows on each device, which take little memory.
-    let (counters, _) = counters_of(&small(4096, 1), [16, 96, 32]);
-    assert_eq!(counters.jobs, 4 * DEVICES as u64);
-    assert_eq!(counters.submits, DEVICES as u64);
-}
-
-#[test]
-fn what_has_no_room_is_several_submits() {
-    // Each step writes 4 x 32 sums on a device; a wave has room for one step.
-    let bytes = 4 * 32 * size_of::<i32>();
-    for (rows, waves) in [(12, 3), (40, 10)] {
+fn several_jobs_of_a_device_are_one_submit_if_there_is_room() {
+    // Each step writes 4 x 32 sums on a device: there is room for all steps, or for one.
+    let one = 4 * 32 * size_of::<i32>();
+    for (rows, bytes, submits) in [(16, 4096, 1), (12, one, 3), (40, one, 10)] {
         let (counters, _) = counters_of(&small(bytes, 1), [rows, 96, 32]);
         assert_eq!(counters.jobs, (rows / 4 * DEVICES) as u64);
-        assert_eq!(counters.submits, (waves * DEVICES) as u64, "{rows} rows");
+        assert_eq!(counters.submits, (submits * DEVICES) as u64, "{rows} rows");
     }
 }

@@ -3,6 +3,7 @@
 
 use half::f16;
 use npu_matmul::attention::{AttentionCall, HeadRows, reference};
+use npu_matmul::quantise::nmse;
 
 /// Pseudo-random numbers, the same in each run.
 struct Numbers(u64);
@@ -188,14 +189,8 @@ impl Operands {
 
     /// Normalised error of the result: squared error over squared result of the definition.
     pub(crate) fn nmse(&mut self) -> f64 {
-        let expected = reference(&self.call());
-        let error = self
-            .out
-            .iter()
-            .zip(&expected)
-            .map(|(&x, e)| (f64::from(x) - e).powi(2));
-        let (error, power): (f64, f64) = (error.sum(), expected.iter().map(|e| e * e).sum());
-        if power == 0.0 { error } else { error / power }
+        let out: Vec<_> = self.out.iter().copied().map(f64::from).collect();
+        nmse(&reference(&self.call()), &out)
     }
 
     /// Asserts that each element is within the bound of docs/attention.md, for vectors of Q and K

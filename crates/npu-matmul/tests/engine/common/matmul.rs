@@ -1,18 +1,32 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Matmuls with random operands, in any weight format.
 
+use std::sync::Arc;
+
 use half::f16;
 use npu_matmul::quantise::Quantisation;
+use npu_matmul::reference::Expected;
 use npu_matmul::{
-    Activations, Engine, Error, Output, OutputRows, PackedWeights, WeightFormat, Weights,
+    Activations, Engine, Error, Output, OutputRows, PackedWeights, WeightFormat, Weights, reference,
 };
 
-use crate::common::{Shape, multiply_all, random_f16, random_i4, random_i8};
+use crate::common::{Shape, multiply_all, random_f16, random_f32, random_i4, random_i8};
 
-enum Rows {
+/// An operand.
+pub(crate) enum Rows {
     Integers(Vec<i8>),
     Halves(Vec<f16>),
     Floats(Vec<f32>),
+}
+
+/// A random operand for this format.
+fn random(format: WeightFormat, seed: u64, len: usize) -> Rows {
+    match format {
+        WeightFormat::Int8 => Rows::Integers(random_i8(seed, len)),
+        WeightFormat::Int4 => Rows::Integers(random_i4(seed, len)),
+        WeightFormat::Fp16 => Rows::Halves(random_f16(seed, len)),
+        WeightFormat::Quantised(_) => Rows::Floats(random_f32(seed, len)),
+    }
 }
 
 #[derive(Debug, PartialEq)]
@@ -32,11 +46,12 @@ impl Results {
     }
 }
 
-/// Loaded weights, and activations for them.
+/// Loaded weights, with both operands.
 pub(crate) struct Matmul {
     pub(crate) weights: PackedWeights,
-    m: usize,
-    a: Rows,
+    pub(crate) m: usize,
+    a: Arc<Rows>,
+    b: Rows,
     /// Binary32 for FP16 weights, unless a test changes it.
     pub(crate) output: Output,
 }
@@ -49,43 +64,52 @@ impl Matmul {
         plain.into_iter().chain(quantised)
     }
 
+    /// A matmul with random operands.
     pub(crate) fn new(
         engine: &Engine,
         format: WeightFormat,
-        Shape { m, n, k }: Shape,
+        shape: Shape,
         seed: u64,
     ) -> Result<Self, Error> {
-        let floats = |seed, len| -> Vec<f32> {
-            let halves = random_f16(seed, len).into_iter();
-            halves.map(f32::from).collect()
-        };
-        let (of_a, of_b) = (seed, seed + 1);
-        let (a, weights) = match format {
-            WeightFormat::Int8 => (
-                Rows::Integers(random_i8(of_a, m * k)),
-                engine.load(Weights::i8(n, k, &random_i8(of_b, n * k)))?,
-            ),
-            WeightFormat::Int4 => (
-                Rows::Integers(random_i4(of_a, m * k)),
-                engine.load(Weights::i4(n, k, &random_i4(of_b, n * k)))?,
-            ),
-            WeightFormat::Fp16 => (
-                Rows::Halves(random_f16(of_a, m * k)),
-                engine.load(Weights::f16(n, k, &random_f16(of_b, n * k)))?,
-            ),
-            WeightFormat::Quantised(to) => (
-                Rows::Floats(floats(of_a, m * k)),
-                engine.load(Weights::quantised(n, k, to, &floats(of_b, n * k)))?,
-            ),
-        };
-        let output = match a {
-            Rows::Integers(_) => Output::I32,
-            Rows::Halves(_) | Rows::Floats(_) => Output::F32,
+        let Shape { m, n, k } = shape;
+        let [a, b] = [(seed, m), (seed + 1, n)].map(|(seed, rows)| random(format, seed, rows * k));
+        Self::load(engine, format, shape, a, b)
+    }
+
+    /// A matmul of the same rows with random weights of `n` channels.
+    pub(crate) fn beside(
+        &self,
+        engine: &Engine,
+        format: WeightFormat,
+        n: usize,
+        seed: u64,
+    ) -> Self {
+        let (m, k) = (self.m, self.weights.k());
+        let b = random(format, seed, n * k);
+        Self::load(engine, format, Shape { m, n, k }, Arc::clone(&self.a), b).unwrap()
+    }
+
+    pub(crate) fn load(
+        engine: &Engine,
+        format: WeightFormat,
+        Shape { m, n, k }: Shape,
+        a: impl Into<Arc<Rows>>,
+        b: Rows,
+    ) -> Result<Self, Error> {
+        let (weights, output) = match (format, &b) {
+            (WeightFormat::Int4, Rows::Integers(b)) => (Weights::i4(n, k, b), Output::I32),
+            (_, Rows::Integers(b)) => (Weights::i8(n, k, b), Output::I32),
+            (_, Rows::Halves(b)) => (Weights::f16(n, k, b), Output::F32),
+            (WeightFormat::Quantised(to), Rows::Floats(b)) => {
+                (Weights::quantised(n, k, to, b), Output::F32)
+            }
+            _ => panic!("floats are quantised"),
         };
         Ok(Self {
-            weights,
+            weights: engine.load(weights)?,
             m,
-            a,
+            a: a.into(),
+            b,
             output,
         })
     }
@@ -101,7 +125,7 @@ impl Matmul {
     }
 
     fn rows(&self) -> Activations<'_> {
-        match &self.a {
+        match &*self.a {
             Rows::Integers(a) => a.into(),
             Rows::Halves(a) => a.into(),
             Rows::Floats(a) => a.into(),
@@ -111,6 +135,33 @@ impl Matmul {
     pub(crate) fn run(&self, engine: &Engine) -> Result<Results, Error> {
         let mut results = Self::run_all(engine, [self])?;
         Ok(results.remove(0))
+    }
+
+    /// Runs it and compares the results with the reference.
+    pub(crate) fn check(&self, engine: &Engine) -> Result<(), Error> {
+        self.compare(&self.run(engine)?);
+        Ok(())
+    }
+
+    /// Compares results with the reference. Quantised matmuls have none here.
+    pub(crate) fn compare(&self, results: &Results) {
+        let (m, n, k) = (self.m, self.weights.n(), self.weights.k());
+        match (&*self.a, &self.b) {
+            (Rows::Integers(a), Rows::Integers(b)) => {
+                let expected = Results::Integers(reference::multiply_i32(m, n, k, a, b));
+                assert!(
+                    *results == expected,
+                    "{m} x {n} x {k}, {}",
+                    self.weights.dtype()
+                );
+            }
+            (Rows::Halves(a), Rows::Halves(b)) => {
+                let k_tiles = self.weights.plan().k_tile_count();
+                let expected = reference::multiply_f64(m, n, k, a, b, k_tiles);
+                check_floats(results, &expected);
+            }
+            _ => panic!("no reference"),
+        }
     }
 
     /// Runs several matmuls at once.
@@ -124,5 +175,21 @@ impl Matmul {
         let matmuls = matmuls.map(|(one, c)| (&one.weights, one.m, one.rows(), c.rows()));
         multiply_all(engine, matmuls.collect())?;
         Ok(results)
+    }
+}
+
+/// Checks that results are within their bounds, also if they were rounded once more.
+pub(crate) fn check_floats(results: &Results, expected: &[Expected]) {
+    for (at, want) in expected.iter().enumerate() {
+        match results {
+            Results::Floats(c) => {
+                let error = (f64::from(c[at]) - want.value).abs();
+                assert!(error <= want.tolerance, "[{at}]: {}, {want:?}", c[at]);
+            }
+            Results::Halves(c) => {
+                assert!(want.allows_half(c[at]), "[{at}]: {}, {want:?}", c[at]);
+            }
+            Results::Integers(_) => panic!("integers are exact"),
+        }
     }
 }

@@ -8,17 +8,19 @@ pub(crate) mod matmul;
 pub(crate) mod problem;
 pub(crate) mod slow;
 
+use std::num::Wrapping;
 use std::sync::Arc;
 
 use half::f16;
-use npu_matmul::reference::Expected;
 use npu_matmul::{
     Activations, Counters, Dtype, Engine, Error, Observer, Output, OutputRows, PackedWeights, Plan,
-    PlanOptions, Profile, SubmittedJob, Weights, reference,
+    PlanOptions, Profile, SubmittedJob, WeightFormat,
 };
 use npu_model::{Level, Model, ModelOptions};
 use rknpu_regcmd::{Before, LintContext, ReuseRule, Severity, lint, tasks};
 use rocket_uapi::{Device, DevicePool, Selector};
+
+use crate::common::matmul::Matmul;
 
 /// File descriptors of the usual pool: one for each core of an RK3588.
 pub(crate) const DEVICES: usize = 3;
@@ -98,23 +100,18 @@ pub(crate) fn multiply<'a>(
     multiply_all(engine, vec![(weights, m, a.into(), c.into())])
 }
 
-/// Loads random weights, multiplies, and compares the results with the reference.
-pub(crate) fn check(engine: &Engine, dtype: Dtype, Shape { m, n, k }: Shape, seed: u64) {
-    let random = match dtype {
-        Dtype::Int8 => random_i8,
-        Dtype::Int4 => random_i4,
-        Dtype::Fp16 => {
-            let (a, b) = (random_f16(seed, m * k), random_f16(seed + 1, n * k));
-            let weights = engine.load(Weights::f16(n, k, &b)).unwrap();
-            return check_halves(engine, &weights, &a, &b);
-        }
+/// Checks a matmul of random operands; for FP16, with both kinds of results.
+pub(crate) fn check(engine: &Engine, dtype: Dtype, shape: Shape, seed: u64) {
+    let (format, outputs) = match dtype {
+        Dtype::Int8 => (WeightFormat::Int8, &[Output::I32][..]),
+        Dtype::Int4 => (WeightFormat::Int4, &[Output::I32][..]),
+        Dtype::Fp16 => (WeightFormat::Fp16, &[Output::F32, Output::F16][..]),
     };
-    let (a, b) = (random(seed, m * k), random(seed + 1, n * k));
-    let weights = match dtype {
-        Dtype::Int4 => Weights::i4(n, k, &b),
-        _ => Weights::i8(n, k, &b),
-    };
-    check_integers(engine, &engine.load(weights).unwrap(), &a, &b);
+    let mut matmul = Matmul::new(engine, format, shape, seed).unwrap();
+    for &output in outputs {
+        matmul.output = output;
+        matmul.check(engine).unwrap();
+    }
 }
 
 /// Checks a matmul of each precision.
@@ -124,40 +121,25 @@ pub(crate) fn check_all(engine: &Engine, shape: Shape, seed: u64) {
     }
 }
 
-/// Multiplies integers by weights that were loaded from `b`, and compares with the reference.
-pub(crate) fn check_integers(engine: &Engine, weights: &PackedWeights, a: &[i8], b: &[i8]) {
+/// Checks a matmul of large matrices, faster than with the reference: whether C r = A (B^T r)
+/// modulo 2^64, for a random vector r. A wrong element of C passes in at most one case of 2^32.
+pub(crate) fn check_product(engine: &Engine, weights: &PackedWeights, a: &[i8], b: &[i8]) {
     let (n, k) = (weights.n(), weights.k());
     let m = a.len() / k;
-    // Junk, so that unwritten elements show.
     let mut c = vec![0x5a5a_5a5a; m * n];
     multiply(engine, weights, m, a, &mut c).unwrap();
-    let expected = reference::multiply_i32(m, n, k, a, b);
-    assert!(c == expected, "{m} x {n} x {k}, {}", weights.dtype());
-}
-
-/// As [`check_integers`], for results in binary32 and in binary16.
-pub(crate) fn check_halves(engine: &Engine, weights: &PackedWeights, a: &[f16], b: &[f16]) {
-    let (n, k) = (weights.n(), weights.k());
-    let m = a.len() / k;
-    let mut c = vec![f32::NAN; m * n];
-    multiply(engine, weights, m, a, &mut c).unwrap();
-    let k_tiles = weights.plan().k_tile_count();
-    let expected = reference::multiply_f64(m, n, k, a, b, k_tiles);
-    check_floats(&c, &expected);
-    // Rounded once more, by the NPU if K is in one tile.
-    let mut c = vec![f16::NAN; m * n];
-    multiply(engine, weights, m, a, &mut c).unwrap();
-    for (at, (&got, want)) in c.iter().zip(&expected).enumerate() {
-        assert!(want.allows_half(got), "[{at}]: {got}, {want:?}");
+    let mut random = Random::new(3);
+    let r: Vec<_> = (0..n).map(|_| Wrapping(random.next() as i64)).collect();
+    let mut br = vec![Wrapping(0); k];
+    for (row, r) in b.chunks(k).zip(&r) {
+        for (sum, &b) in br.iter_mut().zip(row) {
+            *sum += r * Wrapping(b.into());
+        }
     }
-}
-
-/// Checks that results are within their bounds.
-pub(crate) fn check_floats(c: &[f32], expected: &[Expected]) {
-    assert_eq!(c.len(), expected.len());
-    for (at, (&got, want)) in c.iter().zip(expected).enumerate() {
-        let error = (f64::from(got) - want.value).abs();
-        assert!(error <= want.tolerance, "[{at}]: {got}, {want:?}");
+    for (a, c) in a.chunks(k).zip(c.chunks(n)) {
+        let of_a = a.iter().zip(&br).map(|(&a, br)| br * Wrapping(a.into()));
+        let of_c = c.iter().zip(&r).map(|(&c, r)| r * Wrapping(c.into()));
+        assert!(of_a.sum::<Wrapping<i64>>() == of_c.sum(), "{m} x {n} x {k}");
     }
 }
 
@@ -184,12 +166,16 @@ pub(crate) fn plan(engine: &Engine, weights: &PackedWeights, m: usize) -> Plan {
     gemm.plan().clone()
 }
 
-/// An engine on a strict model, and that model.
-pub(crate) fn strict_engine(options: PlanOptions, devices: usize) -> (Engine, Arc<Model>) {
-    let model = Model::new(ModelOptions {
+pub(crate) fn strict_model() -> Arc<Model> {
+    Model::new(ModelOptions {
         level: Level::Strict,
         ..ModelOptions::default()
-    });
+    })
+}
+
+/// An engine on a strict model, and that model.
+pub(crate) fn strict_engine(options: PlanOptions, devices: usize) -> (Engine, Arc<Model>) {
+    let model = strict_model();
     (engine_on(&model.open_device(), devices, options), model)
 }
 
@@ -243,14 +229,16 @@ impl Random {
     }
 }
 
+/// Eight numbers from each random number, since some tests need many.
 pub(crate) fn random_i8(seed: u64, len: usize) -> Vec<i8> {
     let mut random = Random::new(seed);
-    (0..len).map(|_| random.next() as i8).collect()
+    let bytes = std::iter::repeat_with(|| random.next().to_le_bytes());
+    bytes.flatten().take(len).map(u8::cast_signed).collect()
 }
 
 pub(crate) fn random_i4(seed: u64, len: usize) -> Vec<i8> {
-    let mut random = Random::new(seed);
-    (0..len).map(|_| (random.next() % 16) as i8 - 8).collect()
+    // An arithmetic shift keeps the sign.
+    random_i8(seed, len).into_iter().map(|x| x >> 4).collect()
 }
 
 /// Numbers from -2 to 2, with many different exponents.
@@ -262,4 +250,9 @@ pub(crate) fn random_f16(seed: u64, len: usize) -> Vec<f16> {
         f16::from_f32(mantissa * [0.01, 0.1, 1.0, 4.0][(x % 4) as usize])
     };
     (0..len).map(|_| one()).collect()
+}
+
+/// As [`random_f16`].
+pub(crate) fn random_f32(seed: u64, len: usize) -> Vec<f32> {
+    random_f16(seed, len).into_iter().map(f32::from).collect()
 }

@@ -1,22 +1,47 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Matmuls that check their results, for devices that fail.
+//! Work that checks its results, for devices that fail.
+
+use std::sync::OnceLock;
 
 use npu_matmul::quantise::Quantisation;
-use npu_matmul::{Engine, Error, WeightFormat, reference};
+use npu_matmul::{Engine, Error, WeightFormat};
 
+use crate::common::Shape;
+use crate::common::attention::{CASE, Case, Operands};
 use crate::common::matmul::{Matmul, Results};
-use crate::common::{Shape, random_i8};
 
 const SHAPE: Shape = Shape::new(70, 150, 90);
 
-/// Matmuls of weights on an engine's devices, and expected results.
+/// Each of three devices has several tiles.
+const LONG: Case = Case {
+    heads: 8,
+    kv_heads: 8,
+    rows: 40,
+    keys: 700,
+    head_dim: 32,
+    value_dim: 32,
+    ..CASE
+};
+
+/// Matmuls of weights on an engine's devices.
 pub(crate) struct Problem {
     integers: Matmul,
-    expected: Results,
     quantised: Matmul,
+    /// The first result of the quantised matmul.
+    dequantised: OnceLock<Results>,
 }
 
+/// A way to use a device. It fails a test if a result is wrong.
+pub(crate) type Use = fn(&Problem, &Engine) -> Result<(), Error>;
+
 impl Problem {
+    pub(crate) const USES: [Use; 4] = [
+        Self::run,
+        Self::run_quantised,
+        Self::run_at_once,
+        |_, engine| attend(engine),
+    ];
+
     /// Weights on a healthy device.
     pub(crate) fn new(engine: &Engine) -> Self {
         Self::load(engine).unwrap()
@@ -24,30 +49,47 @@ impl Problem {
 
     /// Weights on any device.
     pub(crate) fn load(engine: &Engine) -> Result<Self, Error> {
-        let Shape { m, n, k } = SHAPE;
-        let (a, b) = (random_i8(1, m * k), random_i8(2, n * k));
         let to = WeightFormat::Quantised(Quantisation::W4A8Hadamard);
         Ok(Self {
             integers: Matmul::new(engine, WeightFormat::Int8, SHAPE, 1)?,
-            expected: Results::Integers(reference::multiply_i32(m, n, k, &a, &b)),
             quantised: Matmul::new(engine, to, SHAPE, 1)?,
+            dequantised: OnceLock::new(),
         })
     }
 
-    pub(crate) fn run_quantised(&self, engine: &Engine) -> Result<Results, Error> {
-        self.quantised.run(engine)
+    pub(crate) fn run(&self, engine: &Engine) -> Result<(), Error> {
+        self.integers.check(engine)
     }
 
-    pub(crate) fn run(&self, engine: &Engine) -> Result<(), Error> {
-        let c = self.integers.run(engine)?;
-        assert!(c == self.expected, "a product that succeeded is wrong");
+    /// Compares the result with the first one.
+    fn run_quantised(&self, engine: &Engine) -> Result<(), Error> {
+        let c = self.quantised.run(engine)?;
+        if let Err(c) = self.dequantised.set(c) {
+            assert!(self.dequantised.get() == Some(&c), "another result");
+        }
         Ok(())
     }
 
     /// Runs the same matmul three times at once, from the same activations.
     pub(crate) fn run_at_once(&self, engine: &Engine) -> Result<(), Error> {
-        let results = Matmul::run_all(engine, [&self.integers; 3])?;
-        assert!(results.iter().all(|c| *c == self.expected));
+        for results in Matmul::run_all(engine, [&self.integers; 3])? {
+            self.integers.compare(&results);
+        }
         Ok(())
     }
+
+    /// Uses a healthy device in every way.
+    pub(crate) fn run_all(&self, engine: &Engine) {
+        for of in Self::USES {
+            of(self, engine).unwrap();
+        }
+    }
+}
+
+/// Attention in many tiles.
+pub(crate) fn attend(engine: &Engine) -> Result<(), Error> {
+    let mut operands = Operands::new(&LONG, 1);
+    engine.attend([operands.call()])?;
+    assert!(operands.nmse() <= 1e-5);
+    Ok(())
 }

@@ -3,7 +3,7 @@
 //! tests do not depend on a clock.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use npu_matmul::{Activity, Done, Engine, Observer, PlanOptions};
 use npu_model::{Model, ModelOptions};
@@ -16,13 +16,10 @@ use crate::common::engine_on;
 /// An event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Entry {
-    /// Activations were quantised.
     Quantised,
-    /// Activations were packed.
     Packed,
     /// This number of jobs was submitted.
     Submitted(usize),
-    /// A job was waited for.
     Ended,
     /// The results of a job were read.
     Unpacked,
@@ -34,12 +31,12 @@ pub(crate) struct Log(Mutex<Vec<Entry>>);
 
 impl Log {
     fn push(&self, entry: Entry) {
-        lock(&self.0).push(entry);
+        self.0.lock().unwrap().push(entry);
     }
 
     /// Returns the events since the last call.
     pub(crate) fn take(&self) -> Vec<Entry> {
-        std::mem::take(&mut *lock(&self.0))
+        std::mem::take(&mut *self.0.lock().unwrap())
     }
 }
 
@@ -52,10 +49,6 @@ impl Observer for Log {
             _ => {}
         }
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Jobs that have not ended: for each output handle, the job's number in the file.
@@ -112,7 +105,7 @@ unsafe impl FileLayer for Slow {
     ) -> Result<i32, Errno> {
         let prep: sys::PrepBo = sys::structure(arg);
         let job = match request {
-            sys::PREP_BO => lock(&self.running).get(&prep.handle).copied(),
+            sys::PREP_BO => self.running.lock().unwrap().get(&prep.handle).copied(),
             _ => None,
         };
         if job.is_some() && Deadline::from_nanos(prep.timeout_ns).has_passed() {
@@ -122,16 +115,16 @@ unsafe impl FileLayer for Slow {
         let result = unsafe { self.inner.ioctl(request, arg, caller) }?;
         if let Some(job) = job {
             // Jobs of a file run one after another.
-            lock(&self.running).retain(|_, other| *other > job);
+            self.running.lock().unwrap().retain(|_, other| *other > job);
             self.log.push(Entry::Ended);
         }
         if request == sys::SUBMIT {
             let jobs = ClientJob::read_all(arg, caller).unwrap_or_default();
-            let mut number = lock(&self.jobs);
+            let mut number = self.jobs.lock().unwrap();
             for job in &jobs {
                 *number += 1;
                 let writes = job.writes.iter().map(|&handle| (handle, *number));
-                lock(&self.running).extend(writes);
+                self.running.lock().unwrap().extend(writes);
             }
             self.log.push(Entry::Submitted(jobs.len()));
         }
