@@ -27,7 +27,6 @@ compile_error!("the RK3588 is little endian, and so are the buffers shared with 
 #[macro_use]
 mod dispatch;
 
-pub mod dequantise;
 pub mod hadamard;
 pub mod half;
 pub mod matrix;

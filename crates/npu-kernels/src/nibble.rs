@@ -57,16 +57,12 @@ pub fn first_outside(values: &[i8], min: i8, max: i8) -> Option<usize> {
     /// Elements tested at once: long enough to vectorise the test of a block, short enough to
     /// search a failed block one by one.
     const BLOCK: usize = 4096;
-    values
-        .chunks(BLOCK)
-        .position(|block| any_outside(block, min, max))
-        .and_then(|block| {
-            let start = block * BLOCK;
-            let at = values[start..]
-                .iter()
-                .position(|v| !(min..=max).contains(v));
-            at.map(|at| start + at)
-        })
+    let mut blocks = values.chunks(BLOCK);
+    let block = blocks.position(|block| any_outside(block, min, max))?;
+    let start = block * BLOCK;
+    let mut from_there = values[start..].iter();
+    let at = from_there.position(|v| !(min..=max).contains(v));
+    at.map(|at| start + at)
 }
 
 fastest! {

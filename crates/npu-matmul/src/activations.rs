@@ -3,14 +3,14 @@
 
 use std::time::Instant;
 
-use npu_kernels::quantise::{quantise_scaled, row_scale};
+use npu_kernels::quantise::row_scale;
 use rayon::prelude::*;
 
 use crate::engine::Engine;
 use crate::error::Error;
 use crate::observe::Activity;
 use crate::packed::WeightScales;
-use crate::quantise::Quantisation;
+use crate::quantise::{Quantisation, quantise_groups};
 use crate::times::Section;
 
 /// Quantised rows of A, shared by all weights that need the same ones: query, key and value
@@ -97,11 +97,8 @@ impl QuantisedRows {
                             &scratch[..]
                         }
                     };
-                    let of_groups = row.chunks(group).zip(out.chunks_mut(group));
-                    for (scale, (row, out)) in scales.iter_mut().zip(of_groups) {
-                        *scale = row_scale(row, limit);
-                        quantise_scaled(row, *scale, limit, out);
-                    }
+                    let scale_of = |row: &[f32]| row_scale(row, limit);
+                    quantise_groups(row, group, (scale_of, limit), (out, scales));
                 });
         });
         Ok(Self {

@@ -184,12 +184,4 @@ mod tests {
             }
         }
     }
-
-    #[test]
-    fn int4_puts_the_even_index_low() {
-        let low = activation(Dtype::Int4, 4, 1, 6);
-        let high = activation(Dtype::Int4, 4, 1, 7);
-        assert_eq!((low.byte, low.bit), (16 + 3, 0));
-        assert_eq!((high.byte, high.bit), (16 + 3, 4));
-    }
 }

@@ -5,7 +5,6 @@ use std::fmt;
 use std::sync::Arc;
 
 use half::f16;
-use npu_kernels::quantise::quantise_scaled;
 use rayon::prelude::*;
 
 use crate::dtype::Dtype;
@@ -15,7 +14,7 @@ use crate::pack::{Fp16, Int4, Int8};
 use crate::packed::{PackedWeights, WeightScales};
 use crate::plan::{PlanOptions, WeightPlan, int4_depth};
 use crate::quantise::rotate::{self, Rotation};
-use crate::quantise::{INT8_K_MAX, Quantisation};
+use crate::quantise::{INT8_K_MAX, Quantisation, quantise_groups};
 use crate::times::Section;
 use crate::weight_format::WeightFormat;
 
@@ -33,46 +32,52 @@ use crate::weight_format::WeightFormat;
 pub struct Weights<'a> {
     n: usize,
     k: usize,
-    format: WeightFormat,
-    elements: Elements<'a>,
+    source: WeightSource<'a>,
 }
 
 /// Writes all K weights of an output channel.
 type FillRow<'a> = Box<dyn Fn(usize, &mut [f32]) + Sync + 'a>;
 
-enum Elements<'a> {
-    Integers(&'a [i8]),
-    Halves(&'a [f16]),
-    Floats(&'a [f32]),
-    Rows(FillRow<'a>),
+enum WeightSource<'a> {
+    Int8(&'a [i8]),
+    Int4(&'a [i8]),
+    Fp16(&'a [f16]),
+    Floats(Quantisation, &'a [f32]),
+    Rows(Quantisation, FillRow<'a>),
+}
+
+impl WeightSource<'_> {
+    const fn format(&self) -> WeightFormat {
+        match self {
+            Self::Int8(_) => WeightFormat::Int8,
+            Self::Int4(_) => WeightFormat::Int4,
+            Self::Fp16(_) => WeightFormat::Fp16,
+            Self::Floats(to, _) | Self::Rows(to, _) => WeightFormat::Quantised(*to),
+        }
+    }
 }
 
 impl<'a> Weights<'a> {
-    const fn new(n: usize, k: usize, format: WeightFormat, elements: Elements<'a>) -> Self {
-        Self {
-            n,
-            k,
-            format,
-            elements,
-        }
+    const fn new(n: usize, k: usize, source: WeightSource<'a>) -> Self {
+        Self { n, k, source }
     }
 
     /// 8-bit integers, for exact INT8 matmuls.
     #[must_use]
     pub const fn i8(n: usize, k: usize, b: &'a [i8]) -> Self {
-        Self::new(n, k, WeightFormat::Int8, Elements::Integers(b))
+        Self::new(n, k, WeightSource::Int8(b))
     }
 
     /// Integers from -8 to 7, for exact INT4 matmuls.
     #[must_use]
     pub const fn i4(n: usize, k: usize, b: &'a [i8]) -> Self {
-        Self::new(n, k, WeightFormat::Int4, Elements::Integers(b))
+        Self::new(n, k, WeightSource::Int4(b))
     }
 
     /// binary16 weights, for FP16 matmuls.
     #[must_use]
     pub const fn f16(n: usize, k: usize, b: &'a [f16]) -> Self {
-        Self::new(n, k, WeightFormat::Fp16, Elements::Halves(b))
+        Self::new(n, k, WeightSource::Fp16(b))
     }
 
     /// Floats to quantise to INT8; activations are quantised to INT8, too.
@@ -84,7 +89,7 @@ impl<'a> Weights<'a> {
     /// Floats to quantise to integers.
     #[must_use]
     pub const fn quantised(n: usize, k: usize, to: Quantisation, b: &'a [f32]) -> Self {
-        Self::new(n, k, WeightFormat::Quantised(to), Elements::Floats(b))
+        Self::new(n, k, WeightSource::Floats(to, b))
     }
 
     /// As [`Weights::quantised`], for weights that are not in memory as floats. `fill(channel,
@@ -97,15 +102,16 @@ impl<'a> Weights<'a> {
         to: Quantisation,
         fill: impl Fn(usize, &mut [f32]) + Sync + 'a,
     ) -> Self {
-        let rows = Elements::Rows(Box::new(fill));
-        Self::new(n, k, WeightFormat::Quantised(to), rows)
+        Self::new(n, k, WeightSource::Rows(to, Box::new(fill)))
     }
 
     /// Rotates weights of [`Weights::w8a8`], which spreads outliers of the activations; see
     /// [`rotate`]. Other weights are unchanged.
     #[must_use]
     pub const fn rotated(mut self) -> Self {
-        if let WeightFormat::Quantised(to @ Quantisation::W8A8) = &mut self.format {
+        if let WeightSource::Floats(to @ Quantisation::W8A8, _)
+        | WeightSource::Rows(to @ Quantisation::W8A8, _) = &mut self.source
+        {
             *to = Quantisation::W8A8Hadamard;
         }
         self
@@ -115,7 +121,7 @@ impl<'a> Weights<'a> {
 impl fmt::Debug for Weights<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Weights")
-            .field("format", &self.format)
+            .field("format", &self.source.format())
             .field("n", &self.n)
             .field("k", &self.k)
             .finish_non_exhaustive()
@@ -129,39 +135,25 @@ impl Engine {
     /// A wrong length, a dimension of 0, no memory, [`Error::Int4Range`]; for quantised weights
     /// also [`Error::TooDeep`].
     pub fn load(&self, weights: Weights<'_>) -> Result<PackedWeights, Error> {
-        let Weights {
-            n,
-            k,
-            format,
-            elements,
-        } = weights;
-        match (elements, format) {
-            (Elements::Integers(b), WeightFormat::Int8) => {
-                let plan = self.weight_plan(format, n, k)?;
-                self.pack::<Int8>(plan, format, b, None)
+        let Weights { n, k, source } = weights;
+        let format = source.format();
+        match source {
+            WeightSource::Int8(b) => {
+                self.pack::<Int8>(self.weight_plan(format, n, k)?, format, b, None)
             }
-            (Elements::Integers(b), _) => {
+            WeightSource::Int4(b) => {
                 check_int4("B", b)?;
-                let plan = self.int4_plan(n, k, b)?;
-                self.pack::<Int4>(plan, format, b, None)
+                self.pack::<Int4>(self.int4_plan(n, k, b)?, format, b, None)
             }
-            (Elements::Halves(b), _) => {
-                let plan = self.weight_plan(format, n, k)?;
-                self.pack::<Fp16>(plan, format, b, None)
+            WeightSource::Fp16(b) => {
+                self.pack::<Fp16>(self.weight_plan(format, n, k)?, format, b, None)
             }
-            (Elements::Floats(b), WeightFormat::Quantised(to)) => {
+            WeightSource::Floats(to, b) => {
                 let rows = matrix("B", b, n, k)?;
                 let fill = |channel, row: &mut [f32]| row.copy_from_slice(rows.row(channel));
                 self.load_quantised(n, k, to, &fill)
             }
-            (Elements::Rows(fill), WeightFormat::Quantised(to)) => {
-                self.load_quantised(n, k, to, &fill)
-            }
-            // Unreachable: every constructor gives floats the format Quantised.
-            (Elements::Floats(_) | Elements::Rows(_), _) => Err(Error::WrongWeights {
-                expected: "quantised",
-                actual: format.name(),
-            }),
+            WeightSource::Rows(to, fill) => self.load_quantised(n, k, to, &fill),
         }
     }
 
@@ -188,22 +180,26 @@ impl Engine {
         // Rejects bad sizes before anything is allocated.
         let plan = self.weight_plan(format, n, k)?;
         let rotation = Rotation::new(k, rotate::SEED).filter(|_| to.is_rotated());
-        let mut integers = vec![0; n * k];
+        let groups = k.div_ceil(group);
+        let (mut integers, mut scales) = (vec![0; n * k], vec![0.0; n * groups]);
         let start = || (self.stopwatch(Section::PackWeights), vec![0.0; k]);
-        let channels: Vec<Vec<f32>> = self.workers.run(|| {
-            let rows = integers.par_chunks_mut(k).enumerate();
-            let scales = rows.map_init(start, |(_, row), (channel, out)| {
+        let scaling = (|row: &[f32]| to.weight_scale(row), to.weight_max());
+        self.workers.run(|| {
+            let channels = integers
+                .par_chunks_mut(k)
+                .zip(scales.par_chunks_mut(groups));
+            let channels = channels.enumerate();
+            channels.for_each_init(start, |(_, row), (channel, of_channel)| {
                 fill(channel, row);
                 if let Some(rotation) = &rotation {
                     rotation.apply(row);
                 }
-                quantise_channel(to, group, row, out)
+                quantise_groups(row, group, scaling, of_channel);
             });
-            scales.collect()
         });
         let scales = WeightScales {
             quantisation: to,
-            columns: group_major(&channels, k.div_ceil(group)),
+            columns: group_major(&scales, groups),
             rotation,
         };
         match to.dtype() {
@@ -226,22 +222,8 @@ impl Engine {
     }
 }
 
-/// Quantises one channel, with a scale for each group of K.
-fn quantise_channel(to: Quantisation, group: usize, row: &[f32], out: &mut [i8]) -> Vec<f32> {
-    let limit = to.weight_max();
-    row.chunks(group)
-        .zip(out.chunks_mut(group))
-        .map(|(row, out)| {
-            let scale = to.weight_scale(row);
-            quantise_scaled(row, scale, limit, out);
-            scale
-        })
-        .collect()
-}
-
 /// Reorders scales: all channels of the first group, then those of the next.
-fn group_major(channels: &[Vec<f32>], groups: usize) -> Vec<f32> {
-    (0..groups)
-        .flat_map(|group| channels.iter().map(move |scales| scales[group]))
-        .collect()
+fn group_major(scales: &[f32], groups: usize) -> Vec<f32> {
+    let of_group = |group| scales.iter().skip(group).step_by(groups).copied();
+    (0..groups).flat_map(of_group).collect()
 }

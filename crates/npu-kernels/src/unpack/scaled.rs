@@ -5,7 +5,6 @@ use std::array;
 
 use super::lines::{Destination, LINE, Mode, Take, TileRows, each_line};
 use super::partial::Partial;
-use crate::dequantise::{add_scaled, scaled};
 
 /// The scales of a result. Elements without a scale become NaN.
 #[derive(Clone, Copy, Debug)]
@@ -42,9 +41,16 @@ impl Scales<'_> {
     }
 }
 
+/// A number times two scales. It multiplies in f64, because partial results may leave the range of
+/// f32 even if the result is within it.
+#[inline(always)]
+fn scaled(number: f64, row_scale: f64, column_scale: f64) -> f32 {
+    (number * row_scale * column_scale) as f32
+}
+
 fastest! {
     /// As [`unpack`](super::unpack), for the last K tile. Each result is then replaced by the bits
-    /// of its float, [`dequantise`](crate::dequantise::dequantise)d, in the same memory.
+    /// of its float, the sum times its two scales, in the same memory.
     pub fn unpack_dequantised<T: Partial<Sum = i32>>(
         tile: TileRows<'_>,
         mode: Mode,
@@ -71,7 +77,9 @@ fastest! {
         to: Destination<'_, f32>,
     ) {
         let store = |x: T, _, row, column| scaled(x.widen().into(), row, column);
-        let add = |x: T, old, row, column| add_scaled(old, x.widen().into(), row, column);
+        let add = |x: T, old: f32, row: f64, column: f64| {
+            (f64::from(old) + x.widen().into() * row * column) as f32
+        };
         match mode {
             Mode::Store => each_line(tile, to, &Scaling { scales, take: store }),
             Mode::Add => each_line(tile, to, &Scaling { scales, take: add }),

@@ -7,7 +7,6 @@ use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use super::*;
 use crate::ATOM_BYTES;
-use crate::dequantise::dequantise;
 
 /// Offset of element (m, n).
 fn at<T>(tile_rows: usize, m: usize, n: usize) -> usize {
@@ -119,8 +118,9 @@ fn check_dequantised<T: Partial<Sum = i32> + FromBytes>(case: &Case, old: i32, s
                 Mode::Store => x.widen(),
                 Mode::Add => x.add_to(*out),
             };
-            let [row, column] = scales_of(&scales, row, column);
-            *out = dequantise(sum, row, column).to_bits().cast_signed();
+            let [row, column] = scales_of(&scales, row, column).map(f64::from);
+            let float = (f64::from(sum) * row * column) as f32;
+            *out = float.to_bits().cast_signed();
         });
         for (fast, slow) in fast.into_iter().zip(slow) {
             let [fast, slow] = [fast, slow].map(|bits| f32::from_bits(bits.cast_unsigned()));

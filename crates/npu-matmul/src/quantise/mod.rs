@@ -19,7 +19,7 @@ mod rows;
 mod scheme;
 pub mod search;
 
-pub use npu_kernels::dequantise::dequantise;
+pub(crate) use rows::quantise_groups;
 pub use rows::quantise_rows;
 pub use scheme::{INT8_K_MAX, Quantisation};
 
