@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A cache of the most recently used values.
 
-use std::fmt;
 use std::hash::Hash;
 use std::num::NonZeroUsize;
 use std::sync::Mutex;
@@ -11,7 +10,8 @@ use lru::LruCache;
 use crate::sync::lock;
 
 /// A map that drops the least recently used values.
-pub(crate) struct LruMap<K, V>(Mutex<LruCache<K, V>>);
+#[derive(Debug)]
+pub(crate) struct LruMap<K: Hash + Eq, V>(Mutex<LruCache<K, V>>);
 
 impl<K: Hash + Eq, V: Clone> LruMap<K, V> {
     /// Creates a map that keeps up to `kept` values.
@@ -34,14 +34,6 @@ impl<K: Hash + Eq, V: Clone> LruMap<K, V> {
         // Freed without holding the lock.
         drop(evicted);
         Ok(made)
-    }
-}
-
-impl<K: Hash + Eq, V: Clone> fmt::Debug for LruMap<K, V> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("LruMap")
-            .field("kept", &lock(&self.0).len())
-            .finish_non_exhaustive()
     }
 }
 

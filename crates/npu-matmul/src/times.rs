@@ -5,7 +5,6 @@
 //! The result is CPU time as long as no other program uses the CPU.
 
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::sync::lock;
@@ -43,100 +42,86 @@ pub enum Section {
 #[derive(Debug)]
 #[must_use = "time is measured until it is dropped"]
 pub struct Stopwatch<'a> {
-    total: &'a AtomicU64,
+    clock: &'a SectionTimes,
+    part: Part,
     started: Instant,
 }
 
-impl<'a> Stopwatch<'a> {
-    fn start(total: &'a AtomicU64) -> Self {
-        Self {
-            total,
-            started: Instant::now(),
-        }
-    }
-}
+/// Selects the time that a stopwatch adds to.
+type Part = fn(&mut Times) -> &mut Duration;
 
 impl Drop for Stopwatch<'_> {
     fn drop(&mut self) {
-        add(self.total, self.started.elapsed());
+        *(self.part)(&mut lock(&self.clock.0).times) += self.started.elapsed();
     }
 }
 
-fn add(total: &AtomicU64, time: Duration) {
-    let nanoseconds = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
-    // The totals need no order between them: relaxed is enough.
-    total.fetch_add(nanoseconds, Ordering::Relaxed);
-}
-
-/// Times in nanoseconds, which many threads add to.
+/// Times that many threads add to.
 #[derive(Debug, Default)]
-pub(crate) struct SectionTimes {
-    pack_weights: AtomicU64,
-    pack: AtomicU64,
-    unpack: AtomicU64,
-    check: AtomicU64,
-    wait: AtomicU64,
-    in_flight: AtomicU64,
-    jobs: Mutex<InFlight>,
-}
+pub(crate) struct SectionTimes(Mutex<TimesState>);
 
-/// Jobs not yet known to have ended.
 #[derive(Debug, Default)]
-struct InFlight {
-    count: usize,
+struct TimesState {
+    times: Times,
+    /// Jobs not yet known to have ended.
+    in_flight: usize,
     /// When the first of them was submitted.
     since: Option<Instant>,
 }
 
 impl SectionTimes {
+    fn start(&self, part: Part) -> Stopwatch<'_> {
+        Stopwatch {
+            clock: self,
+            part,
+            started: Instant::now(),
+        }
+    }
+
     pub(crate) fn stopwatch(&self, section: Section) -> Stopwatch<'_> {
-        Stopwatch::start(match section {
-            Section::PackWeights => &self.pack_weights,
-            Section::Pack => &self.pack,
-            Section::Unpack => &self.unpack,
+        self.start(match section {
+            Section::PackWeights => |times| &mut times.pack_weights,
+            Section::Pack => |times| &mut times.pack,
+            Section::Unpack => |times| &mut times.unpack,
         })
     }
 
     /// Measures the check of first tasks.
     pub(crate) fn checking(&self) -> Stopwatch<'_> {
-        Stopwatch::start(&self.check)
+        self.start(|times| &mut times.check)
     }
 
     /// Measures a wait for a job.
     pub(crate) fn waiting(&self) -> Stopwatch<'_> {
-        Stopwatch::start(&self.wait)
+        self.start(|times| &mut times.wait)
     }
 
     /// Counts jobs as submitted.
     pub(crate) fn submitted(&self, jobs: usize) {
-        let mut in_flight = lock(&self.jobs);
-        in_flight.count += jobs;
-        if in_flight.count > 0 {
-            in_flight.since.get_or_insert_with(Instant::now);
+        let mut state = lock(&self.0);
+        state.in_flight += jobs;
+        if state.in_flight > 0 {
+            state.since.get_or_insert_with(Instant::now);
         }
     }
 
     /// Counts a job as ended: its end was seen, or is no longer waited for.
     pub(crate) fn ended(&self) {
-        let mut in_flight = lock(&self.jobs);
-        in_flight.count = in_flight.count.saturating_sub(1);
-        if in_flight.count == 0
-            && let Some(since) = in_flight.since.take()
+        let mut state = lock(&self.0);
+        state.in_flight = state.in_flight.saturating_sub(1);
+        if state.in_flight == 0
+            && let Some(since) = state.since.take()
         {
-            add(&self.in_flight, since.elapsed());
+            state.times.in_flight += since.elapsed();
         }
     }
 
     pub(crate) fn snapshot(&self) -> Times {
-        let get = |total: &AtomicU64| Duration::from_nanos(total.load(Ordering::Relaxed));
-        let running = lock(&self.jobs).since.map(|since| since.elapsed());
+        let state = lock(&self.0);
+        let running = state.since.map(|since| since.elapsed());
         Times {
-            pack_weights: get(&self.pack_weights),
-            pack: get(&self.pack),
-            unpack: get(&self.unpack),
-            check: get(&self.check),
-            wait: get(&self.wait),
-            in_flight: get(&self.in_flight) + running.unwrap_or_default(),
+            in_flight: state.times.in_flight + running.unwrap_or_default(),
+            ..state.times
         }
     }
 }

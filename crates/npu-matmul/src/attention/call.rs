@@ -116,6 +116,18 @@ pub struct AttentionBatch {
 }
 
 impl AttentionBatch {
+    /// A prompt's last batch in Llama-3.2-1B.
+    #[cfg(test)]
+    pub(super) const LLAMA: Self = Self {
+        heads: 32,
+        kv_heads: 8,
+        rows: 512,
+        keys: 2048,
+        head_dim: 64,
+        value_dim: 64,
+        window: None,
+    };
+
     /// Query heads of each KV head.
     pub(super) const fn group(&self) -> usize {
         match self.kv_heads {
@@ -155,12 +167,6 @@ pub struct AttentionCall<'a> {
 }
 
 impl AttentionCall<'_> {
-    /// Elements of the result.
-    fn out_len(&self) -> Option<usize> {
-        let heads = self.q.rows().checked_mul(self.q.heads())?;
-        heads.checked_mul(self.v.vector_len())
-    }
-
     /// The sizes, as if no mask hid any key.
     pub(super) const fn batch(&self) -> AttentionBatch {
         AttentionBatch {
@@ -185,11 +191,8 @@ impl AttentionCall<'_> {
             }),
         };
         let (heads, kv_heads, keys) = (self.q.heads(), self.k.heads(), self.k.rows());
-        expect(
-            "the length of K's vectors",
-            self.k.vector_len(),
-            self.q.vector_len(),
-        )?;
+        let (of_k, of_q) = (self.k.vector_len(), self.q.vector_len());
+        expect("the length of K's vectors", of_k, of_q)?;
         expect("V's number of heads", self.v.heads(), kv_heads)?;
         expect("V's number of keys", self.v.rows(), keys)?;
         let whole_groups = heads.checked_next_multiple_of(kv_heads);
@@ -206,7 +209,9 @@ impl AttentionCall<'_> {
         if let Some(slopes) = self.slopes {
             expect("the number of slopes", slopes.len(), heads)?;
         }
-        let out = self.out_len().unwrap_or(usize::MAX);
+        let vectors = self.q.rows().checked_mul(heads);
+        let out = vectors.and_then(|vectors| vectors.checked_mul(self.v.vector_len()));
+        let out = out.unwrap_or(usize::MAX);
         expect("the length of the result", self.out.len(), out)
     }
 }

@@ -13,7 +13,6 @@ use crate::scratch::Scratch;
 /// Work on the scores of a block before the softmax.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Treatment {
-    /// Nothing.
     Nothing,
     /// Some keys are removed; the mask is 0 or -inf everywhere.
     Cut,
@@ -24,7 +23,6 @@ pub(super) enum Treatment {
 /// A block of keys that some rows of a tile see.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct VisibleBlock {
-    /// Index of the block.
     pub(super) block: usize,
     pub(super) treatment: Treatment,
 }
@@ -83,13 +81,11 @@ impl MaskBlocks {
 
     /// The blocks that these heads and rows see, in order.
     pub(super) fn visible(&self, heads: Range<usize>, rows: Range<usize>) -> Vec<VisibleBlock> {
-        let blocks = 0..self.blocks;
-        blocks
-            .filter_map(|block| {
-                let treatment = self.treatment(block, heads.clone(), rows.clone())?;
-                Some(VisibleBlock { block, treatment })
-            })
-            .collect()
+        let visible = (0..self.blocks).filter_map(|block| {
+            let treatment = self.treatment(block, heads.clone(), rows.clone())?;
+            Some(VisibleBlock { block, treatment })
+        });
+        visible.collect()
     }
 
     fn treatment(
@@ -165,13 +161,10 @@ mod tests {
             out: &mut [],
         };
         let scratch = Scratch::default();
-        let seen = |call: &AttentionCall<'_>, heads, rows| {
+        let seen = |call: &AttentionCall<'_>, heads, rows| -> Vec<_> {
             let blocks = MaskBlocks::new(call, 2, &scratch).unwrap();
-            let visible = blocks.visible(heads, rows);
-            visible
-                .into_iter()
-                .map(|v| (v.block, v.treatment))
-                .collect::<Vec<_>>()
+            let visible = blocks.visible(heads, rows).into_iter();
+            visible.map(|v| (v.block, v.treatment)).collect()
         };
         use Treatment::{Bias, Cut, Nothing};
         assert_eq!(seen(&call, 0..1, 0..2), [(0, Nothing), (2, Cut), (3, Cut)]);

@@ -47,7 +47,6 @@ const BLOCK_KEYS: usize = 384;
 pub(super) struct Tiling {
     /// Parts of the vectors of Q and K; their scores are added up.
     pub(super) parts: Vec<Range<usize>>,
-    /// Number of keys.
     pub(super) keys: usize,
     /// Keys of a block.
     pub(super) block: usize,
@@ -399,15 +398,7 @@ mod tests {
         PlanOptions::uncalibrated(600_000_000)
     }
 
-    const LLAMA: AttentionBatch = AttentionBatch {
-        heads: 32,
-        kv_heads: 8,
-        rows: 512,
-        keys: 2048,
-        head_dim: 64,
-        value_dim: 64,
-        window: None,
-    };
+    const LLAMA: AttentionBatch = AttentionBatch::LLAMA;
 
     /// Llama-3.2-1B: tiles are as large as the envelope allows; with more keys they have fewer
     /// rows.
@@ -427,10 +418,8 @@ mod tests {
     /// The scores that the first job writes are the features that the second job reads.
     fn check_layout(tiling: &Tiling, blocks: &[usize]) {
         let m = tiling.heads * tiling.rows;
-        let (scores, values) = (
-            tiling.score_job(0, m, blocks),
-            tiling.value_job(0, m, blocks),
-        );
+        let scores = tiling.score_job(0, m, blocks);
+        let values = tiling.value_job(0, m, blocks);
         let per_part = scores.output_bytes / tiling.parts.len();
         assert_eq!(values.band.activation_bytes, per_part);
         let mut at = 0;

@@ -14,6 +14,7 @@
 //! programs do not depend on the speed of a device.
 
 use std::collections::VecDeque;
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -26,7 +27,6 @@ use super::mask::MaskBlocks;
 use super::operands::{pack_keys_and_values, pack_queries};
 use super::plan::{AttentionJobs, HALF, Tile, TileKey, Tiling, devices_of};
 use super::scores;
-use super::state::AttentionState;
 use crate::engine::Engine;
 use crate::error::{Error, GemmCallError, JobFailure};
 use crate::exec::OnDevice;
@@ -64,7 +64,6 @@ struct DeviceRun {
     head: Option<([usize; 2], FrozenBo)>,
     scores: VecDeque<Running>,
     values: VecDeque<Running>,
-    ended: Option<Ended>,
 }
 
 /// Calls in progress.
@@ -163,9 +162,11 @@ impl Run<'_, '_> {
             let run = &*self;
             each(devices, |device| device.start_scores(run, round))?;
             each(devices, |device| device.start_values(run, round))?;
-            each(devices, |device| device.end_values(run, round))?;
-            for device in &mut *devices {
-                device.collect(self)?;
+            let ended = each(devices, |device| device.end_values(run, round))?;
+            for (device, ended) in devices.iter().zip(ended) {
+                if let Some(ended) = ended {
+                    device.collect(self, ended)?;
+                }
             }
         }
         Ok(())
@@ -186,10 +187,10 @@ fn macs(sizes: &AttentionBatch) -> u64 {
 }
 
 /// Runs a function on all devices in parallel; returns the error of the first device that failed.
-fn each(
+fn each<T: Send>(
     devices: &mut [DeviceRun],
-    work: impl Fn(&mut DeviceRun) -> Result<(), GemmCallError> + Sync,
-) -> Result<(), GemmCallError> {
+    work: impl Fn(&mut DeviceRun) -> Result<T, GemmCallError> + Sync,
+) -> Result<Vec<T>, GemmCallError> {
     let done: Vec<_> = devices.par_iter_mut().map(&work).collect();
     done.into_iter().collect()
 }
@@ -206,22 +207,14 @@ fn share(tiles: Vec<Tile>, engine: &Engine) -> Vec<DeviceRun> {
             m: tile.m(),
             blocks: tile.blocks.iter().map(|block| block.block).collect(),
         };
-        let jobs = engine.attention.jobs(&key, engine);
+        let make = || {
+            engine.count(|counters| counters.plans += 1);
+            Ok::<_, Infallible>(Arc::new(AttentionJobs::new(&key)))
+        };
+        let Ok(jobs) = engine.attention.tiles.get_or_make(key.clone(), make);
         devices[device].tiles.push((tile, jobs));
     }
     devices
-}
-
-impl AttentionState {
-    /// The jobs of a tile, from the cache or made now.
-    fn jobs(&self, key: &TileKey, engine: &Engine) -> Arc<AttentionJobs> {
-        let make = || {
-            engine.count(|counters| counters.plans += 1);
-            Ok::<_, std::convert::Infallible>(Arc::new(AttentionJobs::new(key)))
-        };
-        let Ok(jobs) = self.tiles.get_or_make(key.clone(), make);
-        jobs
-    }
 }
 
 impl DeviceRun {
@@ -232,7 +225,6 @@ impl DeviceRun {
             head: None,
             scores: VecDeque::new(),
             values: VecDeque::new(),
-            ended: None,
         }
     }
 
@@ -289,21 +281,21 @@ impl DeviceRun {
     }
 
     /// Waits for the value job of the tile two before `round`.
-    fn end_values(&mut self, run: &Run<'_, '_>, round: usize) -> Result<(), GemmCallError> {
+    fn end_values(
+        &mut self,
+        run: &Run<'_, '_>,
+        round: usize,
+    ) -> Result<Option<Ended>, GemmCallError> {
         let Some(running) = due(&mut self.values, round, 2) else {
-            return Ok(());
+            return Ok(None);
         };
         let (tile, jobs) = &self.tiles[running.tile];
         let ended = end(run.on(self.device), &jobs.jobs[VALUES], running);
-        self.ended = Some(ended.map_err(GemmCallError::of(tile.call))?);
-        Ok(())
+        ended.map(Some).map_err(GemmCallError::of(tile.call))
     }
 
-    /// Stores the results of the job that was waited for.
-    fn collect(&mut self, run: &mut Run<'_, '_>) -> Result<(), GemmCallError> {
-        let Some(ended) = self.ended.take() else {
-            return Ok(());
-        };
+    /// Stores the results of a value job.
+    fn collect(&self, run: &mut Run<'_, '_>, ended: Ended) -> Result<(), GemmCallError> {
         let (tile, jobs) = &self.tiles[ended.tile];
         let (engine, job) = (run.engine, &jobs.jobs[VALUES]);
         let failed = |error| GemmCallError::of(tile.call)(Error::on_device(self.device)(error));
@@ -311,14 +303,8 @@ impl DeviceRun {
         let from = Instant::now();
         let lost = run.lost.of_head(tile.head());
         let call = &mut run.calls[tile.call];
-        scores::collect(
-            call,
-            tile,
-            job,
-            (&ended.maxima, &lost),
-            &engine.clock,
-            &memory,
-        );
+        let rows = (&ended.maxima[..], &lost[..]);
+        scores::collect(call, tile, job, rows, &engine.clock, &memory);
         let bytes = job.output_bytes;
         run.on(self.device).done(Activity::Unpack { bytes }, from);
         engine.devices[self.device].put(ended.c);

@@ -105,22 +105,24 @@ impl AttentionBatch {
         let mut call = CallTime::default();
         let count = rounds.iter().map(Vec::len).max().unwrap_or(0);
         for round in 0..count + 2 {
+            // The tile that a device started so many rounds before; no work if there is none.
             let tile = |device: &Vec<TileTime>, before: usize| {
-                let index = round.checked_sub(before)?;
-                device.get(index).copied()
-            };
-            let stage = |before, of: &dyn Fn(TileTime) -> u64| {
-                let each = rounds.iter().filter_map(|device| tile(device, before));
-                each.map(of).fold(0, u64::saturating_add)
+                let index = round.checked_sub(before);
+                let tile = index.and_then(|index| device.get(index));
+                tile.copied().unwrap_or_default()
             };
             let npu_ps = rounds.iter().map(|device| {
-                let scores = tile(device, 0).map_or(0, |tile| tile.npu_ps[0]);
-                scores.saturating_add(tile(device, 1).map_or(0, |tile| tile.npu_ps[1]))
+                let [scores, values] = [0, 1].map(|stage| tile(device, stage).npu_ps[stage]);
+                scores.saturating_add(values)
             });
             let npu_ps = npu_ps.max().unwrap_or(0);
-            let pack_ps = stage(0, &|tile| tile.cpu_ps[0]);
-            let softmax_ps = stage(1, &|tile| tile.cpu_ps[1]);
-            let unpack_ps = softmax_ps.saturating_add(stage(2, &|tile| tile.cpu_ps[2]));
+            let [pack_ps, softmax_ps, results_ps] = [0, 1, 2].map(|stage| {
+                let each = rounds
+                    .iter()
+                    .map(|device| tile(device, stage).cpu_ps[stage]);
+                each.fold(0, u64::saturating_add)
+            });
+            let unpack_ps = softmax_ps.saturating_add(results_ps);
             let cpu_ps = pack_ps.saturating_add(unpack_ps);
             call.npu_ps += npu_ps;
             call.pack_ps += pack_ps;
@@ -204,15 +206,7 @@ impl Times<'_> {
 mod tests {
     use super::*;
 
-    const HEADS: AttentionBatch = AttentionBatch {
-        heads: 32,
-        kv_heads: 8,
-        rows: 512,
-        keys: 2048,
-        head_dim: 64,
-        value_dim: 64,
-        window: Some(usize::MAX),
-    };
+    const HEADS: AttentionBatch = with_window(Some(usize::MAX));
 
     fn call(size: AttentionBatch) -> CallTime {
         size.call(3, &PlanOptions::uncalibrated(600_000_000))
@@ -220,7 +214,10 @@ mod tests {
     }
 
     const fn with_window(window: Option<usize>) -> AttentionBatch {
-        AttentionBatch { window, ..HEADS }
+        AttentionBatch {
+            window,
+            ..AttentionBatch::LLAMA
+        }
     }
 
     #[test]

@@ -37,12 +37,8 @@ impl Board {
     /// Whether a measurement on one board holds for the other: the same board, with the same build
     /// of a kernel.
     pub(super) fn is_like(&self, other: &Self) -> bool {
-        let Self {
-            board,
-            kernel,
-            is_model,
-        } = self;
-        (board, *is_model) == (&other.board, other.is_model) && is_alike(kernel, &other.kernel)
+        let is_same = self.board == other.board && self.is_model == other.is_model;
+        is_same && is_alike(&self.kernel, &other.kernel)
     }
 }
 
@@ -52,12 +48,12 @@ impl fmt::Display for Board {
             "" => "a machine without a name",
             named => named,
         };
-        write!(f, "{board}, Linux {}", self.kernel)?;
-        f.write_str(if self.is_model {
+        let model = if self.is_model {
             ", software model"
         } else {
             ""
-        })
+        };
+        write!(f, "{board}, Linux {}{model}", self.kernel)
     }
 }
 

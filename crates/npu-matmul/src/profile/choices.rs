@@ -117,26 +117,4 @@ impl Choices {
             reuse: self.reuse.of(dtype).value,
         }
     }
-
-    /// Evidence of each choice.
-    pub(super) fn evidence(&self) -> impl Iterator<Item = &str> {
-        let Self {
-            form,
-            reuse: ReuseChoices { int8, int4, fp16 },
-            int8_spare_bank,
-            guard_page,
-            slack_bytes,
-        } = self;
-        [
-            &form.evidence,
-            &int8.evidence,
-            &int4.evidence,
-            &fp16.evidence,
-            &int8_spare_bank.evidence,
-            &guard_page.evidence,
-            &slack_bytes.evidence,
-        ]
-        .into_iter()
-        .map(|evidence| &**evidence)
-    }
 }

@@ -147,10 +147,11 @@ impl Profile {
         if format != FORMAT || version != VERSION {
             return Err(ProfileError::Format { format, version });
         }
-        let mut whole: serde_json::Value = serde_json::from_slice(json)?;
+        let mut whole: Value = serde_json::from_slice(json)?;
         whole.get_mut("profile").map(drop_former_fields);
+        let are_lines = has_lines_only(&whole);
         let profile = Whole::<Self>::deserialize(whole)?.profile;
-        if profile.texts().any(|text| !is_line(text)) {
+        if !are_lines {
             return Err(ProfileError::Text);
         }
         check_machine(&profile.machine)?;
@@ -161,19 +162,6 @@ impl Profile {
             &(0..=SLACK_BYTES_MAX),
         )?;
         Ok(profile)
-    }
-
-    /// All text fields.
-    fn texts(&self) -> impl Iterator<Item = &str> {
-        let board = self.board.iter();
-        let facts = self.facts.iter();
-        let tiles = self.envelope.iter();
-        [&*self.name]
-            .into_iter()
-            .chain(board.flat_map(|board| [&*board.board, &board.kernel]))
-            .chain(facts.flat_map(|fact| [&*fact.id, &fact.verdict, &fact.sentence]))
-            .chain(tiles.map(|tile| &*tile.evidence))
-            .chain(self.choices.evidence())
     }
 
     /// Writes the profile as JSON for [`Profile::from_json`].
@@ -222,8 +210,14 @@ fn contents(file: &Path) -> io::Result<Vec<u8>> {
     Ok(json)
 }
 
-fn is_line(text: &str) -> bool {
-    text.len() <= TEXT_BYTES_MAX && !text.contains(char::is_control)
+/// Whether each text in `value` is a short line.
+fn has_lines_only(value: &Value) -> bool {
+    match value {
+        Value::String(text) => text.len() <= TEXT_BYTES_MAX && !text.contains(char::is_control),
+        Value::Array(values) => values.iter().all(has_lines_only),
+        Value::Object(fields) => fields.values().all(has_lines_only),
+        Value::Null | Value::Bool(_) | Value::Number(_) => true,
+    }
 }
 
 fn check_machine(machine: &Machine) -> Result<(), ProfileError> {

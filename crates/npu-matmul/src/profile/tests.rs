@@ -78,13 +78,8 @@ fn changed(change: impl FnOnce(&mut Value)) -> Result<Profile, ProfileError> {
 #[test]
 fn what_makes_no_sense_is_refused_by_its_name() {
     assert!(changed(|_| ()).is_ok());
-    type Is = fn(&ProfileError) -> bool;
-    let [format, json, number, text]: [Is; 4] = [
-        |error| matches!(error, ProfileError::Format { format, version } if format == "x" || *version == 2),
-        |error| matches!(error, ProfileError::Json(_)),
-        |error| matches!(error, ProfileError::Number { .. }),
-        |error| matches!(error, ProfileError::Text),
-    ];
+    let [format, json] = ["its format is", "it is not a board profile"];
+    let [number, text] = ["which is out of range", "a text field is"];
     let huge = json!(u64::MAX);
     let mut changes = vec![
         ("/format", json!("x"), format),
@@ -109,9 +104,9 @@ fn what_makes_no_sense_is_refused_by_its_name() {
             ("/profile/envelope/0/evidence", json!(bad), text),
         ]);
     }
-    for (path, to, is) in changes {
+    for (path, to, why) in changes {
         let refused = changed(|value| *value.pointer_mut(path).unwrap() = to).unwrap_err();
-        assert!(is(&refused), "{path}: {refused}");
+        assert!(refused.to_string().contains(why), "{path}: {refused}");
     }
     let unknown = changed(|value| value["profile"]["envelope"][0]["colour"] = json!("red"));
     assert!(matches!(unknown, Err(ProfileError::Json(_))));
@@ -205,22 +200,17 @@ fn a_profile_is_of_one_board() {
         Profile::find_in(Some(file.clone()), &info)
     };
     assert_eq!(find(Some(here.clone())).unwrap().board, Some(here.clone()));
-    let others = [
-        None,
-        Some(Board {
-            board: "Another Board".to_owned(),
-            ..here.clone()
-        }),
-        Some(Board {
-            kernel: "0.0.1".to_owned(),
-            ..here.clone()
-        }),
-        Some(Board {
-            is_model: false,
-            ..here.clone()
-        }),
+    let changes: [fn(&mut Board); 3] = [
+        |board| board.board = "Another Board".to_owned(),
+        |board| board.kernel = "0.0.1".to_owned(),
+        |board| board.is_model = false,
     ];
-    for other in others {
+    let others = changes.map(|change| {
+        let mut other = here.clone();
+        change(&mut other);
+        Some(other)
+    });
+    for other in others.into_iter().chain([None]) {
         let refused = find(other.clone()).unwrap_err();
         let told = refused.to_string();
         let named = other.map_or_else(|| "no board".to_owned(), |board| board.to_string());

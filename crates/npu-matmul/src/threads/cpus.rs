@@ -22,7 +22,7 @@ pub(super) struct Cpus {
     /// CPU numbers: fastest first, then by number.
     numbers: Vec<usize>,
     /// Whether all CPUs have the same known speed, or none is known.
-    alike: bool,
+    pub(super) alike: bool,
 }
 
 impl Cpus {
@@ -52,11 +52,6 @@ impl Cpus {
         let alike = ranked.first().map(|first| first.0) == ranked.last().map(|last| last.0);
         numbers = ranked.into_iter().map(|(_, cpu)| cpu).collect();
         Self { numbers, alike }
-    }
-
-    /// Whether all CPUs have the same known speed, or none is known.
-    pub(super) const fn are_alike(&self) -> bool {
-        self.alike
     }
 
     /// The CPU for a thread: the first threads get the fastest CPUs. If there are more threads than
@@ -93,33 +88,25 @@ mod tests {
     }
 
     fn order(cpus: &Cpus, threads: usize) -> Vec<usize> {
-        (0..threads)
-            .filter_map(|index| cpus.for_thread(index))
-            .collect()
+        let threads = 0..threads;
+        threads.filter_map(|index| cpus.for_thread(index)).collect()
     }
-
-    /// As on an RK3588: four Cortex-A55, then four A76.
-    const CAPACITIES: [(usize, &str); 8] = [
-        (0, "530\n"),
-        (1, "530\n"),
-        (2, "530\n"),
-        (3, "530\n"),
-        (4, "1024\n"),
-        (5, "1024\n"),
-        (6, "1024\n"),
-        (7, "1024\n"),
-    ];
 
     #[test]
     fn big_cores_come_first() {
-        let directory = sysfs(SPEEDS[0], &CAPACITIES);
+        // As on an RK3588: four Cortex-A55, then four A76.
+        let capacities = [0, 1, 2, 3, 4, 5, 6, 7].map(|cpu| match cpu {
+            0..4 => (cpu, "530\n"),
+            _ => (cpu, "1024\n"),
+        });
+        let directory = sysfs(SPEEDS[0], &capacities);
         let cpus = Cpus::of(directory.path(), 0..8);
-        assert!(!cpus.are_alike());
+        assert!(!cpus.alike);
         assert_eq!(order(&cpus, 10), [4, 5, 6, 7, 0, 1, 2, 3, 4, 5]);
         // Only what the mask allows.
         let some = Cpus::of(directory.path(), [1, 2, 6].into_iter());
         assert_eq!(order(&some, 3), [6, 1, 2]);
-        assert!(Cpus::of(directory.path(), 5..7).are_alike());
+        assert!(Cpus::of(directory.path(), 5..7).alike);
     }
 
     #[test]
@@ -128,7 +115,7 @@ mod tests {
         let directory = sysfs(SPEEDS[1], &clocks);
         let cpus = Cpus::of(directory.path(), 0..3);
         assert_eq!(order(&cpus, 3), [1, 2, 0]);
-        assert!(!cpus.are_alike());
+        assert!(!cpus.alike);
     }
 
     #[test]
@@ -136,7 +123,7 @@ mod tests {
         for values in [&[][..], &[(0, "1024")], &[(0, "1024"), (1, "fast")]] {
             let directory = sysfs(SPEEDS[0], values);
             let cpus = Cpus::of(directory.path(), 0..2);
-            assert!(cpus.are_alike(), "{values:?}");
+            assert!(cpus.alike, "{values:?}");
             assert_eq!(order(&cpus, 3), [0, 1, 0]);
         }
         let none = Cpus::of(Path::new("/nonexistent"), 0..0);
