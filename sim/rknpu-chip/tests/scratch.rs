@@ -137,7 +137,7 @@ fn a_task_takes_no_more_than_its_bound() {
     }
     // Weights that cannot be read in parts are refused: 1 GB when expanded.
     let mut compressed = weights.words();
-    compressed.patch::<cna::DcompCtrl>(1);
+    compressed.change(cna::DcompCtrl::OFFSET, 1);
     let (bytes, done) = scratch(&compressed.finish(CONV));
     println!("hostile compressed weights: scratch of a core {bytes}");
     assert!(!done && bytes <= SCRATCH_MAX, "{bytes}");

@@ -47,7 +47,7 @@ pub struct ConvProgram {
     pub a: u32,
     pub b: u32,
     pub c: u32,
-    /// The DPU_RDMA part; `None` leaves the block out of [`Self::task`].
+    /// The DPU_RDMA part; `None` leaves the block out.
     pub rdma: Option<Rdma>,
 }
 
@@ -188,36 +188,34 @@ impl ConvProgram {
             | self.data_banks
     }
 
+    /// The same with DPU_RDMA, which reads nothing unless `rdma` says what.
+    #[must_use]
+    pub fn with_rdma(mut self) -> Self {
+        self.rdma.get_or_insert_default();
+        self
+    }
+
     /// The words without trailer.
     #[must_use]
     pub fn words(&self) -> Words {
-        self.body(self.rdma.is_some())
+        let mut words = Words::default();
+        words.extend(&[(0x4004, 0xe)]);
+        if self.rdma.is_some() {
+            words.extend(&[(0x5004, 0xe)]);
+        }
+        self.cna(&mut words);
+        self.dpu(&mut words);
+        if let Some(rdma) = &self.rdma {
+            self.rdma(rdma, &mut words);
+        }
+        words
     }
 
     /// The whole program; DPU_RDMA is enabled if `rdma` is set.
     #[must_use]
     pub fn task(&self) -> Vec<Word> {
-        self.program(self.rdma.is_some())
-    }
-
-    #[must_use]
-    pub fn program(&self, with_rdma: bool) -> Vec<Word> {
-        let enable = if with_rdma { CONV_RDMA } else { CONV };
-        self.body(with_rdma).finish(enable)
-    }
-
-    fn body(&self, with_rdma: bool) -> Words {
-        let mut words = Words::default();
-        words.extend(&[(0x4004, 0xe)]);
-        if with_rdma {
-            words.extend(&[(0x5004, 0xe)]);
-        }
-        self.cna(&mut words);
-        self.dpu(&mut words);
-        if with_rdma {
-            self.rdma(&mut words);
-        }
-        words
+        let enable = self.rdma.as_ref().map_or(CONV, |_| CONV_RDMA);
+        self.words().finish(enable)
     }
 
     /// CNA and CORE.
@@ -325,8 +323,7 @@ impl ConvProgram {
             .zeros(0x4100, 0x412c);
     }
 
-    fn rdma(&self, words: &mut Words) {
-        let rdma = self.rdma.clone().unwrap_or_default();
+    fn rdma(&self, rdma: &Rdma, words: &mut Words) {
         let (ow, oh, oc) = self.output;
         // FP32TOFP16_EN: the operands are as narrow as the results.
         let narrow = self.out_scale >> 16 & 1;
@@ -364,14 +361,17 @@ pub(crate) fn all() -> Vec<Sample> {
         (28, 32, 16, 5, 2, 1),
     ] {
         let name = |what: &str| format!("librocketnpu {what} {size}x{size}x{ic} {k}x{k} -> {oc}");
-        let program = fp16(size, ic, oc, k, pad, dilation).program(true);
-        samples.push(Sample::new(name("fp16 conv"), program));
-        let program = int8(size, ic, oc.max(32), k, pad, dilation).program(true);
-        samples.push(Sample::new(name("int8 conv"), program));
+        let conv = fp16(size, ic, oc, k, pad, dilation).with_rdma();
+        samples.push(Sample::new(name("fp16 conv"), conv.task()));
+        let conv = int8(size, ic, oc.max(32), k, pad, dilation).with_rdma();
+        samples.push(Sample::new(name("int8 conv"), conv.task()));
     }
     for (size, c) in [(8, 32), (14, 64), (20, 96)] {
         let name = format!("librocketnpu fp16 depthwise {size}x{size}x{c}");
-        samples.push(Sample::new(name, fp16_depthwise(size, c).program(true)));
+        samples.push(Sample::new(
+            name,
+            fp16_depthwise(size, c).with_rdma().task(),
+        ));
     }
     let name = "captured int8 depthwise 8x8x64";
     samples.push(Sample::new(name, captured_depthwise().task()));

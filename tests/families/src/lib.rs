@@ -17,7 +17,7 @@ pub mod matmul;
 pub mod mesa;
 pub mod pooling;
 
-use rknpu_regcmd::{Block, EnableMask, Register, Word};
+use rknpu_regcmd::{Block, EnableMask, Word};
 
 pub struct Sample {
     /// Family and shape, for messages.
@@ -116,20 +116,12 @@ impl Words {
         self
     }
 
-    pub fn set<R: Register>(&mut self, value: u32) -> &mut Self {
-        self.0.push(write(R::INFO.offset, value));
+    pub fn set(&mut self, offset: u16, value: u32) -> &mut Self {
+        self.0.push(write(offset, value));
         self
     }
 
-    /// Changes the value in every write of the register.
-    ///
-    /// # Panics
-    /// If the program does not write it.
-    pub fn patch<R: Register>(&mut self, value: u32) -> &mut Self {
-        self.change(R::INFO.offset, value)
-    }
-
-    /// [`Self::patch`], by offset.
+    /// Changes the value in every write of the register at `offset`.
     ///
     /// # Panics
     /// If the program does not write it.
@@ -145,11 +137,6 @@ impl Words {
     }
 
     /// Removes a register from the program.
-    pub fn without<R: Register>(&mut self) -> &mut Self {
-        self.remove(R::INFO.offset)
-    }
-
-    /// [`Self::without`], by offset.
     ///
     /// # Panics
     /// If the program does not write it.

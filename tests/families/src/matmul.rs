@@ -138,9 +138,9 @@ pub(crate) fn all() -> Vec<Sample> {
         ] {
             let n = types.group * groups;
             let matmul = matmul(types, m, k, n);
-            for (form, with_rdma) in [("A", false), ("B", true)] {
+            for (form, matmul) in [("A", matmul.clone()), ("B", matmul.with_rdma())] {
                 let name = format!("form {form} {} {m}x{k}x{n}", types.name);
-                samples.push(Sample::new(name, matmul.program(with_rdma)));
+                samples.push(Sample::new(name, matmul.task()));
             }
         }
     }

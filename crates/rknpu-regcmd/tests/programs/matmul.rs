@@ -144,7 +144,8 @@ proptest! {
             .unwrap()
             .link(&bind([A, B, C], lengths(&task)))
             .unwrap();
-        let known = matmul::matmul(types(task.ty), task.m, task.k, task.n).program(with_rdma);
+        let known = matmul::matmul(types(task.ty), task.m, task.k, task.n);
+        let known = if with_rdma { known.with_rdma() } else { known }.task();
         prop_assert_eq!(linked.words().len(), known.len());
         prop_assert_eq!(values(linked.words()), values(&known));
     }

@@ -240,7 +240,9 @@ fn bias_and_weights_are_rounded_up_to_atoms() {
 
 #[test]
 fn what_does_not_run_touches_nothing() {
-    let words = matmul::matmul(matmul::FP16_FP32, 64, 64, 64).program(true);
+    let words = matmul::matmul(matmul::FP16_FP32, 64, 64, 64)
+        .with_rdma()
+        .task();
     let task = tasks(&words).next().unwrap();
     let engines = |regs: &RegisterFile, enable| -> Vec<DmaEngine> {
         let extents = extents(regs, EnableMask::from_bits_retain(enable)).unwrap();
@@ -365,6 +367,6 @@ proptest! {
 
 /// A convolution with all of DPU_RDMA, far from the ends of the address space.
 fn base_task() -> TaskRegisters {
-    let words = matmul::accumulating(0x1082_02c0, 16, 64, 64).program(true);
+    let words = matmul::accumulating(0x1082_02c0, 16, 64, 64).task();
     tasks(&words).next().unwrap()
 }

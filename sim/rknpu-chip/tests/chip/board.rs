@@ -17,72 +17,57 @@ pub(crate) const PING_PONG: u32 = 0xe;
 /// An access: master, direction, first byte and end.
 pub(crate) type Access = (Master, Direction, u64, u64);
 
-/// A program for the PC; all other reads give zeros.
-pub(crate) struct Zeros {
-    program: Vec<u8>,
+/// A bus with a log of its accesses.
+pub(crate) struct Logged<B> {
+    pub(crate) bytes: B,
     pub(crate) accesses: Vec<Access>,
+    /// See [`Bus::attachment`].
+    pub(crate) attachment: u64,
 }
 
-pub(crate) const PROGRAM: u32 = 0xf000_0000;
-
-impl Zeros {
-    pub(crate) fn new(words: &[Word]) -> Self {
-        Self {
-            program: families::bytes(words),
-            accesses: Vec::new(),
-        }
+impl<B> Logged<B> {
+    fn log(&mut self, master: Master, direction: Direction, iova: u32, len: usize) {
+        let start = u64::from(iova);
+        let access = (master, direction, start, start + len as u64);
+        self.accesses.push(access);
     }
 }
 
-fn access(master: Master, direction: Direction, iova: u32, len: usize) -> Access {
-    let start = u64::from(iova);
-    (master, direction, start, start + len as u64)
+impl<B: Bus> Bus for Logged<B> {
+    fn read(&mut self, master: Master, iova: u32, out: &mut [u8]) -> Result<(), Fault> {
+        self.log(master, Direction::Read, iova, out.len());
+        self.bytes.read(master, iova, out)
+    }
+
+    fn write(&mut self, master: Master, iova: u32, data: &[u8]) -> Result<(), Fault> {
+        self.log(master, Direction::Write, iova, data.len());
+        self.bytes.write(master, iova, data)
+    }
+
+    fn attachment(&self) -> u64 {
+        self.attachment
+    }
 }
+
+/// A program for the PC at [`PROGRAM`]; all other reads give zeros.
+pub(crate) struct Zeros(Vec<u8>);
+
+pub(crate) const PROGRAM: u32 = 0xf000_0000;
 
 impl Bus for Zeros {
     fn read(&mut self, master: Master, iova: u32, out: &mut [u8]) -> Result<(), Fault> {
-        let access = access(master, Direction::Read, iova, out.len());
-        self.accesses.push(access);
         out.fill(0);
         if master == Master::Fetch {
             let at = (iova - PROGRAM) as usize;
-            let words = self.program.get(at..).unwrap_or_default();
+            let words = self.0.get(at..).unwrap_or_default();
             let len = words.len().min(out.len());
             out[..len].copy_from_slice(&words[..len]);
         }
         Ok(())
     }
 
-    fn write(&mut self, master: Master, iova: u32, data: &[u8]) -> Result<(), Fault> {
-        let access = access(master, Direction::Write, iova, data.len());
-        self.accesses.push(access);
+    fn write(&mut self, _: Master, _: u32, _: &[u8]) -> Result<(), Fault> {
         Ok(())
-    }
-}
-
-/// Memory from IOVA 0 on, with a log of its accesses.
-pub(crate) struct Memory {
-    pub(crate) bytes: Vec<u8>,
-    pub(crate) accesses: Vec<Access>,
-    /// See [`Bus::attachment`].
-    pub(crate) attachment: u64,
-}
-
-impl Bus for Memory {
-    fn read(&mut self, master: Master, iova: u32, out: &mut [u8]) -> Result<(), Fault> {
-        let access = access(master, Direction::Read, iova, out.len());
-        self.accesses.push(access);
-        self.bytes.read(master, iova, out)
-    }
-
-    fn write(&mut self, master: Master, iova: u32, data: &[u8]) -> Result<(), Fault> {
-        let access = access(master, Direction::Write, iova, data.len());
-        self.accesses.push(access);
-        self.bytes.write(master, iova, data)
-    }
-
-    fn attachment(&self) -> u64 {
-        self.attachment
     }
 }
 
@@ -111,10 +96,11 @@ impl Outcome {
     }
 }
 
-pub(crate) struct Board {
+/// Memory starts at IOVA 0.
+pub(crate) struct Board<B = Vec<u8>> {
     pub(crate) cores: Vec<Core>,
     budget: Duration,
-    pub(crate) memory: Memory,
+    pub(crate) memory: Logged<B>,
     next: usize,
 }
 
@@ -143,21 +129,7 @@ impl Board {
     }
 
     pub(crate) fn with_options(bytes: usize, options: &ChipOptions) -> Self {
-        Self {
-            cores: (0..CORES).map(|_| Core::new(options)).collect(),
-            budget: BUDGET,
-            memory: Memory {
-                bytes: vec![SENTINEL; bytes],
-                accesses: Vec::new(),
-                attachment: 0,
-            },
-            next: 0,
-        }
-    }
-
-    /// Sets the budget of a kick.
-    pub(crate) fn within(self, budget: Duration) -> Self {
-        Self { budget, ..self }
+        Self::over(vec![SENTINEL; bytes], options)
     }
 
     /// A place for `len` bytes. The first is 0, like a first buffer object's.
@@ -189,6 +161,33 @@ impl Board {
     pub(crate) fn place_program(&mut self, words: &[Word]) -> u32 {
         self.place(&families::bytes(words))
     }
+}
+
+impl Board<Zeros> {
+    /// A board with only a program.
+    pub(crate) fn of_zeros(words: &[Word], options: &ChipOptions) -> Self {
+        Self::over(Zeros(families::bytes(words)), options)
+    }
+}
+
+impl<B: Bus> Board<B> {
+    fn over(bytes: B, options: &ChipOptions) -> Self {
+        Self {
+            cores: (0..CORES).map(|_| Core::new(options)).collect(),
+            budget: BUDGET,
+            memory: Logged {
+                bytes,
+                accesses: Vec::new(),
+                attachment: 0,
+            },
+            next: 0,
+        }
+    }
+
+    /// Sets the budget of a kick.
+    pub(crate) fn within(self, budget: Duration) -> Self {
+        Self { budget, ..self }
+    }
 
     /// Runs `tasks` chained tasks, the first of `words` words at `at`.
     pub(crate) fn kick(&mut self, index: usize, at: u32, words: usize, tasks: u32) -> Outcome {
@@ -216,37 +215,24 @@ impl Board {
         self.end(index, finished).unwrap()
     }
 
-    /// Starts a core with [`prepare`].
+    /// Starts a program with the register writes of the mainline driver.
     pub(crate) fn prepare(&mut self, index: usize, at: u32, words: usize, tasks: u32) -> Kick {
-        prepare(&mut self.cores[index], index, (at, words), tasks)
+        let core = &mut self.cores[index];
+        let writes = families::kick(index as u32, at, words, tasks);
+        let [.., kick] = writes.map(|(offset, value)| core.mmio_write(offset, value));
+        kick.unwrap()
     }
 
     /// Completes a kick on its core.
     pub(crate) fn end(&mut self, index: usize, finished: FinishedKick) -> Option<Outcome> {
-        end(&mut self.cores[index], finished)
+        let core = &mut self.cores[index];
+        let ran = core.complete(finished)?;
+        Some(Outcome {
+            raw_status: core.mmio_read(pc::InterruptRawStatus::OFFSET.into()),
+            diagnosis: ran.diagnosis,
+            device_time: ran.device_time,
+        })
     }
-}
-
-/// Runs a kick of core 0, of one task of `words` words at `at`.
-pub(crate) fn run_on(core: &mut Core, bus: &mut dyn Bus, (at, words): (u32, usize)) -> Outcome {
-    let finished = prepare(core, 0, (at, words), 1).run(bus, BUDGET);
-    end(core, finished).unwrap()
-}
-
-/// Starts a program with the register writes of the mainline driver.
-fn prepare(core: &mut Core, index: usize, (at, words): (u32, usize), tasks: u32) -> Kick {
-    let writes = families::kick(index as u32, at, words, tasks);
-    let [.., kick] = writes.map(|(offset, value)| core.mmio_write(offset, value));
-    kick.unwrap()
-}
-
-fn end(core: &mut Core, finished: FinishedKick) -> Option<Outcome> {
-    let ran = core.complete(finished)?;
-    Some(Outcome {
-        raw_status: core.mmio_read(pc::InterruptRawStatus::OFFSET.into()),
-        diagnosis: ran.diagnosis,
-        device_time: ran.device_time,
-    })
 }
 
 /// A register write that starts nothing.

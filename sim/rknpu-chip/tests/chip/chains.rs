@@ -120,13 +120,13 @@ fn t08_later_segments_run_what_their_pointers_select() {
             let mut matmuls = Matmuls::new(INT8_INT32, &options(side));
             let segments = matmuls.segments(|segment, words| {
                 if segment > 0 && !dpu_pointer {
-                    words.without::<dpu::SPointer>();
+                    words.remove(dpu::SPointer::OFFSET);
                 }
                 if segment > 0 && core_pointers {
                     let mut first = Words::default();
                     first
-                        .set::<cna::SPointer>(PING_PONG)
-                        .set::<core::SPointer>(PING_PONG);
+                        .set(cna::SPointer::OFFSET, PING_PONG)
+                        .set(core::SPointer::OFFSET, PING_PONG);
                     words.0.splice(..0, first.0);
                 }
             });
@@ -176,8 +176,8 @@ fn t08_chained_additions_without_pointers_repeat_the_first_sum() {
             let mut words = task.words();
             if segment > 0 && !pointers {
                 words
-                    .without::<dpu::SPointer>()
-                    .without::<dpu_rdma::SPointer>();
+                    .remove(dpu::SPointer::OFFSET)
+                    .remove(dpu_rdma::SPointer::OFFSET);
             }
             (words, FLYING)
         });
@@ -229,7 +229,7 @@ fn t05_a_block_that_starts_in_a_later_segment_needs_a_pointer() {
         let pool = PoolProgram::new(1, (6, 6), (2, 2), at);
         let mut words = pool.words();
         if !pointers {
-            words.without::<ppu::SPointer>();
+            words.remove(ppu::SPointer::OFFSET);
         }
         let mut segments = matmuls.segments(|_, _| {});
         segments.truncate(1);
@@ -259,10 +259,10 @@ fn t08_two_whole_segments_fill_both_register_groups() {
     let mut segments = matmuls.segments(|_, _| {});
     let mut changes = Words::default();
     changes
-        .set::<dpu::SPointer>(PING_PONG)
-        .set::<cna::FeatureDataAddr>(last.a)
-        .set::<cna::DcompAddr0>(last.b)
-        .set::<dpu::DstBaseAddr>(last.c);
+        .set(dpu::SPointer::OFFSET, PING_PONG)
+        .set(cna::FeatureDataAddr::OFFSET, last.a)
+        .set(cna::DcompAddr0::OFFSET, last.b)
+        .set(dpu::DstBaseAddr::OFFSET, last.c);
     segments[2] = (changes, CONV);
     let outcome = matmuls.run(segments);
     assert!(outcome.completed());

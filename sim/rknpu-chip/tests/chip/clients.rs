@@ -27,26 +27,27 @@ pub(crate) fn allbilly(
 ) -> Vec<Word> {
     let mut w = Words::default();
     if pointers {
-        w.set::<dpu::SPointer>(0xe).set::<dpu_rdma::SPointer>(0xe);
+        w.set(dpu::SPointer::OFFSET, 0xe)
+            .set(dpu_rdma::SPointer::OFFSET, 0xe);
     }
-    w.set::<dpu::FeatureModeCfg>(0x1e5)
-        .set::<dpu::DataFormat>(0x4800_0002)
-        .set::<dpu::DataCubeWidth>(7)
-        .set::<dpu::DataCubeHeight>(0)
-        .set::<dpu::DataCubeNotchAddr>(0)
-        .set::<dpu::DataCubeChannel>(0x0007_0007)
-        .set::<dpu::EwCfg>(op);
+    w.set(dpu::FeatureModeCfg::OFFSET, 0x1e5)
+        .set(dpu::DataFormat::OFFSET, 0x4800_0002)
+        .set(dpu::DataCubeWidth::OFFSET, 7)
+        .set(dpu::DataCubeHeight::OFFSET, 0)
+        .set(dpu::DataCubeNotchAddr::OFFSET, 0)
+        .set(dpu::DataCubeChannel::OFFSET, 0x0007_0007)
+        .set(dpu::EwCfg::OFFSET, op);
     if let Some(out) = out {
-        w.set::<dpu::OutCvtScale>(out);
+        w.set(dpu::OutCvtScale::OFFSET, out);
     }
-    w.set::<dpu_rdma::DataCubeWidth>(7)
-        .set::<dpu_rdma::DataCubeHeight>(0)
-        .set::<dpu_rdma::DataCubeChannel>(7)
-        .set::<dpu_rdma::ErdmaCfg>(0x4000_0008)
-        .set::<dpu::DstBaseAddr>(at.2)
-        .set::<dpu_rdma::SrcBaseAddr>(at.0)
-        .set::<dpu_rdma::EwBaseAddr>(at.1)
-        .set::<dpu_rdma::FeatureModeCfg>(mode);
+    w.set(dpu_rdma::DataCubeWidth::OFFSET, 7)
+        .set(dpu_rdma::DataCubeHeight::OFFSET, 0)
+        .set(dpu_rdma::DataCubeChannel::OFFSET, 7)
+        .set(dpu_rdma::ErdmaCfg::OFFSET, 0x4000_0008)
+        .set(dpu::DstBaseAddr::OFFSET, at.2)
+        .set(dpu_rdma::SrcBaseAddr::OFFSET, at.0)
+        .set(dpu_rdma::EwBaseAddr::OFFSET, at.1)
+        .set(dpu_rdma::FeatureModeCfg::OFFSET, mode);
     w.0.push(Word::enable(EnableMask::from_bits_retain(0x18)));
     w.0
 }
@@ -130,9 +131,9 @@ fn fp16_pixels_of_three_channels() {
     conv.line_stride = iw as u32;
     conv.surf_stride = (iw * (ih - 1)) as i32;
     let mut words = conv.words();
-    words.patch::<cna::ConvCon1>(0x6000_a120);
-    words.patch::<cna::DataSize1>(2 << 16 | 8);
-    words.patch::<cna::CvtCon5>(7);
+    words.change(cna::ConvCon1::OFFSET, 0x6000_a120);
+    words.change(cna::DataSize1::OFFSET, 2 << 16 | 8);
+    words.change(cna::CvtCon5::OFFSET, 7);
     board.run(&words.finish(CONV)).assert_clean();
     let got = board.bytes(conv.c, iw * ih * 32);
     for (n, p) in (0..16).flat_map(|n| (0..iw * ih).map(move |p| (n, p))) {
@@ -163,8 +164,8 @@ fn a_scale_and_a_bias_for_each_channel() {
         ..Rdma::bias(scaled.board.place(&operands))
     });
     let mut words = scaled.conv.words();
-    words.patch::<dpu::BsMulCfg>(shift << 8 | 1);
-    words.patch::<dpu::DataFormat>(0x8000_0000 | negative << 4);
+    words.change(dpu::BsMulCfg::OFFSET, shift << 8 | 1);
+    words.change(dpu::DataFormat::OFFSET, 0x8000_0000 | negative << 4);
     scaled.board.run(&words.finish(CONV_RDMA)).assert_clean();
     let got = scaled.out();
     for (row, c) in (0..m).flat_map(|row| (0..n).map(move |c| (row, c))) {
@@ -190,8 +191,8 @@ fn a_transposed_convolution_spreads_its_input() {
     let mut board = Board::strict(1 << 20);
     let (tensors, conv, len) = Tensors::place(&mut board, &shape, FP16_FP32, false, 4);
     let mut words = conv.words();
-    words.patch::<cna::ConvCon1>(1 << 16 | 0x120);
-    words.patch::<cna::ConvCon3>(1 << 11 | 1 << 8 | 9);
+    words.change(cna::ConvCon1::OFFSET, 1 << 16 | 0x120);
+    words.change(cna::ConvCon3::OFFSET, 1 << 11 | 1 << 8 | 9);
     board.run(&words.finish(CONV)).assert_clean();
     tensors.assert_sums(FP16_FP32, &board.bytes(conv.c, len), |_| 0.0);
 }
@@ -215,7 +216,7 @@ fn flying_operands_that_silicon_was_measured_to_spoil() {
     let mut board = Board::new(1 << 16);
     let (a, b, at) = operands(&mut board);
     let mut words = Flying::fp16(8, 0x1082_02c0, at).words();
-    words.patch::<dpu::DataCubeChannel>(7);
+    words.change(dpu::DataCubeChannel::OFFSET, 7);
     let outcome = board.run(&words.finish(FLYING));
     assert_trap(&outcome, "T48-orig-channel", Effect::Garbage);
     let got = board.bytes(at.2, 128);

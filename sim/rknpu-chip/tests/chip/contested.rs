@@ -76,8 +76,8 @@ fn pooling(contested: Contested, bytes: bool) -> Seen {
     };
     let mut words = pool.words();
     if bytes {
-        words.patch::<ppu::DataFormat>(16 * 4);
-        words.patch::<ppu_rdma::DataFormat>(1);
+        words.change(ppu::DataFormat::OFFSET, 16 * 4);
+        words.change(ppu_rdma::DataFormat::OFFSET, 1);
     }
     ran(board, &words.finish(0x60), pool.dst, 64)
 }

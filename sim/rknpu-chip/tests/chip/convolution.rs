@@ -353,7 +353,7 @@ fn t50_padding_without_pad_registers_takes_the_pattern_too() {
             // Without PAD_CON1 a task pads with an earlier task's value.
             board.run(&conv.task());
             let mut words = conv.words();
-            words.without::<cna::PadCon1>();
+            words.remove(cna::PadCon1::OFFSET);
             let outcome = board.run(&words.finish(families::CONV));
             let mut told = outcome.diagnosis.iter();
             let stale = told.find(|d| d.trap == "T07-stale-registers");

@@ -6,6 +6,7 @@ use proptest::prelude::*;
 use rknpu_regcmd::regs::{ppu, ppu_rdma};
 
 use super::board::Board;
+use super::extents::assert_within;
 use super::tensor::{Numbers, half_at};
 use families::pooling::{Padding, PoolProgram};
 
@@ -50,7 +51,9 @@ proptest! {
             pad_value: f16::from_f32(outside).to_bits().into(),
             ..PoolProgram::new(method, (iw, ih), (kw, kh), at)
         };
-        let outcome = board.run(&pool.program());
+        let words = pool.program();
+        let outcome = board.run(&words);
+        assert_within(&words, &board.memory.accesses)?;
         prop_assert!(beyond != (0, 0) || outcome.diagnosis.is_empty(), "{:?}", outcome);
         // PPU_0, and the DPU's bit that the driver waits for.
         prop_assert_eq!(outcome.raw_status & 0xf00, 0x500);
@@ -111,11 +114,11 @@ fn bytes_and_words_are_pooled_as_integers() {
             ..PoolProgram::new(method, (iw, ih), kernel, at)
         };
         let mut words = pool.words();
-        words.patch::<ppu::DataFormat>(16 * ow * oh + u32::from(wide));
-        words.patch::<ppu_rdma::DataFormat>(1 + u32::from(wide));
+        words.change(ppu::DataFormat::OFFSET, 16 * ow * oh + u32::from(wide));
+        words.change(ppu_rdma::DataFormat::OFFSET, 1 + u32::from(wide));
         if method == 0 {
-            words.patch::<ppu::RecipKernelWidth>(0x10000 / kernel.0);
-            words.patch::<ppu::RecipKernelHeight>(0x10000 / kernel.1);
+            words.change(ppu::RecipKernelWidth::OFFSET, 0x10000 / kernel.0);
+            words.change(ppu::RecipKernelHeight::OFFSET, 0x10000 / kernel.1);
         }
         board.run(&words.finish(0x60)).assert_clean();
         let got = board.bytes(pool.dst, (ow * oh * 16) as usize);

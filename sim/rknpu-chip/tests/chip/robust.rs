@@ -8,42 +8,12 @@ use proptest::prelude::*;
 use rknpu_regcmd::{Block, EnableMask, Word, regs};
 
 use super::board::Board;
-use super::extents::assert_within;
-use families::conv::{ConvProgram, Rdma};
-use families::flying::Flying;
-use families::matmul::{self, FP16_FP16, INT8_INT32};
-use families::pooling::PoolProgram;
+use super::extents::{assert_within, good_programs};
+use families::matmul::INT8_INT32;
 
 /// A board for hostile programs, with a short time limit.
 fn board() -> Board {
     Board::new(1 << 20).within(Duration::from_millis(2))
-}
-
-/// Programs of each family that are known to be good.
-fn good_programs() -> Vec<Vec<Word>> {
-    let at = (0x1000, 0x8000, 0x20000);
-    let mut programs: Vec<_> = matmul::ALL
-        .into_iter()
-        .map(|ty| ty.matmul(8, 64, 64, at).task())
-        .collect();
-    let mut accumulate: ConvProgram = FP16_FP16.matmul(12, 64, 32, at);
-    accumulate.ew_cfg = 0x1082_02c0;
-    accumulate.rdma = Some(Rdma::operand(0x40000, 12, 12));
-    programs.push(accumulate.task());
-    let mut biased: ConvProgram = INT8_INT32.matmul(8, 64, 64, at);
-    biased.bs_cfg = 0x20150;
-    biased.rdma = Some(Rdma::bias(0x50000));
-    programs.push(biased.task());
-    programs.push(Flying::fp16(40, 0x1082_02c0, at).program());
-    programs.push(Flying::int32_add(8, 64, at).program());
-    let pool = PoolProgram {
-        output: (4, 4),
-        channels: 16,
-        stride: (2, 2),
-        ..PoolProgram::new(1, (9, 9), (3, 3), (0x1000, 0x8000))
-    };
-    programs.push(pool.program());
-    programs
 }
 
 #[test]
@@ -146,10 +116,10 @@ fn a_task_that_no_driver_waits_for_is_not_computed() {
     use rknpu_regcmd::regs::cna;
     let mut words = INT8_INT32.matmul(8, 64, 64, (0, 0, 0)).words();
     // 2047 x 2047 pixels of 65535 channels, all at the same address.
-    words.patch::<cna::FcDataSize0>(2047 << 16 | 2047);
-    words.patch::<cna::FcDataSize1>(65535);
-    words.patch::<cna::DmaCon1>(0);
-    words.patch::<cna::DmaCon2>(-2047i32 as u32 & 0x0fff_ffff);
+    words.change(cna::FcDataSize0::OFFSET, 2047 << 16 | 2047);
+    words.change(cna::FcDataSize1::OFFSET, 65535);
+    words.change(cna::DmaCon1::OFFSET, 0);
+    words.change(cna::DmaCon2::OFFSET, -2047i32 as u32 & 0x0fff_ffff);
     let mut board = Board::new(1 << 20);
     let outcome = board.run(&words.finish(0x0d));
     assert!(!outcome.completed());

@@ -7,13 +7,13 @@ use std::collections::BTreeSet;
 use families::conv::ConvProgram;
 use families::matmul::{FP16_FP16, FP16_FP32, INT8_INT32, INT16_INT32, accumulating, matmul};
 use families::{A, C, D, Words, flying, write};
-use rknpu_chip::{Core, Direction, Effect, Level, NpuCore};
+use rknpu_chip::{Direction, Effect, Level, NpuCore};
 use rknpu_regcmd::rules::{Rule, TABLE};
 use rknpu_regcmd::{
     Before, EnableMask, Iova, LintContext, RegisterFile, Severity, Word, lint, regs, tasks,
 };
 
-use super::board::{self, Outcome, PROGRAM, Zeros};
+use super::board::{self, Board, Outcome, PROGRAM};
 
 /// A changed program, and the rule that it breaks.
 #[derive(Clone)]
@@ -36,7 +36,7 @@ impl Case {
 
     /// A convolution without DPU_RDMA.
     fn conv(rule: &'static str, conv: &ConvProgram) -> Self {
-        Self::new(rule, conv.program(false))
+        Self::new(rule, conv.task())
     }
 
     fn sample(rule: &'static str, name: &str) -> Self {
@@ -94,18 +94,17 @@ impl Case {
     /// Kicks the tasks one by one, as one job, on a core with the registers of
     /// `context.before`. Returns the last result, and whether the task wrote.
     fn run(&self, level: Level) -> Option<(Outcome, bool)> {
-        let mut core = Core::new(&board::at(level));
-        let mut memory = Zeros::new(&self.words.0);
+        let mut board = Board::of_zeros(&self.words.0, &board::at(level));
         if let Before::Known(left) = &self.context.before {
             for (offset, value) in left.written() {
-                assert!(core.mmio_write(offset.into(), value).is_none());
+                assert!(board.cores[0].mmio_write(offset.into(), value).is_none());
             }
         }
         let all = tasks(&self.words.0).map(|task| {
-            let place = (PROGRAM + 8 * task.words.start as u32, task.words.len());
-            memory.accesses.clear();
-            let outcome = board::run_on(&mut core, &mut memory, place);
-            let mut accesses = memory.accesses.iter();
+            let at = PROGRAM + 8 * task.words.start as u32;
+            board.memory.accesses.clear();
+            let outcome = board.kick_alone(0, at, task.words.len(), 1);
+            let mut accesses = board.memory.accesses.iter();
             (outcome, accesses.any(|access| access.1 == Direction::Write))
         });
         all.last()
@@ -142,7 +141,7 @@ fn fp16() -> ConvProgram {
 }
 
 fn form_a(rule: &'static str) -> Case {
-    Case::new(rule, int8().program(false))
+    Case::new(rule, int8().task())
 }
 
 /// A matmul whose trailer links to `address`.
@@ -170,17 +169,17 @@ fn reusing((data, weight): (u32, u32)) -> ConvProgram {
 
 /// A matmul that reuses what `before` left in CBUF.
 fn reuse_after(reuse: (u32, u32), before: ConvProgram) -> Case {
-    let mut words = before.program(false);
-    words.extend(reusing(reuse).program(false));
+    let mut words = before.task();
+    words.extend(reusing(reuse).task());
     Case::new("T29-stale-cbuf", words)
 }
 
 fn form_b(rule: &'static str) -> Case {
-    Case::new(rule, fp16().program(true))
+    Case::new(rule, fp16().with_rdma().task())
 }
 
 fn add(rule: &'static str) -> Case {
-    let words = accumulating(0x1082_02c0, 64, 64, 64).program(true);
+    let words = accumulating(0x1082_02c0, 64, 64, 64).task();
     Case::new(rule, words)
 }
 
@@ -400,7 +399,7 @@ fn convolution() -> Vec<Case> {
         wide("wide-flying", 4999),
         wide("T30-width", 8190),
         form_a("T41-transposing-writer").set(0x4050, 1 << 27 | 0x36e),
-        Case::new("H08-transposed-group", int16().program(false))
+        Case::new("H08-transposed-group", int16().task())
             .set(0x4050, 1 << 27 | 0x36e)
             .set(0x4058, 1 << 27 | 31),
         Case::sample("H08-partial-group", "captured int8 depthwise").set(0x4058, 62),
@@ -409,7 +408,7 @@ fn convolution() -> Vec<Case> {
 
 fn operands() -> Vec<Case> {
     let biased = |rule| Case::sample(rule, "Mesa 1x1 4x4x8");
-    let narrow = accumulating(0x1082_02c0, 4, 64, 64).program(true);
+    let narrow = accumulating(0x1082_02c0, 4, 64, 64).task();
     vec![
         form_b("T01-mrdma-unfed").set(0x5044, 0x7800),
         form_b("T01-mrdma-unfed").set(0x5044, 0),
@@ -438,7 +437,7 @@ fn operands() -> Vec<Case> {
         add("T45-operand-as-bytes").set(0x5044, 0x17d00),
         add("edata-size").set(0x5034, 0x4000_000c),
         int32_add("T46-operand-as-float").set(0x4070, 0x10c2_02c0),
-        Case::new("T46-wide-operand-behind-core", int8().program(true))
+        Case::new("T46-wide-operand-behind-core", int8().with_rdma().task())
             .set(0x4070, 0x10c2_03c0)
             .set(0x5034, 0x4000_000c)
             .set(0x5044, 0x17d40),
@@ -545,7 +544,11 @@ fn rules_are_not_told_in_vain() {
         form_a("T33-size-e-small").set(0x3010, 2),
         // In place is fine for additions fed from memory (measured by happyme).
         int32_add("T44-in-place").set(0x4020, A),
-        Case::new("T44-in-place", matmul(FP16_FP16, 64, 64, 64).program(true)).set(0x4020, C),
+        Case::new(
+            "T44-in-place",
+            matmul(FP16_FP16, 64, 64, 64).with_rdma().task(),
+        )
+        .set(0x4020, C),
     ] {
         assert!(!case.is_told(), "{}", case.rule);
     }
@@ -570,8 +573,8 @@ fn the_list_of_traps_has_every_rule() {
 /// Values of an earlier task of the same program count too.
 #[test]
 fn a_task_that_relies_on_the_one_before_is_found() {
-    let mut words = fp16().program(false);
-    let second = Case::new("", fp16().program(false)).without(0x4070);
+    let mut words = fp16().task();
+    let second = Case::new("", fp16().task()).without(0x4070);
     words.extend(second.words.0);
     let findings = lint(&words, &LintContext::default());
     let found = findings
@@ -611,7 +614,7 @@ fn tasks_of_a_chain_are_told_from_others() {
             .collect()
     };
     let mut separate = form_a("");
-    separate.words.0.extend(int8().program(false));
+    separate.words.0.extend(int8().task());
     assert_eq!(found(&separate), []);
     let both = chain("", form_a(""));
     assert_eq!(
@@ -631,10 +634,10 @@ fn tasks_of_a_chain_are_told_from_others() {
     let mut addition = int32_add("");
     let link = addition.words.0.len() - 4;
     addition.words.0[link] = write(0x0010, 0x1000);
-    addition.words.0.extend(int8().program(false));
+    addition.words.0.extend(int8().task());
     assert_eq!(found(&addition), []);
     // A task after the end of a chain is not part of it.
     let mut behind = chain("", form_a(""));
-    behind.words.0.extend(int8().program(false));
+    behind.words.0.extend(int8().task());
     assert!(found(&behind).iter().all(|(task, _)| *task < 2));
 }

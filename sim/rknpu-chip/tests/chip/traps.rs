@@ -80,12 +80,12 @@ fn t07_a_program_of_changed_registers_runs_with_those_of_its_group() {
             }
             let mut words = Words::default();
             words
-                .set::<cna::SPointer>(pointer)
-                .set::<core::SPointer>(pointer)
-                .set::<dpu::SPointer>(pointer)
-                .set::<cna::FeatureDataAddr>(conv.a)
-                .set::<cna::DcompAddr0>(conv.b)
-                .set::<dpu::DstBaseAddr>(conv.c);
+                .set(cna::SPointer::OFFSET, pointer)
+                .set(core::SPointer::OFFSET, pointer)
+                .set(dpu::SPointer::OFFSET, pointer)
+                .set(cna::FeatureDataAddr::OFFSET, conv.a)
+                .set(cna::DcompAddr0::OFFSET, conv.b)
+                .set(dpu::DstBaseAddr::OFFSET, conv.c);
             if task != 'D' {
                 let pointers = [0x1004, 0x3004, 0x4004];
                 let rest = conv.words().0.into_iter();
@@ -164,22 +164,22 @@ fn t07_t14_t49_t51_registers_of_an_earlier_program_count() {
         // Raw weights are not a valid stream, but decode to some values.
         (
             |words| {
-                words.patch::<cna::DcompCtrl>(1);
-                words.patch::<cna::DcompRegnum>(0x5555_5555);
+                words.change(cna::DcompCtrl::OFFSET, 1);
+                words.change(cna::DcompRegnum::OFFSET, 0x5555_5555);
             },
             |words| {
-                words.without::<cna::DcompCtrl>();
-                words.without::<cna::DcompRegnum>();
+                words.remove(cna::DcompCtrl::OFFSET);
+                words.remove(cna::DcompRegnum::OFFSET);
             },
             "T14-stale-decompression",
             ("DCOMP_CTRL", 1),
         ),
         (
             |words| {
-                words.patch::<dpu::BsOwOp>(5);
+                words.change(dpu::BsOwOp::OFFSET, 5);
             },
             |words| {
-                words.without::<dpu::BsOwOp>();
+                words.remove(dpu::BsOwOp::OFFSET);
             },
             "T07-stale-registers",
             ("BS_OW_OP", 5),
@@ -188,12 +188,12 @@ fn t07_t14_t49_t51_registers_of_an_earlier_program_count() {
         // without writing the scale.
         (
             |words| {
-                words.patch::<dpu::BnMulCfg>(3 << 16);
-                words.patch::<dpu::BnCfg>(0x42);
+                words.change(dpu::BnMulCfg::OFFSET, 3 << 16);
+                words.change(dpu::BnCfg::OFFSET, 0x42);
             },
             |words| {
-                words.patch::<dpu::BnCfg>(0x42);
-                words.without::<dpu::BnMulCfg>();
+                words.change(dpu::BnCfg::OFFSET, 0x42);
+                words.remove(dpu::BnMulCfg::OFFSET);
             },
             "T07-stale-registers",
             ("BN_MUL_CFG", 3 << 16),
@@ -219,12 +219,12 @@ fn t07_t14_t49_t51_registers_of_an_earlier_program_count() {
     // A register that no stage uses may hold any value.
     for _ in 0..2 {
         let leave = matmul.run_with(|words| {
-            words.patch::<dpu::BnMulCfg>(3 << 16);
+            words.change(dpu::BnMulCfg::OFFSET, 3 << 16);
         });
         leave.assert_clean();
     }
     let rely = matmul.run_with(|words| {
-        words.without::<dpu::BnMulCfg>();
+        words.remove(dpu::BnMulCfg::OFFSET);
     });
     rely.assert_clean();
 }
@@ -295,14 +295,14 @@ fn t30_values_that_their_fields_cut() {
     // 2^28 more than the stride: the same address, and a note.
     let mut matmul = BoardMatmul::new(INT8_INT32, (8, 64, 32), Level::Strict);
     let outcome = matmul.run_with(|words| {
-        words.patch::<cna::DmaCon2>(1 << 28 | 4);
+        words.change(cna::DmaCon2::OFFSET, 1 << 28 | 4);
     });
     assert_trap(&outcome, "T30-field-overflow", Effect::Note);
     matmul.verify();
     // A negative stride with its sign in all 32 bits does not overflow.
     let mut one = BoardMatmul::new(INT8_INT32, (1, 64, 32), Level::Strict);
     let outcome = one.run_with(|words| {
-        words.patch::<cna::DmaCon2>(-3i32 as u32);
+        words.change(cna::DmaCon2::OFFSET, -3i32 as u32);
     });
     outcome.assert_clean();
 }
@@ -392,8 +392,11 @@ fn transposed((m, k, n): Size, size_e: u32, level: Level) -> (Outcome, Vec<(i32,
     let mut matmul = BoardMatmul::new(INT16_INT32, (m, k, n), level);
     matmul.conv.c = matmul.board.reserve(bytes);
     let outcome = matmul.run_with(|words| {
-        words.patch::<dpu::BsOwCfg>(TP | size_e << 8 | size_e << 5 | size_e << 2 | 2);
-        words.patch::<dpu::WdmaSize0>(TP | (n as u32 - 1));
+        words.change(
+            dpu::BsOwCfg::OFFSET,
+            TP | size_e << 8 | size_e << 5 | size_e << 2 | 2,
+        );
+        words.change(dpu::WdmaSize0::OFFSET, TP | (n as u32 - 1));
     });
     let out = matmul.board.bytes(matmul.conv.c, bytes);
     let mut elements = Vec::new();

@@ -96,8 +96,8 @@ fn t55_an_upload_that_begins_anew_is_told() {
     let mut words = copy.words();
     for entry in [1, 2] {
         words
-            .set::<dpu::LutAccessCfg>(0x20000)
-            .set::<dpu::LutAccessData>(entry);
+            .set(dpu::LutAccessCfg::OFFSET, 0x20000)
+            .set(dpu::LutAccessData::OFFSET, entry);
     }
     let outcome = board.run(&words.finish(families::FLYING));
     assert_trap(&outcome, "T55-upload-restarted", Effect::Note);
