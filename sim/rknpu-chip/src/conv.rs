@@ -12,6 +12,7 @@ mod operands;
 use std::ops::Range;
 
 use features::Spilled;
+use operands::WeightSource;
 use rknpu_regcmd::rules::program::CORE_IDLE;
 use rknpu_regcmd::rules::{GROUP_ATOMS_MAX, INT16_WITHOUT_SUM, PARTIAL_GROUP};
 use rknpu_regcmd::{EnableMask, RegisterFile, task};
@@ -26,9 +27,7 @@ use super::dpu::tile::DpuTile;
 use super::mac::{self, Compute, MacInput};
 use super::precision::{ATOM, Precision};
 use super::rows::{MacOperand, OperandRows};
-use super::transpose;
 use super::trap::Stop;
-use super::weight_stream::WeightSource;
 use super::writer::OutputWriter;
 
 /// Most elements of a tile's windows: they stay in a host's second-level cache.
@@ -214,18 +213,19 @@ impl Convolution<'_, '_> {
                 let rows = &mut scratch.windows;
                 window.rows(tile.cube, tile.padding, pixels, channels, rows)?;
             }
-            let (shape, first, bytes) = if depthwise {
-                weights.channels_of(channels.clone(), padded)
+            let Range { start, end } = if depthwise {
+                weights.channels_of(&channels, padded)
             } else {
-                weights.groups_of(channels.clone())
+                weights.groups_of(&channels)
             };
+            let bytes = weights.bytes(start)..weights.bytes(end);
             let buffer = &mut scratch.stream;
             let stream = self.weights.part(self.parts, self.conv, bytes, buffer)?;
-            let (count, kernels) = (channels.len(), &mut scratch.kernels);
+            let kernels = &mut scratch.kernels;
             if depthwise {
-                shape.depthwise_rows(stream, first, count, padded, kernels)?;
+                weights.depthwise_rows(stream, start, channels.clone(), padded, kernels)?;
             } else {
-                shape.rows(stream, first, count, kernels)?;
+                weights.rows(stream, start, channels.clone(), kernels)?;
             }
             self.finish(group, tile, scratch, channels)?;
         }
@@ -267,7 +267,7 @@ impl Convolution<'_, '_> {
             interleave(&mut bytes, self.dpu.out.precision, tile.channels);
         }
         if self.writer.transposed {
-            return transpose::store(self.writer, dma, &tile, &bytes);
+            return self.writer.store_transposed(dma, &tile, &bytes);
         }
         self.writer.store(dma, group, &tile, &bytes)
     }

@@ -42,11 +42,9 @@ mod rdma;
 mod registers;
 mod rows;
 mod time;
-mod transpose;
 mod trap;
 #[allow(unsafe_code)]
 mod vectors;
-mod weight_stream;
 mod weights;
 mod writer;
 

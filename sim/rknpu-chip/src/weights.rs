@@ -30,22 +30,17 @@ impl WeightShape {
         self.taps * self.channels
     }
 
-    /// The whole kernel groups that `kernels` are in: their shape, the place of
-    /// the first kernel in it, and its bytes of the stream.
-    pub(crate) fn groups_of(&self, kernels: Range<usize>) -> (Self, usize, Range<usize>) {
+    /// Bytes of `elements` elements of the stream.
+    pub(crate) fn bytes(&self, elements: usize) -> usize {
+        self.precision.bytes(elements as u64) as usize
+    }
+
+    /// Elements of the whole kernel groups that `kernels` are in.
+    pub(crate) fn groups_of(&self, kernels: &Range<usize>) -> Range<usize> {
         let group = self.precision.kernel_group();
         let start = kernels.start / group * group;
         let end = self.kernels.min(kernels.end.next_multiple_of(group));
-        let part = Self {
-            kernels: end.saturating_sub(start),
-            ..*self
-        };
-        let bytes = self.bytes(start * self.row_len())..self.bytes(end * self.row_len());
-        (part, kernels.start - start, bytes)
-    }
-
-    fn bytes(&self, elements: usize) -> usize {
-        self.precision.bytes(elements as u64) as usize
+        start * self.row_len()..end * self.row_len()
     }
 
     /// Whether the last group of a depthwise stream of `len` bytes is padded.
@@ -54,12 +49,8 @@ impl WeightShape {
         len >= self.bytes(self.taps * self.channels.next_multiple_of(group))
     }
 
-    /// [`Self::groups_of`] for the channel groups of a depthwise stream.
-    pub(crate) fn channels_of(
-        &self,
-        channels: Range<usize>,
-        padded: bool,
-    ) -> (Self, usize, Range<usize>) {
+    /// Elements of the whole channel groups of a depthwise stream.
+    pub(crate) fn channels_of(&self, channels: &Range<usize>, padded: bool) -> Range<usize> {
         let group = self.precision.depthwise_group();
         let start = channels.start / group * group;
         let whole = channels.end.next_multiple_of(group);
@@ -68,36 +59,32 @@ impl WeightShape {
         } else {
             whole.min(self.channels)
         };
-        let part = Self {
-            channels: self.channels.saturating_sub(start),
-            ..*self
-        };
-        let bytes = self.bytes(start * self.taps)..self.bytes(end * self.taps);
-        (part, channels.start - start, bytes)
+        start * self.taps..end * self.taps
     }
 
-    /// Fills `rows` with the kernels `first..first + count`, in the order (tap,
-    /// channel). Kernels that do not exist are rows of zeros.
+    /// Fills `rows` with `kernels`, in the order (tap, channel). Kernels that do
+    /// not exist are rows of zeros. `stream` starts at element `from`, at the
+    /// latest with their group.
     pub(crate) fn rows<T: MacOperand>(
         &self,
         stream: &[u8],
-        first: usize,
-        count: usize,
+        from: usize,
+        kernels: Range<usize>,
         rows: &mut OperandRows<T>,
     ) -> Result<(), Stop> {
-        rows.reshape(count, self.row_len())?;
-        let present = count.min(self.kernels.saturating_sub(first));
-        for missing in present..count {
-            rows.row_mut(missing).fill(T::default());
+        rows.reshape(kernels.len(), self.row_len())?;
+        let first = kernels.start;
+        let end = kernels.end.min(self.kernels.max(first));
+        for missing in end..kernels.end {
+            rows.row_mut(missing - first).fill(T::default());
         }
         let group = self.precision.kernel_group();
         let run = self.precision.channel_group();
-        let end = first + present;
         for start in (first / group * group..end).step_by(group) {
             // The stream of a group is read from end to end.
             let size = group.min(self.kernels.saturating_sub(start));
             let kernels = first.max(start)..end.min(start + size);
-            let mut at = start * self.row_len();
+            let mut at = start * self.row_len() - from;
             for channel in (0..self.channels).step_by(run) {
                 let width = run.min(self.channels - channel);
                 for tap in 0..self.taps {
@@ -116,7 +103,7 @@ impl WeightShape {
     /// Position in the stream of a depthwise weight. A last group of fewer
     /// channels is dense, unless the stream has room for a whole one
     /// (E-partial-groups).
-    pub(crate) fn depthwise_element(&self, tap: usize, channel: usize, padded: bool) -> usize {
+    fn depthwise_element(&self, tap: usize, channel: usize, padded: bool) -> usize {
         let group = self.precision.depthwise_group();
         let first = channel / group * group;
         let pitch = if padded {
@@ -127,34 +114,34 @@ impl WeightShape {
         first * self.taps + tap * pitch + channel % group
     }
 
-    /// Fills `rows` with the depthwise weights of the channels
-    /// `first..first + count`: a row for each tap. Channels beyond the stream
-    /// are 0.
+    /// [`Self::rows`] of the depthwise weights of `channels`: a row for each tap.
+    /// Channels beyond the stream are 0.
     pub(crate) fn depthwise_rows<T: MacOperand>(
         &self,
         stream: &[u8],
-        first: usize,
-        count: usize,
+        from: usize,
+        channels: Range<usize>,
         padded: bool,
         rows: &mut OperandRows<T>,
     ) -> Result<(), Stop> {
-        rows.reshape(self.taps, count)?;
+        rows.reshape(self.taps, channels.len())?;
         let group = self.precision.depthwise_group();
-        let present = if padded {
-            count
+        let end = if padded {
+            channels.end
         } else {
-            count.min(self.channels.saturating_sub(first))
+            channels.end.min(self.channels)
         };
         for tap in 0..self.taps {
-            let row = &mut rows.row_mut(tap)[..count];
-            let mut done = 0;
-            while done < present {
+            let row = &mut rows.row_mut(tap)[..channels.len()];
+            row[end.saturating_sub(channels.start)..].fill(T::default());
+            let mut channel = channels.start;
+            while channel < end {
                 // A run ends with its channel group.
-                let channel = first + done;
-                let run = (group - channel % group).min(present - done);
-                let at = self.depthwise_element(tap, channel, padded);
-                T::decode(self.precision, stream, at, &mut row[done..done + run]);
-                done += run;
+                let next = end.min((channel + 1).next_multiple_of(group));
+                let at = self.depthwise_element(tap, channel, padded) - from;
+                let out = &mut row[channel - channels.start..next - channels.start];
+                T::decode(self.precision, stream, at, out);
+                channel = next;
             }
         }
         Ok(())
@@ -209,7 +196,7 @@ mod tests {
             let byte = |i: u32| i.wrapping_mul(0x9e37_79b1).to_le_bytes()[3];
             let stream: Vec<u8> = (0..len).map(byte).collect();
             let mut rows = OperandRows::<i16>::default();
-            shape.rows(&stream, first, count, &mut rows).unwrap();
+            shape.rows(&stream, 0, first..first + count, &mut rows).unwrap();
             let mut at = 0;
             walk(&shape, |n, tap, c| {
                 let mut element = [0];

@@ -11,6 +11,10 @@ use super::dpu::tile::DpuTile;
 use super::precision::{ATOM, Precision};
 use super::trap::Stop;
 
+/// Channels of an atom of sums, and of eight such atoms.
+const TRANSPOSED_ATOM: usize = 4;
+const TRANSPOSED_GROUP: usize = 32;
+
 /// The writer as the registers describe it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct OutputWriter {
@@ -18,7 +22,7 @@ pub(crate) struct OutputWriter {
     cube: Cube,
     /// Channels to write.
     pub(crate) channels: usize,
-    /// Whether the writer transposes, in the one form that is known.
+    /// Whether the writer transposes (TP_ORG_EN), in the one form that is known.
     pub(crate) transposed: bool,
 }
 
@@ -77,6 +81,36 @@ impl OutputWriter {
                 let at = self.address(group, atom, pixels.start);
                 dma.write(DmaEngine::DpuWrite, at, now)?;
                 rest = later;
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes the low 16 bits of int32 sums transposed (E-transposed-cut), at
+    ///
+    /// ```text
+    /// slot(m, n) = 4*m + (n/4)%4 + (n/16)*4*M + (n%4)*16*M      slots of 2 bytes from DST_BASE
+    /// ```
+    ///
+    /// M is the number of pixels (E-transposed). Of each 32 channels SIZE_E + 1 groups
+    /// of four are written (inferred: E-transposed-size).
+    pub(crate) fn store_transposed(
+        &self,
+        dma: &Dma<'_>,
+        tile: &DpuTile,
+        sums: &[u8],
+    ) -> Result<(), Stop> {
+        let rows = self.output.pixels() as i64;
+        let present = self.output.group_atoms * TRANSPOSED_ATOM;
+        let sums = sums.as_chunks::<{ size_of::<i32>() }>().0;
+        for (index, &[low, high, ..]) in sums.iter().enumerate() {
+            let pixel = tile.pixel + index / tile.channels;
+            let channel = tile.channel + index % tile.channels;
+            if channel < self.channels && channel % TRANSPOSED_GROUP < present {
+                let (m, n) = (pixel as i64, channel as i64);
+                let slot = 4 * m + n / 4 % 4 + n / 16 * 4 * rows + n % 4 * 16 * rows;
+                let at = i64::from(self.output.base) + slot * size_of::<u16>() as i64;
+                dma.write(DmaEngine::DpuWrite, at, &[low, high])?;
             }
         }
         Ok(())

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Brings the operands of a task into CBUF.
+//! Brings the operands of a task into CBUF, and the weights from there to the tiles.
 
 use std::ops::Range;
 
@@ -9,7 +9,7 @@ use rknpu_regcmd::rules::{
     LINE_ROUNDING, LINES_NOT_AWAITED, SHORT_GROUP, STALE_CBUF, STALE_DECOMPRESSION,
 };
 
-use super::super::cbuf::{BANK_BYTES, Cbuf};
+use super::super::cbuf::{self, BANK_BYTES, Cbuf};
 use super::super::check;
 use super::super::cna::{self, FeatureCube};
 use super::super::contested::OtherSide;
@@ -17,9 +17,8 @@ use super::super::conv_config::{ConvConfig, FeatureSource};
 use super::super::core_parts::CoreParts;
 use super::super::dcomp;
 use super::super::dma;
-use super::super::precision::{ATOM, Precision};
+use super::super::precision::{ATOM, Precision, round_tf32};
 use super::super::trap::Stop;
-use super::super::weight_stream::{self, WeightSource};
 use super::features::{self, Spilled};
 use rknpu_regcmd::DmaEngine;
 
@@ -91,7 +90,7 @@ pub(super) fn weights(
         let values = "DCOMP_CTRL is on but not written";
         parts.report.broken(&STALE_DECOMPRESSION, regs, values)?;
     }
-    let long = conv.compressed.is_none() && len > weight_stream::HELD_BYTES;
+    let long = conv.compressed.is_none() && len > cbuf::BYTES;
     let held = if long {
         Cbuf::kept_weights(&conv.task.cbuf, len)
     } else {
@@ -118,6 +117,53 @@ pub(super) fn weights(
     } else {
         WeightSource::Held(weights)
     })
+}
+
+/// The weight stream of a task.
+///
+/// A stream that fits CBUF is fetched before anything is computed, as silicon
+/// does. Parts of a longer one are fetched when they are needed: the weights of
+/// a task may be as large as the memory.
+#[derive(Debug)]
+pub(super) enum WeightSource {
+    /// Fetched as a whole.
+    Held(Vec<u8>),
+    /// In memory.
+    Memory,
+    /// In the weight banks, from an earlier task.
+    Cbuf,
+}
+
+impl WeightSource {
+    /// Bytes `range` of the stream of `conv`, up to its end. Bytes that are not
+    /// held are read into `buffer`.
+    pub(super) fn part<'s>(
+        &'s self,
+        parts: &CoreParts<'_>,
+        conv: &ConvConfig,
+        range: Range<usize>,
+        buffer: &'s mut Vec<u8>,
+    ) -> Result<&'s [u8], Stop> {
+        let rounded = conv.rounds_tf32 && conv.weights.precision == Precision::Tf32;
+        let end = range.end.min(conv.stream_len()?);
+        let range = range.start.min(end)..end;
+        if let (Self::Held(stream), false) = (self, rounded) {
+            return Ok(&stream[range]);
+        }
+        let part = dma::resized(buffer, range.len())?;
+        match self {
+            Self::Held(stream) => part.copy_from_slice(&stream[range]),
+            Self::Memory => {
+                let at = i64::from(conv.weight_base()) + range.start as i64;
+                parts.dma.read(DmaEngine::Weight, at, part)?;
+            }
+            Self::Cbuf => parts.cbuf.reuse_weights(&conv.task.cbuf, range.start, part),
+        }
+        if rounded {
+            round_tf32(part);
+        }
+        Ok(part)
+    }
 }
 
 /// Finds lines that read as other contents of CBUF, and reports the rule.
