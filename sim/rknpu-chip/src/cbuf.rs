@@ -40,15 +40,11 @@ struct Fetched {
 }
 
 /// Why the contents of CBUF do not match what a reusing task expects.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Stale {
-    /// CBUF holds no data of that size and bank split.
-    Other,
-    /// The data was fetched through translations that are no longer attached,
-    /// so its address means nothing.
-    Detached,
-    /// The data was fetched from this address.
-    Address(u32),
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Stale {
+    pub(crate) why: String,
+    /// Reuse ignores the address, so a program may leave it unwritten.
+    pub(crate) only_address: bool,
 }
 
 impl Fetched {
@@ -69,16 +65,26 @@ impl Fetched {
         fits: impl FnOnce(usize) -> bool,
         base: u32,
     ) -> Result<(), Stale> {
-        let found = found
-            .filter(|found| found.whole && found.banks == config.split() && fits(found.len))
-            .ok_or(Stale::Other)?;
-        if !found.attached {
-            Err(Stale::Detached)
-        } else if found.base != base {
-            Err(Stale::Address(found.base))
-        } else {
-            Ok(())
-        }
+        let why = match found {
+            Some(found) if found.whole && found.banks == config.split() && fits(found.len) => {
+                if found.attached && found.base == base {
+                    return Ok(());
+                }
+                if found.attached {
+                    let from = "the data in CBUF were fetched from another address";
+                    return Err(Stale {
+                        why: format!("{from} ({:#x})", found.base),
+                        only_address: true,
+                    });
+                }
+                "the data in CBUF were fetched through translations that are no longer attached"
+            }
+            _ => "the previous task on this core left no data of this size and bank split",
+        };
+        Err(Stale {
+            why: why.to_owned(),
+            only_address: false,
+        })
     }
 }
 
@@ -211,27 +217,18 @@ impl Cbuf {
     }
 
     /// Replaces the lines from `first` on by the contents of CBUF at their
-    /// place, counted from bank `bank`.
+    /// place, in a ring of `banks`.
     pub(crate) fn load_lines(
         &self,
         config: &Buffering,
-        bank: usize,
+        banks: Range<usize>,
         first: usize,
         cube: &mut FeatureCube,
     ) {
-        let step = config.line_bytes();
         let lines = cube.lines();
         for y in first.max(lines.start)..lines.end {
-            self.load(bank * BANK_BYTES, BYTES, y * step, cube.line_mut(y));
-        }
-    }
-
-    /// Fills all lines with the features that an earlier task left.
-    pub(crate) fn reuse_features(&self, config: &Buffering, cube: &mut FeatureCube) {
-        let room = config.data_banks * BANK_BYTES;
-        let step = config.line_bytes();
-        for y in cube.lines() {
-            self.load(0, room, y * step, cube.line_mut(y));
+            let (start, room) = (banks.start * BANK_BYTES, banks.len() * BANK_BYTES);
+            self.load(start, room, y * config.line_bytes(), cube.line_mut(y));
         }
     }
 
@@ -317,10 +314,11 @@ mod tests {
         cbuf.keep_features(&config, &cube, 64);
         cbuf.keep_weights(&config, &vec![3; BANK_BYTES], BANK_BYTES, 0);
         let fit = config.lines_that_fit(cube.line_bytes());
-        cbuf.load_lines(&config, 0, fit, &mut cube);
+        cbuf.load_lines(&config, 0..BANKS, fit, &mut cube);
         assert!(cube.line(0).iter().all(|&b| b == 1));
         assert!(cube.line(1).iter().all(|&b| b == 3));
-        assert_eq!(cbuf.has_features(&config, &cube, 64), Err(Stale::Other));
+        let stale = cbuf.has_features(&config, &cube, 64).unwrap_err();
+        assert!(!stale.only_address, "{}", stale.why);
     }
 
     proptest! {

@@ -128,21 +128,13 @@ pub(crate) fn reuse(
     what: &str,
     found: Result<(), Stale>,
 ) -> Result<(), Stop> {
-    let Err(stale) = found else { return Ok(()) };
-    let why = match stale {
-        Stale::Other => "the previous task on this core left no data of this size and bank split",
-        Stale::Detached => {
-            "the data in CBUF were fetched through translations that are no longer attached"
-        }
-        Stale::Address(_) => "the data in CBUF were fetched from another address",
+    let Err(Stale { why, only_address }) = found else {
+        return Ok(());
     };
     let values = format!("{what} reuse, but {why}");
-    match stale {
-        Stale::Other | Stale::Detached => report.broken(&STALE_CBUF, regs, &values),
-        // Reuse ignores the address, so a program may leave it unwritten.
-        Stale::Address(from) => {
-            let values = format!("{values} ({from:#x})");
-            report.broken_with(&STALE_CBUF, Effect::Note, regs, &values)
-        }
+    if only_address {
+        report.broken_with(&STALE_CBUF, Effect::Note, regs, &values)
+    } else {
+        report.broken(&STALE_CBUF, regs, &values)
     }
 }

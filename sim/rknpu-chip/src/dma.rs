@@ -44,12 +44,10 @@ impl<'a> Dma<'a> {
         address: i64,
         out: &mut [u8],
     ) -> Result<(), Stop> {
-        if out.is_empty() {
-            return Ok(());
-        }
-        let master = master.into();
-        let iova = self.place(master, Direction::Read, address, out.len())?;
-        self.access(|bus| bus.read(master, iova, out))
+        let (master, len) = (master.into(), out.len());
+        self.access(master, Direction::Read, address, len, |bus, iova| {
+            bus.read(master, iova, out)
+        })
     }
 
     /// Checks that `len` bytes from `address` on can be read.
@@ -59,12 +57,10 @@ impl<'a> Dma<'a> {
         address: i64,
         len: usize,
     ) -> Result<(), Stop> {
-        if len == 0 {
-            return Ok(());
-        }
         let master = master.into();
-        let iova = self.place(master, Direction::Read, address, len)?;
-        self.access(|bus| bus.check_read(master, iova, len))
+        self.access(master, Direction::Read, address, len, |bus, iova| {
+            bus.check_read(master, iova, len)
+        })
     }
 
     /// Writes `data` from `address` on.
@@ -74,32 +70,26 @@ impl<'a> Dma<'a> {
         address: i64,
         data: &[u8],
     ) -> Result<(), Stop> {
-        if data.is_empty() {
-            return Ok(());
-        }
-        let master = master.into();
-        let iova = self.place(master, Direction::Write, address, data.len())?;
-        self.access(|bus| bus.write(master, iova, data))
+        let (master, len) = (master.into(), data.len());
+        self.access(master, Direction::Write, address, len, |bus, iova| {
+            bus.write(master, iova, data)
+        })
     }
 
-    /// Makes an access, unless the core was reset.
-    fn access(&self, access: impl FnOnce(&mut dyn Bus) -> Result<(), Fault>) -> Result<(), Stop> {
-        if self.aborted.load(Ordering::Relaxed) {
-            // Nothing uses the result after a reset.
-            return Err(Stop::Hang);
-        }
-        access(&mut *self.bus.borrow_mut()).map_err(Stop::Fault)
-    }
-
-    /// The IOVA of an access. Addresses are 32 bits wide; a range beyond them
-    /// faults at the first byte outside. (Silicon's behaviour is not known.)
-    fn place(
+    /// Makes an access at its IOVA, unless the core was reset. Addresses are 32
+    /// bits wide; a range beyond them faults at the first byte outside.
+    /// (Silicon's behaviour is not known.)
+    fn access(
         &self,
         master: Master,
         direction: Direction,
         address: i64,
         len: usize,
-    ) -> Result<u32, Stop> {
+        access: impl FnOnce(&mut dyn Bus, u32) -> Result<(), Fault>,
+    ) -> Result<(), Stop> {
+        if len == 0 {
+            return Ok(());
+        }
         let fault = |address: i64| {
             Stop::Fault(Fault {
                 address: address as u64,
@@ -112,7 +102,11 @@ impl<'a> Dma<'a> {
         if start + len as i64 > ADDRESS_END {
             return Err(fault(ADDRESS_END));
         }
-        Ok(iova)
+        if self.aborted.load(Ordering::Relaxed) {
+            // Nothing uses the result after a reset.
+            return Err(Stop::Hang);
+        }
+        access(&mut *self.bus.borrow_mut(), iova).map_err(Stop::Fault)
     }
 }
 

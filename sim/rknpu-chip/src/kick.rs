@@ -63,8 +63,9 @@ pub struct KickOutcome {
 pub struct FinishedKick {
     /// Times, work and diagnoses of the tasks.
     pub outcome: KickOutcome,
-    /// Parts that a [`Core`](super::Core) gets back; `None` for other cores.
-    pub(crate) end: Option<ChipEnd>,
+    /// The tasks with the parts that a [`Core`](super::Core) gets back, and how
+    /// they ended; `None` for other cores.
+    pub(crate) end: Option<(ChipTasks, Result<KickEnd, Stop>)>,
 }
 
 impl Kick {
@@ -88,6 +89,7 @@ impl Kick {
 }
 
 /// The tasks of a kick of a [`Core`](super::Core).
+#[derive(Debug)]
 pub(crate) struct ChipTasks {
     pub(crate) options: ChipOptions,
     pub(crate) registers: RegisterGroups,
@@ -100,15 +102,6 @@ pub(crate) struct ChipTasks {
     /// Whether an earlier kick hung and the core was not reset since.
     pub(crate) wedged: bool,
     /// Set by a reset. Each kick has a separate one, which identifies it.
-    pub(crate) aborted: Arc<AtomicBool>,
-}
-
-/// State of the core after the tasks of a kick.
-#[derive(Debug)]
-pub(crate) struct ChipEnd {
-    pub(crate) registers: RegisterGroups,
-    pub(crate) kept: Box<Kept>,
-    pub(crate) end: Result<KickEnd, Stop>,
     pub(crate) aborted: Arc<AtomicBool>,
 }
 
@@ -146,12 +139,7 @@ impl ChipTasks {
                 tasks: clock.into_tasks(),
                 diagnosis,
             },
-            end: Some(ChipEnd {
-                registers: self.registers,
-                kept: self.kept,
-                end,
-                aborted: self.aborted,
-            }),
+            end: Some((self, end)),
         }
     }
 }

@@ -5,8 +5,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use rknpu_regcmd::Register;
 use rknpu_regcmd::regs::pc;
+use rknpu_regcmd::{FieldRangeError, Register};
 
 use super::contested::OtherSide;
 use super::kick::{ChipTasks, FinishedKick, Kept, Kick, KickOutcome};
@@ -75,7 +75,8 @@ pub struct Core {
     task_con: pc::TaskCon,
     dma_base: pc::TaskDmaBaseAddr,
     interrupt_mask: u32,
-    interrupts: pc::InterruptRawStatus,
+    /// PC.INTERRUPT_RAW_STATUS.
+    interrupts: u32,
     tasks_done: u32,
     /// Whether a kick hung: the blocks still wait.
     wedged: bool,
@@ -101,7 +102,7 @@ impl Core {
             task_con: pc::TaskCon::new(),
             dma_base: pc::TaskDmaBaseAddr::new(),
             interrupt_mask: 0,
-            interrupts: pc::InterruptRawStatus::new(),
+            interrupts: 0,
             tasks_done: 0,
             wedged: false,
             is_broken: false,
@@ -162,18 +163,13 @@ impl Core {
         let pooled = ended.ppu.filter(|_| !ppu_only);
         let dpu = ended.dpu.or(pooled).map_or(0, bit);
         let ppu = ended.ppu.map_or(0, bit);
-        self.raise(|now| now.with_dpu(now.dpu() | dpu));
-        self.raise(|now| now.with_ppu(now.ppu() | ppu));
+        let raised = pc::InterruptRawStatus::new().with_dpu(dpu);
+        self.raise(raised.and_then(|raised| raised.with_ppu(ppu)));
     }
 
     /// Sets interrupt bits; the values fit their fields by construction.
-    fn raise<E>(
-        &mut self,
-        set: impl FnOnce(pc::InterruptRawStatus) -> Result<pc::InterruptRawStatus, E>,
-    ) {
-        if let Ok(interrupts) = set(self.interrupts) {
-            self.interrupts = interrupts;
-        }
+    fn raise(&mut self, raised: Result<pc::InterruptRawStatus, FieldRangeError>) {
+        self.interrupts |= raised.unwrap_or_default().bits();
     }
 }
 
@@ -190,10 +186,7 @@ impl NpuCore for Core {
                 self.segment.amounts = pc::RegisterAmounts::from_bits(value);
             }
             pc::InterruptMask::OFFSET => self.interrupt_mask = value & INTERRUPT_BITS,
-            pc::InterruptClear::OFFSET => {
-                self.interrupts =
-                    pc::InterruptRawStatus::from_bits(self.interrupts.bits() & !value);
-            }
+            pc::InterruptClear::OFFSET => self.interrupts &= !value,
             pc::TaskCon::OFFSET => {
                 self.task_con = pc::TaskCon::from_bits(value);
                 if self.task_con.task_count_clear() == 1 {
@@ -224,8 +217,8 @@ impl NpuCore for Core {
             pc::BaseAddress::OFFSET => self.segment.base.bits(),
             pc::RegisterAmounts::OFFSET => self.segment.amounts.bits(),
             pc::InterruptMask::OFFSET => self.interrupt_mask,
-            pc::InterruptStatus::OFFSET => self.interrupts.bits() & self.interrupt_mask,
-            pc::InterruptRawStatus::OFFSET => self.interrupts.bits(),
+            pc::InterruptStatus::OFFSET => self.interrupts & self.interrupt_mask,
+            pc::InterruptRawStatus::OFFSET => self.interrupts,
             pc::TaskCon::OFFSET => self.task_con.bits(),
             pc::TaskDmaBaseAddr::OFFSET => self.dma_base.bits(),
             pc::TaskStatus::OFFSET => self.tasks_done,
@@ -235,21 +228,22 @@ impl NpuCore for Core {
 
     /// A failed access of the DMA sets its error bit.
     fn complete(&mut self, finished: FinishedKick) -> Option<KickOutcome> {
-        let left = finished.end?;
+        let (tasks, end) = finished.end?;
         match &self.state {
-            State::Running(kick) if Arc::ptr_eq(kick, &left.aborted) => {}
+            State::Running(kick) if Arc::ptr_eq(kick, &tasks.aborted) => {}
             _ => return None,
         }
-        self.registers = left.registers;
-        self.state = State::Idle(left.kept);
-        match left.end {
+        self.registers = tasks.registers;
+        self.state = State::Idle(tasks.kept);
+        match end {
             Ok(ended) => self.raise_ended(ended),
             Err(stop) => {
                 self.wedged = true;
                 if let Stop::Fault(fault) = stop {
-                    self.raise(|now| match fault.direction {
-                        Direction::Read => now.with_dma_read_error(1),
-                        Direction::Write => now.with_dma_write_error(1),
+                    let none = pc::InterruptRawStatus::new();
+                    self.raise(match fault.direction {
+                        Direction::Read => none.with_dma_read_error(1),
+                        Direction::Write => none.with_dma_write_error(1),
                     });
                 }
             }

@@ -68,20 +68,6 @@ impl ConvWindow {
         (oy * self.moves.stride.1, ox * self.moves.stride.0)
     }
 
-    /// What is under the taps of row `ky` of a window whose first line is
-    /// `corner`.
-    pub(crate) fn line_under(&self, corner: usize, ky: usize) -> Under {
-        let place = corner + ky * self.moves.dilation.1;
-        Under::new(place, self.moves.pad.1, self.input.1, self.moves.spread.1)
-    }
-
-    /// What is under the taps of column `kx` of a window whose first column is
-    /// `corner`.
-    pub(crate) fn column_under(&self, corner: usize, kx: usize) -> Under {
-        let place = corner + kx * self.moves.dilation.0;
-        Under::new(place, self.moves.pad.0, self.input.0, self.moves.spread.0)
-    }
-
     /// Lines of the input that may be under the windows of `count` pixels, at
     /// least one, from `first` on.
     pub(crate) fn lines_under(&self, first: usize, count: usize) -> Range<usize> {
@@ -105,8 +91,15 @@ impl ConvWindow {
         ky: usize,
         kx: usize,
     ) -> Under<(usize, usize)> {
-        let line = self.line_under(corner.0, ky);
-        match (line, self.column_under(corner.1, kx)) {
+        let task::WindowSteps {
+            pad,
+            spread,
+            dilation,
+            ..
+        } = self.moves;
+        let line = Under::new(corner.0 + ky * dilation.1, pad.1, self.input.1, spread.1);
+        let column = Under::new(corner.1 + kx * dilation.0, pad.0, self.input.0, spread.0);
+        match (line, column) {
             (Under::Padding, _) | (_, Under::Padding) => Under::Padding,
             (Under::Input(y), Under::Input(x)) => Under::Input((y, x)),
             _ => Under::Hole,
@@ -260,7 +253,7 @@ mod tests {
             prop_assert!(lines.end <= in_height);
             for pixel in first..first + count {
                 for ky in 0..kernel {
-                    if let Under::Input(y) = window.line_under(window.corner(pixel).0, ky) {
+                    if let Under::Input((y, _)) = window.under(window.corner(pixel), ky, 0) {
                         prop_assert!(lines.contains(&y), "{y} not in {lines:?}");
                     }
                 }

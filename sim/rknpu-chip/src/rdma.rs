@@ -105,17 +105,18 @@ const GROUP_CPEND: usize = 32;
 const GROUP_MUL: usize = 48;
 
 /// Operands that an engine reads for each channel.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct ChannelOperands {
+pub(crate) struct ChannelOperands<'a, 'b> {
+    pub(crate) dma: &'a Dma<'b>,
     pub(crate) master: DmaEngine,
-    pub(crate) read: ChannelRead,
+    /// `None` if the engine is off.
+    pub(crate) read: Option<ChannelRead>,
     pub(crate) channels: usize,
     /// Whether a lone multiplier has 16 bits: in a pipeline of 16-bit floats.
     /// All other lone operands have 32 (E-lone-operand).
     pub(crate) narrow: bool,
 }
 
-impl ChannelOperands {
+impl ChannelOperands<'_, '_> {
     /// The operand words of one consumer, for each channel.
     ///
     /// The operands of one consumer are an array. Those of several are
@@ -123,11 +124,11 @@ impl ChannelOperands {
     /// then int16 for CPEND, then int16 for the multiplier (E-bs-operands:
     /// DATA_USE 7; other sets are inferred, and a shift's own place is
     /// unknown).
-    pub(crate) fn words(&self, dma: &Dma<'_>, consumer: u32) -> Result<Option<Vec<u32>>, Stop> {
-        let ChannelRead { base, uses } = self.read;
-        if uses & consumer == 0 {
+    pub(crate) fn words(&self, consumer: u32) -> Result<Option<Vec<u32>>, Stop> {
+        let read = self.read.filter(|read| read.uses & consumer != 0);
+        let Some(ChannelRead { base, uses }) = read else {
             return Ok(None);
-        }
+        };
         let several = !uses.is_power_of_two();
         let half = self.narrow && consumer == ChannelRead::MUL;
         let len = match (several, half) {
@@ -136,7 +137,7 @@ impl ChannelOperands {
             (false, false) => self.channels * size_of::<u32>(),
         };
         let mut bytes = dma::buffer::<u8>(len)?;
-        dma.read(self.master, base.into(), &mut bytes)?;
+        self.dma.read(self.master, base.into(), &mut bytes)?;
         let word = |c: usize| {
             let group = &bytes[c / GROUP_CHANNELS * GROUP_BYTES..];
             let lane = c % GROUP_CHANNELS;
@@ -212,12 +213,13 @@ mod tests {
             (ALU, CPEND, false, 0, None),
         ] {
             let operands = ChannelOperands {
+                dma: &dma,
                 master: DmaEngine::Brdma,
-                read: ChannelRead { base: 16, uses },
+                read: Some(ChannelRead { base: 16, uses }),
                 channels: 10,
                 narrow,
             };
-            let words = operands.words(&dma, consumer).unwrap();
+            let words = operands.words(consumer).unwrap();
             assert_eq!(words.map(|words| words[channel]), word);
         }
     }

@@ -36,15 +36,11 @@ impl MacOperand for i16 {
 }
 
 impl MacOperand for f32 {
-    fn decode(precision: Precision, bytes: &[u8], first: usize, out: &mut [Self]) {
-        if precision == Precision::Fp16 {
-            let halves = from_element(bytes, first, 2);
-            let (out, rest) = out.split_at_mut((halves.len() / 2).min(out.len()));
-            vectors::run(Vectors::detect(), Widen { halves, out });
-            rest.fill(0.0);
-        } else {
-            decode_float(precision, bytes, first, out);
-        }
+    fn decode(_: Precision, bytes: &[u8], first: usize, out: &mut [Self]) {
+        let halves = from_element(bytes, first, 2);
+        let (out, rest) = out.split_at_mut((halves.len() / 2).min(out.len()));
+        vectors::run(Vectors::detect(), Widen { halves, out });
+        rest.fill(0.0);
     }
 }
 
@@ -75,21 +71,11 @@ impl Loop for Widen<'_> {
 
 impl MacOperand for f64 {
     fn decode(precision: Precision, bytes: &[u8], first: usize, out: &mut [Self]) {
-        decode_float(precision, bytes, first, out);
+        // int4 counts as bytes.
+        let size = (precision.bits() as usize).div_ceil(8);
+        let held = decode_operand(precision, from_element(bytes, first, size), out);
+        out[held..].fill(0.0);
     }
-}
-
-/// [`decode_operand`] from element `first` on.
-fn decode_float<T: Copy + From<f32>>(
-    precision: Precision,
-    bytes: &[u8],
-    first: usize,
-    out: &mut [T],
-) {
-    // int4 counts as bytes.
-    let size = (precision.bits() as usize).div_ceil(8);
-    let held = decode_operand(precision, from_element(bytes, first, size), out);
-    out[held..].fill(0.0.into());
 }
 
 /// Rows are padded to a multiple of this many elements.

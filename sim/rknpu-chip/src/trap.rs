@@ -37,15 +37,17 @@ impl DiagnosisReport {
     }
 
     /// Records that `rule` is broken, once for each kick, with the rule's
-    /// effect. `registers` and `values` show how; they need not be a task's.
+    /// effect. A rule without effect is ignored. `registers` and `values` show
+    /// how; they need not be a task's.
     pub(crate) fn record(
         &self,
         rule: &'static Rule,
         registers: &[(&'static str, u32)],
         values: &str,
     ) -> Result<(), Stop> {
-        let effect = rule.effect.unwrap_or(Effect::Note);
-        self.record_with(rule, effect, registers, values)
+        rule.effect.map_or(Ok(()), |effect| {
+            self.record_with(rule, effect, registers, values)
+        })
     }
 
     /// [`Self::record`], with an effect other than the rule's.
@@ -77,18 +79,14 @@ impl DiagnosisReport {
         }
     }
 
-    /// Records that `rule` is broken, once for each kick, with the rule's effect
-    /// and registers. A rule without effect is ignored.
+    /// [`Self::record`], with the rule's registers.
     pub(crate) fn broken(
         &self,
         rule: &'static Rule,
         regs: &RegisterFile,
         values: &str,
     ) -> Result<(), Stop> {
-        match rule.effect {
-            Some(effect) => self.broken_with(rule, effect, regs, values),
-            None => Ok(()),
-        }
+        self.record(rule, &shown(rule.shows, regs), values)
     }
 
     /// [`Self::broken`], with an effect other than the rule's.

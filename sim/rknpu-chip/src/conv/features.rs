@@ -7,6 +7,7 @@
 
 use std::ops::Range;
 
+use super::super::cbuf;
 use super::super::cna::{self, FeatureCube};
 use super::super::conv_config::{ConvConfig, FeatureSource};
 use super::super::core_parts::CoreParts;
@@ -47,7 +48,10 @@ pub(super) fn fetch(
 ) -> Result<FeatureCube, Stop> {
     if conv.task.cbuf.data_reuse {
         let mut cube = FeatureCube::in_memory(memory, conv.source.shape(), lines)?;
-        parts.cbuf.reuse_features(&conv.task.cbuf, &mut cube);
+        let cbuf = &conv.task.cbuf;
+        parts
+            .cbuf
+            .load_lines(cbuf, 0..cbuf.data_banks, 0, &mut cube);
         return Ok(cube);
     }
     match &conv.source {
@@ -70,7 +74,8 @@ pub(super) fn finish(
     cube: &mut FeatureCube,
 ) {
     if let Some(Spilled { bank, first }) = spilled {
-        parts.cbuf.load_lines(&conv.task.cbuf, bank, first, cube);
+        let banks = bank..bank + cbuf::BANKS;
+        parts.cbuf.load_lines(&conv.task.cbuf, banks, first, cube);
     }
     if conv.rounds_tf32 && conv.window.precision == Precision::Tf32 {
         for y in cube.lines() {

@@ -63,16 +63,12 @@ impl Dpu {
             Precision::from_code(format.proc_precision()),
             Precision::Fp16 | Precision::Bf16
         );
-        let engine = |master, read: fn(&Reads) -> Option<ChannelRead>| Operands {
+        let engine = |master, read: fn(&Reads) -> Option<ChannelRead>| ChannelOperands {
             dma,
-            engine: reads.and_then(|reads| {
-                Some(ChannelOperands {
-                    master,
-                    read: read(reads)?,
-                    channels: reads.cube[2],
-                    narrow: half,
-                })
-            }),
+            master,
+            read: reads.and_then(read),
+            channels: reads.map_or(0, |reads| reads.cube[2]),
+            narrow: half,
         };
         let b = engine(DmaEngine::Brdma, |reads| reads.bs);
         let n = engine(DmaEngine::Nrdma, |reads| reads.bn);
@@ -126,24 +122,14 @@ impl Dpu {
     }
 }
 
-/// The operand words that BRDMA or NRDMA delivers.
-struct Operands<'a, 'b> {
-    dma: &'a Dma<'b>,
-    /// `None` without DPU_RDMA.
-    engine: Option<ChannelOperands>,
-}
-
-impl Operands<'_, '_> {
+impl ChannelOperands<'_, '_> {
     /// The operand of `consumer`: from the engine if `source` is not 0, else
     /// from the register.
     fn operand(&self, consumer: u32, source: u32, register: u32) -> Result<ChannelOperand, Stop> {
         if source == 0 {
             return Ok(ChannelOperand::Scalar(register));
         }
-        let words = match &self.engine {
-            Some(engine) => engine.words(self.dma, consumer)?,
-            None => None,
-        };
+        let words = self.words(consumer)?;
         Ok(words.map_or(ChannelOperand::Scalar(0), ChannelOperand::Array))
     }
 }
@@ -153,7 +139,7 @@ impl Operands<'_, '_> {
 fn decode_stage(
     regs: &RegisterFile,
     is_bn: bool,
-    engine: &Operands<'_, '_>,
+    engine: &ChannelOperands<'_, '_>,
     contested: Contested,
 ) -> Result<DpuStage, Stop> {
     const BN: u16 = dpu::BnCfg::OFFSET - dpu::BsCfg::OFFSET;

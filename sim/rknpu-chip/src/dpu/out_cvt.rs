@@ -154,26 +154,30 @@ impl OutCvt {
         faults
     }
 
-    fn encode_int(&self, values: &[i32], out: &mut Vec<u8>, faults: &mut ValueFaults) {
+    /// Appends converted values, saturated to the integer type in memory. Returns
+    /// whether one does not fit int16, if that is the type.
+    fn saturate<T: Copy>(&self, values: &[T], out: &mut Vec<u8>, wide: impl Fn(T) -> i64) -> bool {
+        let mut saturated = false;
         match self.precision {
+            Precision::Int4 => encode_nibbles(out, values.iter().map(|&x| wide(x))),
             Precision::Int8 => extend(out, values, |x| {
-                [self.int(x).clamp(i8::MIN.into(), i8::MAX.into()) as u8]
+                [wide(x).clamp(i8::MIN.into(), i8::MAX.into()) as u8]
             }),
             Precision::Int16 => extend(out, values, |x| {
-                let wide = self.int(x);
+                let wide = wide(x);
                 let kept = wide.clamp(i16::MIN.into(), i16::MAX.into());
-                faults.saturated |= kept != wide;
+                saturated |= kept != wide;
                 (kept as i16).to_le_bytes()
             }),
-            Precision::Int32 => {
-                let identity = self.scale == 1 && self.shift == 0 && self.offset == 0;
-                if identity {
-                    extend(out, values, i32::to_le_bytes);
-                } else {
-                    extend(out, values, |x| saturate_i32(self.int(x)).to_le_bytes());
-                }
-            }
-            Precision::Int4 => encode_nibbles(out, values.iter().map(|&x| self.int(x))),
+            _ => extend(out, values, |x| saturate_i32(wide(x)).to_le_bytes()),
+        }
+        saturated
+    }
+
+    fn encode_int(&self, values: &[i32], out: &mut Vec<u8>, faults: &mut ValueFaults) {
+        let identity = self.scale == 1 && self.shift == 0 && self.offset == 0;
+        match self.precision {
+            Precision::Int32 if identity => extend(out, values, i32::to_le_bytes),
             // Integer to float: the exact value, rounded once (measured:
             // MINUS_EXP and CVT_TYPE do nothing here).
             Precision::Fp32 | Precision::Tf32 => extend(out, values, |x| {
@@ -185,6 +189,7 @@ impl OutCvt {
             Precision::Bf16 => extend(out, values, |x| {
                 bf16::from_f64(f64::from(saturate_i32(self.int(x)))).to_le_bytes()
             }),
+            _ => faults.saturated = self.saturate(values, out, |x| self.int(x)),
         }
     }
 
@@ -205,14 +210,9 @@ impl OutCvt {
             Precision::Fp16 | Precision::Bf16 => extend(out, values, |x| {
                 (self.float(x).to_bits() as u16).to_le_bytes()
             }),
-            Precision::Int32 => extend(out, values, |x| (nearest(x) as i32).to_le_bytes()),
-            Precision::Int16 => extend(out, values, |x| {
-                (nearest(x).clamp(i16::MIN.into(), i16::MAX.into()) as i16).to_le_bytes()
-            }),
-            Precision::Int8 => extend(out, values, |x| {
-                [nearest(x).clamp(i8::MIN.into(), i8::MAX.into()) as u8]
-            }),
-            Precision::Int4 => encode_nibbles(out, values.iter().map(|&x| nearest(x))),
+            _ => {
+                self.saturate(values, out, nearest);
+            }
         }
     }
 }
