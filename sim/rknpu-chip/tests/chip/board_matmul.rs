@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Matmuls of random operands on a board.
 
-use families::Words;
 use families::conv::ConvProgram;
 use families::matmul::{INT8_INT32, OperandTypes};
 use rknpu_chip::{ChipOptions, Effect, Level};
@@ -32,10 +31,13 @@ impl BoardMatmul {
         matmul_with(ty, size, &at(level))
     }
 
-    /// The result at [`Level::Strict`], without a trap.
+    /// The result at [`Level::Strict`], without a trap. Compares it with plain
+    /// sums.
+    #[track_caller]
     pub(crate) fn right(ty: OperandTypes, size: Size) -> Vec<u8> {
         let mut matmul = Self::new(ty, size, Level::Strict);
         matmul.run().assert_clean();
+        matmul.verify();
         matmul.out()
     }
 
@@ -49,10 +51,15 @@ impl BoardMatmul {
         self.board.kick(core, at, words.len(), 1)
     }
 
-    /// Runs the program with changed words.
-    pub(crate) fn run_with(&mut self, change: impl FnOnce(&mut Words)) -> Outcome {
+    /// Runs the program with other values in some registers, and without others.
+    pub(crate) fn run_with(&mut self, changes: &[(u16, u32)], left_out: &[u16]) -> Outcome {
         let mut words = self.conv.words();
-        change(&mut words);
+        for &(offset, value) in changes {
+            words.change(offset, value);
+        }
+        for &offset in left_out {
+            words.remove(offset);
+        }
         self.board.run(&words.finish(families::CONV))
     }
 

@@ -7,13 +7,14 @@ use rknpu_chip::{ChipOptions, Contested, Level};
 use rknpu_regcmd::Word;
 use rknpu_regcmd::regs::{ppu, ppu_rdma};
 
+use super::activations;
 use super::board::{Board, Outcome};
 use super::board_matmul::{BoardMatmul, matmul_with};
 use super::chains::later_matmuls;
 use super::clients;
 use super::golden;
-use super::lookup::{self, Activation, logistic};
 use families::flying::Flying;
+use families::lookup::{Activation, logistic};
 use families::matmul::{FP16_FP32, INT8_INT32, INT16_INT32, OperandTypes, TF32_FP32};
 use families::pooling::PoolProgram;
 
@@ -154,7 +155,7 @@ fn show(switch: &str, facts: Contested) -> Seen {
             let mut board = Board::with_options(1 << 17, &options(facts));
             let arguments: Vec<f16> = (0..64).map(|i| f16::from_f32(i as f32 * 0.0137)).collect();
             let gate = Activation::gate(logistic);
-            let (results, _) = lookup::run_on(&gate, &mut board, &arguments);
+            let (results, _) = activations::run_on(&gate, &mut board, &arguments);
             results.into_iter().flat_map(f16::to_le_bytes).collect()
         }
         "average-rounding" => pooling(facts, false),

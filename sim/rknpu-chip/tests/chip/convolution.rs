@@ -104,32 +104,72 @@ impl Tensors {
         depthwise: bool,
         seed: u64,
     ) -> (Self, ConvProgram, usize) {
-        let (iw, ih, ic) = shape.input;
-        let (ow, oh) = shape.output();
-        let taps = shape.taps();
-        let kernels = if depthwise { 1 } else { shape.channels_out };
         let mut numbers = Numbers::new(seed);
-        let tensors = Self {
+        let tensors = Self::new(shape, depthwise, |len| numbers.values(ty, len));
+        let written = shape.channels_out.next_multiple_of(ty.group as usize);
+        let len = shape.pixels() * written * ty.out_bytes();
+        let conv = tensors.conv(board, ty, len);
+        (tensors, conv, len)
+    }
+
+    /// Operands of numbers of `values`.
+    pub(crate) fn new(
+        shape: &Shape,
+        depthwise: bool,
+        mut values: impl FnMut(usize) -> Vec<f64>,
+    ) -> Self {
+        let (iw, ih, ic) = shape.input;
+        let kernels = if depthwise { 1 } else { shape.channels_out };
+        Self {
             shape: *shape,
             depthwise,
-            input: numbers.values(ty, iw * ih * ic),
-            weights: numbers.values(ty, kernels * ic * taps),
-        };
+            input: values(iw * ih * ic),
+            weights: values(kernels * ic * shape.taps()),
+        }
+    }
+
+    /// Places the operands and `len` bytes for the result. Returns the program.
+    pub(crate) fn conv(&self, board: &mut Board, ty: OperandTypes, len: usize) -> ConvProgram {
+        let shape = &self.shape;
+        let (iw, ih, ic) = shape.input;
         let atoms = ic.div_ceil(per_atom(ty));
         let mut cube = vec![0; atoms * iw * ih * 16];
-        for (i, &value) in tensors.input.iter().enumerate() {
+        for (i, &value) in self.input.iter().enumerate() {
             let (c, pixel) = (i / (iw * ih), i % (iw * ih));
-            put(
-                ty,
-                &mut cube,
-                cube_index(per_atom(ty), iw * ih, pixel, c),
-                value,
-            );
+            let at = cube_index(per_atom(ty), iw * ih, pixel, c);
+            put(ty, &mut cube, at, value);
         }
-        let mut stream = vec![0; ty.bytes(tensors.weights.len())];
-        for (i, &value) in tensors.weights.iter().enumerate() {
+        let at = (
+            board.place(&cube),
+            board.place(&self.stream(ty)),
+            board.reserve(len),
+        );
+        let pair = |(x, y): (usize, usize)| (x as u32, y as u32);
+        let size = |(x, y): (usize, usize), c: usize| (x as u32, y as u32, c as u32);
+        let output = size(shape.output(), shape.channels_out);
+        let mut conv = ty.conv(size((iw, ih), ic), output, pair(shape.kernel), at);
+        conv.stride = pair(shape.stride);
+        conv.dilation = pair(shape.dilation);
+        conv.pad = pair(shape.pad);
+        if self.depthwise {
+            conv.depthwise = true;
+            conv.kernels = 1;
+            conv.weight_bytes = ty.bytes(self.weights.len()) as u32;
+            conv.grains = 50 + conv.stride.1 + 1;
+            conv.od_bypass = 0;
+            conv.ow_op = 0x80;
+            conv = conv.groups(3);
+        }
+        conv
+    }
+
+    /// The weights as they lie in memory.
+    pub(crate) fn stream(&self, ty: OperandTypes) -> Vec<u8> {
+        let (ic, taps) = (self.shape.input.2, self.shape.taps());
+        let mut stream = vec![0; ty.bytes(self.weights.len())];
+        for (i, &value) in self.weights.iter().enumerate() {
             let (n, c, tap) = (i / taps / ic, i / taps % ic, i % taps);
-            let at = if depthwise {
+            let at = if self.depthwise {
                 // Channel groups of 64 bytes, of which the last is dense.
                 let group = 4 * per_atom(ty);
                 let first = c / group * group;
@@ -139,26 +179,7 @@ impl Tensors {
             };
             put(ty, &mut stream, at, value);
         }
-        let written = shape.channels_out.next_multiple_of(ty.group as usize);
-        let len = ow * oh * written * ty.out_bytes();
-        let at = (board.place(&cube), board.place(&stream), board.reserve(len));
-        let pair = |(x, y): (usize, usize)| (x as u32, y as u32);
-        let size = |(x, y, c): (usize, usize, usize)| (x as u32, y as u32, c as u32);
-        let output = size((ow, oh, shape.channels_out));
-        let mut conv = ty.conv(size(shape.input), output, pair(shape.kernel), at);
-        conv.stride = pair(shape.stride);
-        conv.dilation = pair(shape.dilation);
-        conv.pad = pair(shape.pad);
-        if depthwise {
-            conv.depthwise = true;
-            conv.kernels = 1;
-            conv.weight_bytes = stream.len() as u32;
-            conv.grains = 50 + conv.stride.1 + 1;
-            conv.od_bypass = 0;
-            conv.ow_op = 0x80;
-            conv = conv.groups(3);
-        }
-        (tensors, conv, len)
+        stream
     }
 
     /// The sum for one output, and the sum of magnitudes. `pad` is the padding

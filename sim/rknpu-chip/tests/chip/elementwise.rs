@@ -5,8 +5,10 @@ use half::f16;
 use proptest::prelude::*;
 
 use super::board::Board;
+use super::board_matmul::shape;
 use super::clients::allbilly;
-use super::tensor::{Numbers, cube_index, half_at, pack_a, pack_b, word_at};
+use super::convolution::Tensors;
+use super::tensor::{Numbers, cube_index, half_at, word_at};
 use families::conv::Rdma;
 use families::flying::Flying;
 use families::matmul::FP16_FP16;
@@ -97,42 +99,40 @@ proptest! {
         op in 0usize..4,
         seed: u64,
     ) {
-        let ty = FP16_FP16;
-        let (m, k, n) = (m4 * 4, 64, 48);
+        let (m, n) = (m4 * 4, 48);
         let mut numbers = Numbers::new(seed);
         let mut board = Board::strict(1 << 20);
         let words = [0x1082_02c0u32, 0x1080_03c4, 0x1080_02c0, 0x1081_02c0];
+        // By row and column.
         let mut expected = vec![f16::ZERO; m * n];
         // Two buffers alternate: in place the sums are garbage.
         let buffers = [board.reserve(m * n * 2), board.reserve(m * n * 2)];
         for tile in 0..tiles {
-            let mut values = |len: usize| -> Vec<f64> {
+            let values = |len| {
                 let values = numbers.fractions(len, (-32, 32), 5);
                 values.into_iter().map(f64::from).collect()
             };
-            let (a, b) = (values(m * k), values(n * k));
-            let (a_at, b_at) = (board.place(&pack_a(ty, m, k, &a)), board.place(&pack_b(ty, k, &b)));
+            let tensors = Tensors::new(&shape((m, 64, n)), false, values);
             let (from, to) = (buffers[(tile + 1) % 2], buffers[tile % 2]);
-            let mut conv = ty.matmul(m as u32, k as u32, n as u32, (a_at, b_at, to));
+            let mut conv = tensors.conv(&mut board, FP16_FP16, 0);
+            conv.c = to;
             if tile > 0 {
                 conv.ew_cfg = words[op];
                 conv.rdma = Some(Rdma::operand(from, m as u32, m as u32));
             }
             board.run(&conv.task()).assert_clean();
-            for row in 0..m {
-                for col in 0..n {
-                    // The sums are multiples of 2^-10 below 2^6: exact.
-                    let sum = super::tensor::dot(&a, &b, k, row, col).0 as f32;
-                    let old = expected[row * n + col].to_f32();
-                    let value = match (tile, op) {
-                        (0, _) => sum,
-                        (_, 0) => sum + old,
-                        (_, 1) => sum * old,
-                        (_, 2) => sum.max(old),
-                        _ => sum.min(old),
-                    };
-                    expected[row * n + col] = f16::from_f32(value);
-                }
+            for (col, row) in tensors.outputs() {
+                // The sums are multiples of 2^-10 below 2^6: exact.
+                let sum = tensors.sum(col, row, |_| 0.0, 0.0).0 as f32;
+                let old = expected[row * n + col].to_f32();
+                let value = match (tile, op) {
+                    (0, _) => sum,
+                    (_, 0) => sum + old,
+                    (_, 1) => sum * old,
+                    (_, 2) => sum.max(old),
+                    _ => sum.min(old),
+                };
+                expected[row * n + col] = f16::from_f32(value);
             }
         }
         let got = board.bytes(buffers[(tiles - 1) % 2], m * n * 2);

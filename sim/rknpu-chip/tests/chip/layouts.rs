@@ -6,8 +6,9 @@ use families::happyme::{RowLayout, int8};
 use families::matmul::INT8_INT32;
 
 use super::board::Board;
-use super::board_matmul::Size;
-use super::tensor::{Numbers, check, dot, pack_b};
+use super::board_matmul::{Size, shape};
+use super::convolution::Tensors;
+use super::tensor::{Numbers, check};
 
 /// A matrix in memory; the task takes rows `first..` of it.
 #[derive(Clone, Copy, Debug)]
@@ -54,23 +55,23 @@ fn try_layouts(from: (RowLayout, usize), to: (RowLayout, usize), (m, k, n): Size
     };
     let (source, target) = (matrix(from, k, 16), matrix(to, n, 4));
     let mut numbers = Numbers::new((m * k * n) as u64);
-    let a = numbers.values(INT8_INT32, m * k);
-    let b = numbers.values(INT8_INT32, n * k);
+    let values = |len| numbers.values(INT8_INT32, len);
+    let tensors = Tensors::new(&shape((m, k, n)), false, values);
     let mut packed = vec![0u8; source.len()];
-    for (i, &value) in a.iter().enumerate() {
-        packed[source.index(i / k, i % k)] = value as i8 as u8;
+    for (i, &value) in tensors.input.iter().enumerate() {
+        packed[source.index(i % m, i / m)] = value as i8 as u8;
     }
     let mut board = Board::strict(4 << 20);
     let mut conv = int8((m as u32, k as u32, n as u32), from.0, to.0);
     conv.a = board.place(&packed) + 16 * from.1 as u32;
-    conv.b = board.place(&pack_b(INT8_INT32, k, &b));
+    conv.b = board.place(&tensors.stream(INT8_INT32));
     let c = board.reserve(target.len() * 4);
     conv.c = c + 16 * to.1 as u32;
     board.run(&conv.task()).assert_clean();
     let c = board.bytes(c, target.len() * 4);
-    for (row, col) in (0..m).flat_map(|row| (0..n).map(move |col| (row, col))) {
+    for (col, row) in tensors.outputs() {
         let place = format!("{from:?} to {to:?} at ({row}, {col})");
-        let sum = dot(&a, &b, k, row, col);
+        let sum = tensors.sum(col, row, |_| 0.0, 0.0);
         check(INT8_INT32, &c, target.index(row, col), sum, &place);
     }
 }

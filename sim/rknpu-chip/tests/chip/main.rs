@@ -17,7 +17,6 @@ mod extents;
 mod golden;
 mod kick;
 mod layouts;
-mod lookup;
 mod matmul;
 mod mesa;
 mod pooling;

@@ -36,9 +36,7 @@ fn any_height_works_with_the_exact_surface_stride() {
     for ty in matmul::ALL {
         for m in [1, 2, 3, 5, 6, 7] {
             let size = (m, 5 * ty.depth as usize, ty.group as usize);
-            let mut matmul = BoardMatmul::new(ty, size, Level::Strict);
-            matmul.run().assert_clean();
-            matmul.verify();
+            BoardMatmul::right(ty, size);
         }
     }
 }

@@ -118,33 +118,6 @@ pub(crate) fn weight_index(
     n / g * g * channels * taps + (c / i * taps + tap) * i * g + n % g * i + c % i
 }
 
-/// A as a native cube of `rows` rows.
-pub(crate) fn pack_a(ty: OperandTypes, rows: usize, kp: usize, a: &[f64]) -> Vec<u8> {
-    let mut bytes = vec![0; ty.bytes(rows * kp)];
-    for (i, &v) in a.iter().enumerate() {
-        let at = cube_index(per_atom(ty), rows, i / kp, i % kp);
-        put(ty, &mut bytes, at, v);
-    }
-    bytes
-}
-
-pub(crate) fn pack_b(ty: OperandTypes, kp: usize, b: &[f64]) -> Vec<u8> {
-    let mut bytes = vec![0; ty.bytes(b.len())];
-    for (i, &v) in b.iter().enumerate() {
-        let at = weight_index(ty, (kp, 1), i / kp, (i % kp, 0));
-        put(ty, &mut bytes, at, v);
-    }
-    bytes
-}
-
-/// Sum and sum of magnitudes of row m of A and row n of B.
-pub(crate) fn dot(a: &[f64], b: &[f64], k: usize, m: usize, n: usize) -> (f64, f64) {
-    let products = (0..k).map(|i| a[m * k + i] * b[n * k + i]);
-    products.fold((0.0, 0.0), |sums, product| {
-        (sums.0 + product, sums.1 + product.abs())
-    })
-}
-
 /// Compares element `index` of the results in memory with the exact sum.
 #[track_caller]
 pub(crate) fn check(

@@ -159,54 +159,41 @@ fn t07_t14_t49_t51_registers_of_an_earlier_program_count() {
     matmul.conv.od_bypass = 0;
     matmul.run().assert_clean();
     let plain = matmul.out();
-    type Change = fn(&mut Words);
-    let cases: [(Change, Change, &str, (&str, u32)); 3] = [
+    type Changes = &'static [(u16, u32)];
+    // Changes of both programs, and registers that the second leaves out.
+    let cases: [(Changes, &[u16], &str, (&str, u32)); 3] = [
         // Raw weights are not a valid stream, but decode to some values.
         (
-            |words| {
-                words.change(cna::DcompCtrl::OFFSET, 1);
-                words.change(cna::DcompRegnum::OFFSET, 0x5555_5555);
-            },
-            |words| {
-                words.remove(cna::DcompCtrl::OFFSET);
-                words.remove(cna::DcompRegnum::OFFSET);
-            },
+            &[
+                (cna::DcompCtrl::OFFSET, 1),
+                (cna::DcompRegnum::OFFSET, 0x5555_5555),
+            ],
+            &[cna::DcompCtrl::OFFSET, cna::DcompRegnum::OFFSET],
             "T14-stale-decompression",
             ("DCOMP_CTRL", 1),
         ),
         (
-            |words| {
-                words.change(dpu::BsOwOp::OFFSET, 5);
-            },
-            |words| {
-                words.remove(dpu::BsOwOp::OFFSET);
-            },
+            &[(dpu::BsOwOp::OFFSET, 5)],
+            &[dpu::BsOwOp::OFFSET],
             "T07-stale-registers",
             ("BS_OW_OP", 5),
         ),
-        // The first program leaves a scale in BN; the second switches BN on
-        // without writing the scale.
+        // BN is on, with the scale that the first program left.
         (
-            |words| {
-                words.change(dpu::BnMulCfg::OFFSET, 3 << 16);
-                words.change(dpu::BnCfg::OFFSET, 0x42);
-            },
-            |words| {
-                words.change(dpu::BnCfg::OFFSET, 0x42);
-                words.remove(dpu::BnMulCfg::OFFSET);
-            },
+            &[(dpu::BnMulCfg::OFFSET, 3 << 16), (dpu::BnCfg::OFFSET, 0x42)],
+            &[dpu::BnMulCfg::OFFSET],
             "T07-stale-registers",
             ("BN_MUL_CFG", 3 << 16),
         ),
     ];
-    for (leave, rely, trap, register) in cases {
+    for (changes, left_out, trap, register) in cases {
         // Once for each register group.
         for _ in 0..2 {
-            matmul.run_with(leave).assert_clean();
+            matmul.run_with(changes, &[]).assert_clean();
         }
         let changed = matmul.out();
         assert_ne!(changed, plain);
-        let outcome = matmul.run_with(rely);
+        let outcome = matmul.run_with(changes, left_out);
         assert_trap(&outcome, trap, Effect::Garbage);
         assert_eq!(matmul.out(), changed);
         let mut told = outcome.diagnosis.iter().flat_map(|d| &d.registers);
@@ -217,16 +204,11 @@ fn t07_t14_t49_t51_registers_of_an_earlier_program_count() {
         assert_eq!(matmul.out(), plain);
     }
     // A register that no stage uses may hold any value.
+    let unused = dpu::BnMulCfg::OFFSET;
     for _ in 0..2 {
-        let leave = matmul.run_with(|words| {
-            words.change(dpu::BnMulCfg::OFFSET, 3 << 16);
-        });
-        leave.assert_clean();
+        matmul.run_with(&[(unused, 3 << 16)], &[]).assert_clean();
     }
-    let rely = matmul.run_with(|words| {
-        words.remove(dpu::BnMulCfg::OFFSET);
-    });
-    rely.assert_clean();
+    matmul.run_with(&[], &[unused]).assert_clean();
 }
 
 #[test]
@@ -294,17 +276,13 @@ fn t29_reuse_ends_with_the_job() {
 fn t30_values_that_their_fields_cut() {
     // 2^28 more than the stride: the same address, and a note.
     let mut matmul = BoardMatmul::new(INT8_INT32, (8, 64, 32), Level::Strict);
-    let outcome = matmul.run_with(|words| {
-        words.change(cna::DmaCon2::OFFSET, 1 << 28 | 4);
-    });
+    let outcome = matmul.run_with(&[(cna::DmaCon2::OFFSET, 1 << 28 | 4)], &[]);
     assert_trap(&outcome, "T30-field-overflow", Effect::Note);
     matmul.verify();
     // A negative stride with its sign in all 32 bits does not overflow.
     let mut one = BoardMatmul::new(INT8_INT32, (1, 64, 32), Level::Strict);
-    let outcome = one.run_with(|words| {
-        words.change(cna::DmaCon2::OFFSET, -3i32 as u32);
-    });
-    outcome.assert_clean();
+    let negative = (cna::DmaCon2::OFFSET, -3i32 as u32);
+    one.run_with(&[negative], &[]).assert_clean();
 }
 
 #[test]
@@ -391,13 +369,9 @@ fn transposed((m, k, n): Size, size_e: u32, level: Level) -> (Outcome, Vec<(i32,
     let plain = BoardMatmul::right(INT16_INT32, (m, k, n));
     let mut matmul = BoardMatmul::new(INT16_INT32, (m, k, n), level);
     matmul.conv.c = matmul.board.reserve(bytes);
-    let outcome = matmul.run_with(|words| {
-        words.change(
-            dpu::BsOwCfg::OFFSET,
-            TP | size_e << 8 | size_e << 5 | size_e << 2 | 2,
-        );
-        words.change(dpu::WdmaSize0::OFFSET, TP | (n as u32 - 1));
-    });
+    let groups = TP | size_e << 8 | size_e << 5 | size_e << 2 | 2;
+    let channels = (dpu::WdmaSize0::OFFSET, TP | (n as u32 - 1));
+    let outcome = matmul.run_with(&[(dpu::BsOwCfg::OFFSET, groups), channels], &[]);
     let out = matmul.board.bytes(matmul.conv.c, bytes);
     let mut elements = Vec::new();
     for (row, channel) in (0..m).flat_map(|row| (0..n).map(move |channel| (row, channel))) {
