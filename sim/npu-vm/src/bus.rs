@@ -72,7 +72,7 @@ impl<R: Fn() -> bool> Bus for TaskBus<'_, R> {
         let how = (master, Direction::Read);
         self.for_each_piece(how, iova, out.len(), |ram, physical, at, len| {
             let piece = out.get_mut(at..at + len)?;
-            ram.read(physical, piece).ok()
+            ram.read(physical, piece)
         })
     }
 
@@ -84,7 +84,7 @@ impl<R: Fn() -> bool> Bus for TaskBus<'_, R> {
     fn write(&mut self, master: Master, iova: u32, data: &[u8]) -> Result<(), Fault> {
         let how = (master, Direction::Write);
         self.for_each_piece(how, iova, data.len(), |ram, physical, at, len| {
-            ram.write(physical, data.get(at..at + len)?).ok()
+            ram.write(physical, data.get(at..at + len)?)
         })
     }
 
@@ -97,14 +97,12 @@ impl<R: Fn() -> bool> Bus for TaskBus<'_, R> {
 mod tests {
     use super::*;
     use crate::board;
-    use crate::mmu::tests::map;
-    use crate::ram::tests::empty;
+    use crate::mmu::tests::{map, memory};
     use rknpu_regcmd::DmaEngine;
 
     #[test]
     fn pages_need_not_be_neighbours() {
-        let ram = empty();
-        let mmu = Mmu::new(&ram, board::core(0));
+        let (ram, mmu) = memory();
         let pages = [board::RAM + 0x9000, board::RAM + 0x7000];
         map(&ram, &mmu, 0x1000, pages[0], 7);
         map(&ram, &mmu, 0x2000, pages[1], 7);
@@ -130,20 +128,18 @@ mod tests {
 
     #[test]
     fn a_reset_ends_accesses_but_is_no_fault() {
-        let ram = empty();
-        let mmu = Mmu::new(&ram, board::core(0));
+        let (ram, mmu) = memory();
         map(&ram, &mmu, 0x1000, board::RAM + 0x9000, 7);
         let mut bus = TaskBus::new(&ram, &mmu, || true);
         bus.write(DmaEngine::DpuWrite.into(), 0x1000, &[1])
             .unwrap_err();
         assert_eq!(bus.fault(), None);
-        assert_eq!(ram.load(board::RAM + 0x9000), Ok(0));
+        assert_eq!(ram.load(board::RAM + 0x9000), Some(0));
     }
 
     #[test]
     fn nothing_lies_behind_the_last_address() {
-        let ram = empty();
-        let mmu = Mmu::new(&ram, board::core(0));
+        let (ram, mmu) = memory();
         map(&ram, &mmu, 0xffff_f000, board::RAM + 0x9000, 7);
         let mut bus = TaskBus::new(&ram, &mmu, || false);
         let fault = bus

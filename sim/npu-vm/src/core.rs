@@ -54,7 +54,6 @@ enum Event {
 pub(crate) struct CorePort {
     queue: Sender<Event>,
     shared: Arc<Shared>,
-    clock: Arc<GuestClock>,
 }
 
 /// State that the guest's side and the thread of a core share.
@@ -64,6 +63,7 @@ struct Shared {
     ram: Ram,
     mmu: Mmu,
     registers: RegisterWindow,
+    clock: Arc<GuestClock>,
     core: Mutex<Guarded>,
     /// Number of resets of the core. Changes under the lock.
     resets: AtomicU32,
@@ -96,6 +96,7 @@ impl CorePort {
             ram: ram.clone(),
             mmu: Mmu::new(ram, start),
             registers,
+            clock,
             core: Mutex::new(Guarded {
                 silicon,
                 line: false,
@@ -105,18 +106,13 @@ impl CorePort {
         });
         let (queue, events) = mpsc::channel();
         let work = Arc::clone(&shared);
-        let time = Arc::clone(&clock);
         thread::Builder::new().spawn(move || {
             // QEMU names its interrupt controller only when it runs.
             if let Some(interrupts) = lines.wait() {
-                work.work(&events, &time, interrupts);
+                work.work(&events, interrupts);
             }
         })?;
-        Ok(Self {
-            queue,
-            shared,
-            clock,
-        })
+        Ok(Self { queue, shared })
     }
 
     /// Handles a register write by the guest, at `offset` from the core's base.
@@ -134,7 +130,7 @@ impl CorePort {
         if let Some(kick) = core.silicon.mmio_write(offset, value) {
             self.send(Event::Run {
                 kick,
-                computing: self.clock.compute(),
+                computing: self.shared.clock.compute(),
                 resets: self.shared.resets.load(Ordering::Acquire),
             });
         }
@@ -179,14 +175,14 @@ impl Shared {
     }
 
     /// Handles all events; the thread runs this.
-    fn work(&self, events: &Receiver<Event>, clock: &GuestClock, interrupts: &Interrupts) {
+    fn work(&self, events: &Receiver<Event>, interrupts: &Interrupts) {
         for event in events {
             let (rises, computing) = match event {
                 Event::Run {
                     kick,
                     computing,
                     resets,
-                } => self.run(kick, computing, resets, clock),
+                } => self.run(kick, computing, resets),
                 Event::Pulse => (true, None),
             };
             if rises {
@@ -204,7 +200,6 @@ impl Shared {
         kick: Kick,
         computing: ComputingTask,
         resets: u32,
-        clock: &GuestClock,
     ) -> (bool, Option<ComputingTask>) {
         let is_over = || self.resets.load(Ordering::Acquire) != resets;
         let mut bus = TaskBus::new(&self.ram, &self.mmu, is_over);
@@ -225,10 +220,10 @@ impl Shared {
         }
         let end = computing.start.saturating_add(outcome.device_time);
         let mut computing = Some(computing);
-        if clock.now() < end {
+        if self.clock.now() < end {
             // The model was faster than the device: wait for the device's end.
             computing = None;
-            self.wait_until(end, clock, is_over);
+            self.wait_until(end, is_over);
         }
         let mut core = self.lock();
         if is_over() {
@@ -241,13 +236,13 @@ impl Shared {
     }
 
     /// Waits until the guest's clock reaches `end`, or for a reset.
-    fn wait_until(&self, end: Duration, clock: &GuestClock, is_over: impl Fn() -> bool) {
+    fn wait_until(&self, end: Duration, is_over: impl Fn() -> bool) {
         loop {
             // Without the lock: the guest stops only after its processors have
             // finished their stores, which may need it.
-            clock.wait_thawed();
+            self.clock.wait_thawed();
             let core = self.lock();
-            let left = end.saturating_sub(clock.now());
+            let left = end.saturating_sub(self.clock.now());
             if left.is_zero() || is_over() {
                 return;
             }

@@ -123,7 +123,7 @@ impl Mmu {
         }
         let entry = |table: u64, index: u32| {
             let address = table + u64::from(index % ENTRIES) * ENTRY_BYTES;
-            let entry = self.ram.load(address).ok()?;
+            let entry = self.ram.load(address)?;
             (entry & VALID != 0).then_some(entry)
         };
         let directory = frame(bank.get(register::DTE_ADDR));
@@ -219,14 +219,16 @@ pub(crate) mod tests {
         }
     }
 
-    fn mmu(ram: &Ram) -> Mmu {
-        Mmu::new(ram, board::core(0))
+    /// RAM of zeros, and core 0's IOMMU in it.
+    pub(crate) fn memory() -> (Ram, Mmu) {
+        let ram = empty();
+        let mmu = Mmu::new(&ram, board::core(0));
+        (ram, mmu)
     }
 
     #[test]
     fn the_walk_honours_validity_and_rights() {
-        let ram = empty();
-        let mmu = mmu(&ram);
+        let (ram, mmu) = memory();
         let page = board::RAM + 0x7000;
         assert_eq!(mmu.translate(0x40_3010, Direction::Read), None);
         map(&ram, &mmu, 0x40_3000, page, VALID | READABLE);
@@ -247,8 +249,7 @@ pub(crate) mod tests {
 
     #[test]
     fn tables_outside_ram_are_no_translation() {
-        let ram = empty();
-        let mmu = mmu(&ram);
+        let (ram, mmu) = memory();
         map(&ram, &mmu, 0, board::RAM, VALID | READABLE);
         mmu.banks[0].set(register::DTE_ADDR, 0xffff_fff1);
         assert_eq!(mmu.translate(0, Direction::Read), None);
@@ -262,8 +263,7 @@ pub(crate) mod tests {
 
     #[test]
     fn commands_show_in_status_at_once() {
-        let ram = empty();
-        let mmu = mmu(&ram);
+        let (_, mmu) = memory();
         let bank = &mmu.banks[1];
         let idle = status::IDLE | status::REPLAY_BUFFER_EMPTY;
         let steps = [
@@ -287,8 +287,7 @@ pub(crate) mod tests {
 
     #[test]
     fn a_fault_is_told_until_it_is_cleared() {
-        let ram = empty();
-        let mmu = mmu(&ram);
+        let (_, mmu) = memory();
         let bank = &mmu.banks[0];
         assert!(!mmu.fault(0x5000, Direction::Write), "masked");
         bank.set(register::INT_MASK, PAGE_FAULT);

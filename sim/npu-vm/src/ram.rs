@@ -9,13 +9,9 @@ use vm_memory::{Bytes, FileOffset, GuestAddress, GuestMemoryMmap};
 
 use crate::board;
 
-/// The guest's memory, by physical address.
+/// The guest's memory, by physical address. Accesses are `None` where there is none.
 #[derive(Clone, Debug)]
 pub(crate) struct Ram(GuestMemoryMmap);
-
-/// Error: there is no RAM at the address.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct NoRam;
 
 impl Ram {
     /// Maps the file that is QEMU's RAM.
@@ -26,20 +22,20 @@ impl Ram {
         GuestMemoryMmap::from_ranges_with_files(ranges).map(Self)
     }
 
-    pub(crate) fn read(&self, address: u64, out: &mut [u8]) -> Result<(), NoRam> {
+    pub(crate) fn read(&self, address: u64, out: &mut [u8]) -> Option<()> {
         let address = GuestAddress(address);
-        self.0.read_slice(out, address).map_err(|_| NoRam)
+        self.0.read_slice(out, address).ok()
     }
 
-    pub(crate) fn write(&self, address: u64, data: &[u8]) -> Result<(), NoRam> {
+    pub(crate) fn write(&self, address: u64, data: &[u8]) -> Option<()> {
         let address = GuestAddress(address);
-        self.0.write_slice(data, address).map_err(|_| NoRam)
+        self.0.write_slice(data, address).ok()
     }
 
     /// Reads a word that others may write at the same time.
-    pub(crate) fn load(&self, address: u64) -> Result<u32, NoRam> {
+    pub(crate) fn load(&self, address: u64) -> Option<u32> {
         let address = GuestAddress(address);
-        self.0.load(address, Ordering::Acquire).map_err(|_| NoRam)
+        self.0.load(address, Ordering::Acquire).ok()
     }
 }
 
@@ -84,9 +80,9 @@ pub(crate) mod tests {
         let ram = empty();
         let end = board::RAM + board::RAM_BYTES;
         ram.write(end - 4, &[1, 2, 3, 4]).unwrap();
-        assert_eq!(ram.load(end - 4), Ok(0x0403_0201));
-        assert_eq!(ram.write(end - 2, &[0; 4]), Err(NoRam));
-        assert_eq!(ram.read(board::RAM - 1, &mut [0; 2]), Err(NoRam));
-        assert_eq!(ram.load(0), Err(NoRam));
+        assert_eq!(ram.load(end - 4), Some(0x0403_0201));
+        assert_eq!(ram.write(end - 2, &[0; 4]), None);
+        assert_eq!(ram.read(board::RAM - 1, &mut [0; 2]), None);
+        assert_eq!(ram.load(0), None);
     }
 }
