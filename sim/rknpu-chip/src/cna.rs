@@ -56,21 +56,11 @@ fn contiguous_lines(source: &Cube, y: usize) -> usize {
 
 /// Checks that all of the cube can be read.
 pub(crate) fn check(source: &Cube, dma: &Dma<'_>) -> Result<(), Stop> {
-    let shape = CubeShape::of(source);
-    let mut y = 0;
-    while y < shape.height {
-        let lines = contiguous_lines(source, y);
-        if is_by_line(source) {
-            let len = shape.line_bytes();
-            dma.check_read(DmaEngine::Feature, source.address(0, y, 0), len)?;
-            y += 1;
-            continue;
-        }
-        for c1 in 0..shape.surfaces {
+    for y in 0..source.lines.count {
+        for c1 in 0..source.surfaces.count {
             let at = source.address(0, y, c1);
-            dma.check_read(DmaEngine::Feature, at, shape.width * lines * ATOM)?;
+            dma.check_read(DmaEngine::Feature, at, source.width * ATOM)?;
         }
-        y += lines;
     }
     Ok(())
 }

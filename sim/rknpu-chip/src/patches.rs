@@ -178,55 +178,6 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn window(precision: Precision, channels: usize) -> ConvWindow {
-        ConvWindow {
-            moves: task::WindowSteps {
-                out_width: 4,
-                stride: (1, 1),
-                dilation: (1, 1),
-                spread: (1, 1),
-                pad: (1, 1),
-                pad_value: 0x0000_007e,
-            },
-            input: (4, 4),
-            kernel: (3, 3),
-            channels,
-            precision,
-            low_pad: false,
-        }
-    }
-
-    #[test]
-    fn the_first_and_last_windows_reach_into_the_padding() {
-        let window = window(Precision::Int8, 16);
-        let moving = |change: fn(&mut task::WindowSteps)| {
-            let mut window = window;
-            change(&mut window.moves);
-            window
-        };
-        let strided = moving(|moves| {
-            (moves.stride, moves.dilation, moves.out_width) = ((2, 1), (2, 3), 2);
-        });
-        let spread = moving(|moves| (moves.spread, moves.out_width) = ((2, 4), 9));
-        for (window, pixel, (ky, kx), under) in [
-            (&window, 0, (0, 0), Under::Padding),
-            (&window, 0, (1, 1), Under::Input((0, 0))),
-            (&window, 15, (1, 1), Under::Input((3, 3))),
-            (&window, 15, (2, 1), Under::Padding),
-            (&strided, 3, (1, 1), Under::Input((3, 3))),
-            // Row 0 of the spread surface has a pixel in every second place.
-            (&spread, 0, (1, 1), Under::Input((0, 0))),
-            (&spread, 0, (1, 2), Under::Hole),
-            (&spread, 1, (1, 2), Under::Input((0, 1))),
-            (&spread, 9 * 4, (1, 1), Under::Input((1, 0))),
-            // 7 of 7 columns.
-            (&spread, 7, (1, 1), Under::Padding),
-        ] {
-            let corner = window.corner(pixel);
-            assert_eq!(window.under(corner, ky, kx), under, "{pixel}: {ky}, {kx}");
-        }
-    }
-
     proptest! {
         #![proptest_config(test_support::cases(256))]
 
@@ -247,7 +198,9 @@ mod tests {
                 },
                 input: (4, in_height),
                 kernel: (1, kernel),
-                ..window(Precision::Int8, 16)
+                channels: 16,
+                precision: Precision::Int8,
+                low_pad: false,
             };
             let lines = window.lines_under(first, count);
             prop_assert!(lines.end <= in_height);
@@ -259,12 +212,5 @@ mod tests {
                 }
             }
         }
-    }
-
-    #[test]
-    fn the_pad_value_of_halves_is_one() {
-        let mut one = window(Precision::Fp16, 8);
-        one.moves.pad_value = 0x3c00;
-        assert_eq!(one.padding::<f64>(), [1.0; 8]);
     }
 }

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The complete convolution program, and the convolutions of librocketnpu.
-//! mtx512/rk3588-npu (without DPU_RDMA), librocketnpu (with it), Mesa and happyme531
+//! The complete convolution program. mtx512/rk3588-npu (without DPU_RDMA), librocketnpu (with it), Mesa and happyme531
 //! write its registers in one order.
 
-use super::{A, B, C, CONV, CONV_RDMA, D, Sample, Words, stride28};
+use super::{A, B, C, CONV, CONV_RDMA, D, Words, stride28};
 use rknpu_regcmd::Word;
 
 /// A convolution or matmul. Sizes are width, height and channels.
@@ -348,82 +347,6 @@ impl ConvProgram {
             (0x506c, rdma.notch << 4),
         ]);
     }
-}
-
-/// Convolutions of librocketnpu: fp16, fp16 depthwise, int8, int8 depthwise
-/// with requantisation.
-pub(crate) fn all() -> Vec<Sample> {
-    let mut samples = Vec::new();
-    for (size, ic, oc, k, pad, dilation) in [
-        (8, 32, 16, 1, 0, 1),
-        (16, 64, 32, 3, 1, 1),
-        (12, 32, 48, 3, 2, 2),
-        (28, 32, 16, 5, 2, 1),
-    ] {
-        let name = |what: &str| format!("librocketnpu {what} {size}x{size}x{ic} {k}x{k} -> {oc}");
-        let conv = fp16(size, ic, oc, k, pad, dilation).with_rdma();
-        samples.push(Sample::new(name("fp16 conv"), conv.task()));
-        let conv = int8(size, ic, oc.max(32), k, pad, dilation).with_rdma();
-        samples.push(Sample::new(name("int8 conv"), conv.task()));
-    }
-    for (size, c) in [(8, 32), (14, 64), (20, 96)] {
-        let name = format!("librocketnpu fp16 depthwise {size}x{size}x{c}");
-        samples.push(Sample::new(
-            name,
-            fp16_depthwise(size, c).with_rdma().task(),
-        ));
-    }
-    let name = "captured int8 depthwise 8x8x64";
-    samples.push(Sample::new(name, captured_depthwise().task()));
-    samples
-}
-
-fn fp16(size: u32, ic: u32, oc: u32, k: u32, pad: u32, dilation: u32) -> ConvProgram {
-    let out = size + 2 * pad - (k - 1) * dilation;
-    let conv = ConvProgram {
-        p: 2,
-        pd: 2,
-        po: 2,
-        qd: 1,
-        dilation: (dilation, dilation),
-        pad: (pad, pad),
-        kernel_bytes: 2 * k * k * ic,
-        weight_bytes: 2 * k * k * ic * oc,
-        data_banks: (2 * size * size * ic).div_ceil(32768),
-        entries: (size * ic).div_ceil(32),
-        out_scale: 0x10001,
-        ..ConvProgram::new((size, size, ic), (out, out, oc), (k, k))
-    };
-    conv.groups(1)
-}
-
-fn int8(size: u32, ic: u32, oc: u32, k: u32, pad: u32, dilation: u32) -> ConvProgram {
-    let conv = ConvProgram {
-        p: 0,
-        pd: 0,
-        po: 4,
-        qd: 0,
-        kernel_bytes: k * k * ic,
-        weight_bytes: k * k * ic * oc,
-        data_banks: (size * size * ic).div_ceil(32768) + 1,
-        entries: (size * ic).div_ceil(64),
-        out_scale: 1,
-        ..fp16(size, ic, oc, k, pad, dilation)
-    };
-    conv.groups(7)
-}
-
-fn fp16_depthwise(size: u32, c: u32) -> ConvProgram {
-    let conv = ConvProgram {
-        depthwise: true,
-        kernels: 1,
-        weight_bytes: 2 * c.next_multiple_of(32) * 9,
-        grains: 50 + 1 + 1,
-        od_bypass: 0,
-        ow_op: 0x80,
-        ..fp16(size, c, c, 3, 1, 1)
-    };
-    conv.groups(3)
 }
 
 /// The int8 depthwise convolution whose output was captured on silicon (a

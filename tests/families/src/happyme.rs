@@ -3,7 +3,8 @@
 //! cubes, and chains of matmuls and additions.
 
 use super::conv::{ConvProgram, Rdma, WriterWalk};
-use super::{CONV, CONV_RDMA, D, Sample, Words, flying, mesa};
+use super::matmul::INT4_INT16;
+use super::{A, B, C, CONV, CONV_RDMA, D, Sample, Words, flying, mesa};
 use rknpu_regcmd::Word;
 
 /// The layout of the rows of a matrix.
@@ -224,15 +225,10 @@ fn fused((m, k, n): (u32, u32, u32), ew_cfg: u32) -> ConvProgram {
 fn int4(m: u32, k: u32, n: u32) -> ConvProgram {
     let entries = m * k.div_ceil(128);
     ConvProgram {
-        p: 6,
-        pd: 6,
-        po: 1,
         qd: 1,
         grains: 2,
-        kernel_bytes: k / 2,
-        weight_bytes: k / 2 * n,
         data_banks: (entries * 64).div_ceil(32768),
         entries,
-        ..ConvProgram::new((m, 1, k), (m, 1, n), (1, 1))
+        ..INT4_INT16.conv((m, 1, k), (m, 1, n), (1, 1), (A, B, C))
     }
 }

@@ -37,7 +37,7 @@ impl Sample {
 pub fn all() -> Vec<Sample> {
     let mut samples = Vec::new();
     samples.extend(matmul::all());
-    samples.extend(conv::all());
+    samples.extend(matmul::convolutions());
     samples.extend(mesa::all());
     samples.extend(flying::all());
     samples.extend(pooling::all());
@@ -113,11 +113,6 @@ impl Words {
     fn zeros(&mut self, first: u16, last: u16) -> &mut Self {
         let offsets = (first..=last).step_by(4);
         self.0.extend(offsets.map(|offset| write(offset, 0)));
-        self
-    }
-
-    pub fn set(&mut self, offset: u16, value: u32) -> &mut Self {
-        self.0.push(write(offset, value));
         self
     }
 

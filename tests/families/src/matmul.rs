@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Matmuls of mtx512/rk3588-npu (form A) and of librocketnpu (form B), and
-//! librocketnpu's matmuls that are combined with an earlier result.
+//! Matmuls of mtx512/rk3588-npu (form A) and of librocketnpu (form B),
+//! librocketnpu's matmuls that are combined with an earlier result, and its
+//! convolutions.
 
-use super::conv::{ConvProgram, Rdma};
+use super::conv::{ConvProgram, Rdma, captured_depthwise};
 use super::{A, B, C, D, Sample};
 
 /// Types of a matmul: operands and results.
@@ -175,4 +176,49 @@ pub fn accumulating(ew: u32, m: u32, k: u32, n: u32) -> ConvProgram {
         rdma: Some(Rdma::operand(D, m, m.max(12))),
         ..matmul(FP16_FP16, m, k, n)
     }
+}
+
+/// Convolutions of librocketnpu: fp16, fp16 depthwise, int8, int8 depthwise
+/// with requantisation.
+pub(crate) fn convolutions() -> Vec<Sample> {
+    let mut samples = Vec::new();
+    for (size, ic, oc, k, pad, dilation) in [
+        (8, 32, 16, 1, 0, 1),
+        (16, 64, 32, 3, 1, 1),
+        (12, 32, 48, 3, 2, 2),
+        (28, 32, 16, 5, 2, 1),
+    ] {
+        let name = |what: &str| format!("librocketnpu {what} {size}x{size}x{ic} {k}x{k} -> {oc}");
+        let conv = |ty: OperandTypes, oc| {
+            let out = size + 2 * pad - (k - 1) * dilation;
+            ConvProgram {
+                dilation: (dilation, dilation),
+                pad: (pad, pad),
+                ..ty.conv((size, size, ic), (out, out, oc), (k, k), (A, B, C))
+            }
+        };
+        let fp16 = conv(FP16_FP16, oc).with_rdma();
+        samples.push(Sample::new(name("fp16 conv"), fp16.task()));
+        let mut int8 = conv(INT8_INT32, oc.max(32)).with_rdma();
+        int8.data_banks += 1;
+        samples.push(Sample::new(name("int8 conv"), int8.task()));
+    }
+    for (size, c) in [(8, 32), (14, 64), (20, 96)] {
+        let name = format!("librocketnpu fp16 depthwise {size}x{size}x{c}");
+        let conv = ConvProgram {
+            pad: (1, 1),
+            depthwise: true,
+            kernels: 1,
+            weight_bytes: 2 * c * 9,
+            grains: 50 + 1 + 1,
+            od_bypass: 0,
+            ow_op: 0x80,
+            ..FP16_FP16.conv((size, size, c), (size, size, c), (3, 3), (A, B, C))
+        };
+        let conv = conv.groups(3).with_rdma();
+        samples.push(Sample::new(name, conv.task()));
+    }
+    let name = "captured int8 depthwise 8x8x64";
+    samples.push(Sample::new(name, captured_depthwise().task()));
+    samples
 }

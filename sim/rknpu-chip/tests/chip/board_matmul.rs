@@ -28,7 +28,19 @@ pub(crate) fn shape((m, k, n): Size) -> Shape {
 
 impl BoardMatmul {
     pub(crate) fn new(ty: OperandTypes, size: Size, level: Level) -> Self {
-        matmul_with(ty, size, &at(level))
+        Self::seeded(ty, size, &at(level), 1)
+    }
+
+    pub(crate) fn seeded(ty: OperandTypes, size: Size, options: &ChipOptions, seed: u64) -> Self {
+        let mut board = Board::with_options(8 << 20, options);
+        let (tensors, conv, len) = Tensors::place(&mut board, &shape(size), ty, false, seed);
+        Self {
+            board,
+            conv,
+            ty,
+            tensors,
+            len,
+        }
     }
 
     /// The result at [`Level::Strict`], without a trap. Compares it with plain
@@ -75,27 +87,6 @@ impl BoardMatmul {
     #[track_caller]
     pub(crate) fn verify(&self) {
         self.tensors.assert_sums(self.ty, &self.out(), |_| 0.0);
-    }
-}
-
-pub(crate) fn matmul_with(ty: OperandTypes, size: Size, options: &ChipOptions) -> BoardMatmul {
-    seeded(ty, size, options, 1)
-}
-
-pub(crate) fn seeded(
-    ty: OperandTypes,
-    size: Size,
-    options: &ChipOptions,
-    seed: u64,
-) -> BoardMatmul {
-    let mut board = Board::with_options(8 << 20, options);
-    let (tensors, conv, len) = Tensors::place(&mut board, &shape(size), ty, false, seed);
-    BoardMatmul {
-        board,
-        conv,
-        ty,
-        tensors,
-        len,
     }
 }
 

@@ -14,7 +14,7 @@ use families::conv::ConvProgram;
 use families::flying::Flying;
 use families::matmul::{FP16_FP32, INT8_INT32, OperandTypes};
 use families::pooling::PoolProgram;
-use families::{CONV, FLYING, POOLING, Words, amounts};
+use families::{CONV, FLYING, POOLING, Words, amounts, write};
 
 const SEGMENTS: usize = 3;
 
@@ -123,11 +123,9 @@ fn t08_later_segments_run_what_their_pointers_select() {
                     words.remove(dpu::SPointer::OFFSET);
                 }
                 if segment > 0 && core_pointers {
-                    let mut first = Words::default();
-                    first
-                        .set(cna::SPointer::OFFSET, PING_PONG)
-                        .set(core::SPointer::OFFSET, PING_PONG);
-                    words.0.splice(..0, first.0);
+                    let offsets = [cna::SPointer::OFFSET, core::SPointer::OFFSET];
+                    let first = offsets.map(|offset| write(offset, PING_PONG));
+                    words.0.splice(..0, first);
                 }
             });
             let outcome = matmuls.run(segments);
@@ -257,13 +255,13 @@ fn t08_two_whole_segments_fill_both_register_groups() {
     }
     let last = matmuls.tasks[2].clone();
     let mut segments = matmuls.segments(|_, _| {});
-    let mut changes = Words::default();
-    changes
-        .set(dpu::SPointer::OFFSET, PING_PONG)
-        .set(cna::FeatureDataAddr::OFFSET, last.a)
-        .set(cna::DcompAddr0::OFFSET, last.b)
-        .set(dpu::DstBaseAddr::OFFSET, last.c);
-    segments[2] = (changes, CONV);
+    let changes = vec![
+        write(dpu::SPointer::OFFSET, PING_PONG),
+        write(cna::FeatureDataAddr::OFFSET, last.a),
+        write(cna::DcompAddr0::OFFSET, last.b),
+        write(dpu::DstBaseAddr::OFFSET, last.c),
+    ];
+    segments[2] = (Words(changes), CONV);
     let outcome = matmuls.run(segments);
     assert!(outcome.completed());
     assert_eq!(outcome.traps(), ["T08-core-pointer-in-chain"]);

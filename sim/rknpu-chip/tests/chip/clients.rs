@@ -14,7 +14,7 @@ use super::tensor::{Numbers, cube_index, half_at, halves, word_at};
 use families::conv::Rdma;
 use families::flying::Flying;
 use families::matmul::{FP16_FP16, FP16_FP32, INT8_INT32};
-use families::{CONV, CONV_RDMA, FLYING, Words};
+use families::{CONV, CONV_RDMA, FLYING, write};
 
 /// allbilly's element-wise program on 8 columns: no strides, no writer sizes,
 /// no BS, BN and converter. It writes S_POINTER only with `pointers`.
@@ -25,31 +25,35 @@ pub(crate) fn allbilly(
     pointers: bool,
     at: (u32, u32, u32),
 ) -> Vec<Word> {
-    let mut w = Words::default();
+    let mut words = Vec::new();
     if pointers {
-        w.set(dpu::SPointer::OFFSET, 0xe)
-            .set(dpu_rdma::SPointer::OFFSET, 0xe);
+        words.extend([
+            write(dpu::SPointer::OFFSET, 0xe),
+            write(dpu_rdma::SPointer::OFFSET, 0xe),
+        ]);
     }
-    w.set(dpu::FeatureModeCfg::OFFSET, 0x1e5)
-        .set(dpu::DataFormat::OFFSET, 0x4800_0002)
-        .set(dpu::DataCubeWidth::OFFSET, 7)
-        .set(dpu::DataCubeHeight::OFFSET, 0)
-        .set(dpu::DataCubeNotchAddr::OFFSET, 0)
-        .set(dpu::DataCubeChannel::OFFSET, 0x0007_0007)
-        .set(dpu::EwCfg::OFFSET, op);
-    if let Some(out) = out {
-        w.set(dpu::OutCvtScale::OFFSET, out);
-    }
-    w.set(dpu_rdma::DataCubeWidth::OFFSET, 7)
-        .set(dpu_rdma::DataCubeHeight::OFFSET, 0)
-        .set(dpu_rdma::DataCubeChannel::OFFSET, 7)
-        .set(dpu_rdma::ErdmaCfg::OFFSET, 0x4000_0008)
-        .set(dpu::DstBaseAddr::OFFSET, at.2)
-        .set(dpu_rdma::SrcBaseAddr::OFFSET, at.0)
-        .set(dpu_rdma::EwBaseAddr::OFFSET, at.1)
-        .set(dpu_rdma::FeatureModeCfg::OFFSET, mode);
-    w.0.push(Word::enable(EnableMask::from_bits_retain(0x18)));
-    w.0
+    words.extend([
+        write(dpu::FeatureModeCfg::OFFSET, 0x1e5),
+        write(dpu::DataFormat::OFFSET, 0x4800_0002),
+        write(dpu::DataCubeWidth::OFFSET, 7),
+        write(dpu::DataCubeHeight::OFFSET, 0),
+        write(dpu::DataCubeNotchAddr::OFFSET, 0),
+        write(dpu::DataCubeChannel::OFFSET, 0x0007_0007),
+        write(dpu::EwCfg::OFFSET, op),
+    ]);
+    words.extend(out.map(|out| write(dpu::OutCvtScale::OFFSET, out)));
+    words.extend([
+        write(dpu_rdma::DataCubeWidth::OFFSET, 7),
+        write(dpu_rdma::DataCubeHeight::OFFSET, 0),
+        write(dpu_rdma::DataCubeChannel::OFFSET, 7),
+        write(dpu_rdma::ErdmaCfg::OFFSET, 0x4000_0008),
+        write(dpu::DstBaseAddr::OFFSET, at.2),
+        write(dpu_rdma::SrcBaseAddr::OFFSET, at.0),
+        write(dpu_rdma::EwBaseAddr::OFFSET, at.1),
+        write(dpu_rdma::FeatureModeCfg::OFFSET, mode),
+        Word::enable(EnableMask::from_bits_retain(FLYING)),
+    ]);
+    words
 }
 
 /// Bytes of each of [`operands`] and of the result.
@@ -179,20 +183,20 @@ fn a_scale_and_a_bias_for_each_channel() {
     }
 }
 
-/// 4 x 4 spread by 2 under a 3 x 3 kernel with a padding of 2: 9 x 9.
+/// 4 x 4 spread by 2 and by 4 under a 3 x 3 kernel with a padding of 2: 9 x 15.
 #[test]
 fn a_transposed_convolution_spreads_its_input() {
     let shape = Shape {
         pad: (2, 2),
         far_pad: (2, 2),
-        spread: 2,
+        spread: (2, 4),
         ..Shape::plain((4, 4, 32), 16, (3, 3))
     };
     let mut board = Board::strict(1 << 20);
     let (tensors, conv, len) = Tensors::place(&mut board, &shape, FP16_FP32, false, 4);
     let mut words = conv.words();
     words.change(cna::ConvCon1::OFFSET, 1 << 16 | 0x120);
-    words.change(cna::ConvCon3::OFFSET, 1 << 11 | 1 << 8 | 9);
+    words.change(cna::ConvCon3::OFFSET, 3 << 11 | 1 << 8 | 9);
     board.run(&words.finish(CONV)).assert_clean();
     tensors.assert_sums(FP16_FP32, &board.bytes(conv.c, len), |_| 0.0);
 }

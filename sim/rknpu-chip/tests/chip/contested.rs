@@ -9,7 +9,7 @@ use rknpu_regcmd::regs::{ppu, ppu_rdma};
 
 use super::activations;
 use super::board::{Board, Outcome};
-use super::board_matmul::{BoardMatmul, matmul_with};
+use super::board_matmul::BoardMatmul;
 use super::chains::later_matmuls;
 use super::clients;
 use super::golden;
@@ -47,7 +47,7 @@ fn matmul(
     shape: (usize, usize, usize),
     change: impl FnOnce(&mut BoardMatmul),
 ) -> Seen {
-    let mut matmul = matmul_with(ty, shape, &options(contested));
+    let mut matmul = BoardMatmul::seeded(ty, shape, &options(contested), 1);
     change(&mut matmul);
     let BoardMatmul {
         board, conv, len, ..
@@ -173,7 +173,7 @@ fn show(switch: &str, facts: Contested) -> Seen {
         }),
         "int8-slack-bank" => matmul(facts, INT8_INT32, (32, 1024, 32), |_| {}),
         "program-at-zero" => {
-            let mut matmul = matmul_with(INT8_INT32, (4, 32, 32), &options(facts));
+            let mut matmul = BoardMatmul::seeded(INT8_INT32, (4, 32, 32), &options(facts), 1);
             // The features were at address 0.
             let words = matmul.conv.task();
             let moved = matmul.board.place(&matmul.board.bytes(0, 128));

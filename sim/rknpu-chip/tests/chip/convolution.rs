@@ -21,8 +21,8 @@ pub(crate) struct Shape {
     pub(crate) pad: (usize, usize),
     /// Padding on the right and below, which no register holds.
     pub(crate) far_pad: (usize, usize),
-    /// Distance of the pixels of the input, with zeros between them.
-    pub(crate) spread: usize,
+    /// Distances of the pixels of the input, with zeros between them.
+    pub(crate) spread: (usize, usize),
 }
 
 impl Shape {
@@ -40,24 +40,25 @@ impl Shape {
             dilation: (1, 1),
             pad: (0, 0),
             far_pad: (0, 0),
-            spread: 1,
+            spread: (1, 1),
         }
     }
 
     pub(crate) fn output(&self) -> (usize, usize) {
-        let one = |size: usize, pad, kernel: usize, dilation, stride| {
-            ((size - 1) * self.spread + pad - dilation * (kernel - 1)) / stride + 1
+        let one = |size: usize, spread, pad, kernel: usize, dilation, stride| {
+            ((size - 1) * spread + pad - dilation * (kernel - 1)) / stride + 1
         };
         let Self {
             input: (iw, ih, _),
             kernel: k,
             stride: s,
             dilation: d,
+            spread,
             ..
         } = *self;
         (
-            one(iw, self.pad.0 + self.far_pad.0, k.0, d.0, s.0),
-            one(ih, self.pad.1 + self.far_pad.1, k.1, d.1, s.1),
+            one(iw, spread.0, self.pad.0 + self.far_pad.0, k.0, d.0, s.0),
+            one(ih, spread.1, self.pad.1 + self.far_pad.1, k.1, d.1, s.1),
         )
     }
 
@@ -72,14 +73,15 @@ impl Shape {
     /// Line and column of the input under a tap of a pixel, or `None` for
     /// padding and gaps.
     fn under(&self, pixel: usize, tap: usize) -> Option<(usize, usize)> {
-        let place = |out: usize, tap: usize, stride: usize, dilation: usize, pad, size| {
-            let at = (out * stride + tap * dilation).checked_sub(pad)?;
-            (at % self.spread == 0 && at / self.spread < size).then_some(at / self.spread)
+        let place = |at: usize, pad, size, spread| {
+            let at = at.checked_sub(pad)?;
+            (at % spread == 0 && at / spread < size).then_some(at / spread)
         };
         let (ow, (kw, _)) = (self.output().0, self.kernel);
-        let (s, d, pad, size) = (self.stride, self.dilation, self.pad, self.input);
-        let y = place(pixel / ow, tap / kw, s.1, d.1, pad.1, size.1)?;
-        let x = place(pixel % ow, tap % kw, s.0, d.0, pad.0, size.0)?;
+        let down = pixel / ow * self.stride.1 + tap / kw * self.dilation.1;
+        let across = pixel % ow * self.stride.0 + tap % kw * self.dilation.0;
+        let y = place(down, self.pad.1, self.input.1, self.spread.1)?;
+        let x = place(across, self.pad.0, self.input.0, self.spread.0)?;
         Some((y, x))
     }
 }
@@ -267,13 +269,14 @@ fn shapes() -> impl Strategy<Value = Shape> {
     )
 }
 
-/// Checks every result of a direct convolution.
-fn assert_sums(shape: &Shape, ty: OperandTypes, pad: i8, seed: u64) {
+/// Checks every result of a direct convolution. PAD_CON1 is `pattern`, which
+/// stands for `pad`.
+fn assert_sums(shape: &Shape, ty: OperandTypes, pattern: u32, pad: f64, seed: u64) {
     let mut board = Board::strict(2 << 20);
     let (tensors, mut conv, len) = Tensors::place(&mut board, shape, ty, false, seed);
-    conv.pad_value = u32::from(pad as u8) * 0x0101_0101;
+    conv.pad_value = pattern;
     board.run(&conv.task()).assert_clean();
-    tensors.assert_sums(ty, &board.bytes(conv.c, len), |_| pad.into());
+    tensors.assert_sums(ty, &board.bytes(conv.c, len), |_| pad);
 }
 
 proptest! {
@@ -281,12 +284,14 @@ proptest! {
 
     #[test]
     fn int8_to_int32(shape in shapes(), pad: i8, seed: u64) {
-        assert_sums(&shape, INT8_INT32, pad, seed);
+        let pattern = u32::from(pad as u8) * 0x0101_0101;
+        assert_sums(&shape, INT8_INT32, pattern, pad.into(), seed);
     }
 
     #[test]
-    fn fp16_to_fp32(shape in shapes(), seed: u64) {
-        assert_sums(&shape, FP16_FP32, 0, seed);
+    fn fp16_to_fp32(shape in shapes(), pad: i8, seed: u64) {
+        let pad = half::f16::from(pad);
+        assert_sums(&shape, FP16_FP32, pad.to_bits().into(), pad.into(), seed);
     }
 
     #[test]

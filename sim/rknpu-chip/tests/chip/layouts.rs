@@ -24,16 +24,14 @@ struct Matrix {
 impl Matrix {
     /// Index of element (row, column) of the task.
     fn index(&self, row: usize, column: usize) -> usize {
-        let (block, rest) = (column / self.per_atom, column % self.per_atom);
-        let atom = match self.layout {
-            RowLayout::RowMajor => row * self.columns / self.per_atom + block,
-            RowLayout::Native(rows) => block * rows as usize + self.first + row,
-            RowLayout::Panel(w) => {
-                let w = w as usize;
-                (row / w * (self.columns / self.per_atom) + block) * w + row % w
-            }
+        // A row-major matrix has panels of one row, a native cube has one panel.
+        let w = match self.layout {
+            RowLayout::RowMajor => 1,
+            RowLayout::Native(w) | RowLayout::Panel(w) => w as usize,
         };
-        atom * self.per_atom + rest
+        let (row, block) = (self.first + row, column / self.per_atom);
+        let atom = (row / w * (self.columns / self.per_atom) + block) * w + row % w;
+        atom * self.per_atom + column % self.per_atom
     }
 
     fn len(&self) -> usize {

@@ -4,10 +4,10 @@
 use families::conv::Rdma;
 use families::matmul::{self, FP16_FP32, INT4_INT16, INT8_INT32};
 use proptest::prelude::*;
-use rknpu_chip::{ChipOptions, Level};
+use rknpu_chip::Level;
 
 use super::board::{Board, at};
-use super::board_matmul::{BoardMatmul, matmul_with, seeded};
+use super::board_matmul::BoardMatmul;
 
 proptest! {
     #![proptest_config(test_support::cases(24))]
@@ -22,7 +22,7 @@ proptest! {
         seed: u64,
     ) {
         let size = (m4 * 4, ks * ty.depth as usize, ns * ty.group as usize);
-        let mut matmul = seeded(ty, size, &at(Level::Strict), seed);
+        let mut matmul = BoardMatmul::seeded(ty, size, &at(Level::Strict), seed);
         // Form B: DPU_RDMA starts, with nothing to do.
         matmul.conv.rdma = librocketnpu.then(Rdma::default);
         matmul.run().assert_clean();
@@ -75,7 +75,7 @@ fn features_and_weights_are_reused_by_the_next_task() {
 
 #[test]
 fn cores_do_not_share_what_they_keep() {
-    let mut matmul = matmul_with(INT8_INT32, (4, 32, 32), &ChipOptions::default());
+    let mut matmul = BoardMatmul::new(INT8_INT32, (4, 32, 32), Level::Faithful);
     for core in [0, 1, 2, 2] {
         assert!(matmul.run_on(core).completed());
         matmul.verify();

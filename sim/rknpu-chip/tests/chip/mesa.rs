@@ -101,22 +101,15 @@ impl Network {
     /// The layer as plain sums, with features without their zero point.
     fn tensors(&self) -> Tensors {
         let layer = &self.layer;
-        let [width, height, channels, out, kernel, stride, pad] = [
-            layer.width,
-            layer.height.0,
-            layer.channels,
-            layer.out,
-            layer.kernel,
-            layer.stride,
-            layer.pad,
-        ]
-        .map(|size| size as usize);
+        let [width, height, channels, out] =
+            [layer.width, layer.height.0, layer.channels, layer.out].map(|size| size as usize);
+        let both = |size: u32| (size as usize, size as usize);
         Tensors {
             shape: Shape {
-                stride: (stride, stride),
-                pad: (pad, pad),
-                far_pad: (pad, pad),
-                ..Shape::plain((width, height, channels), out, (kernel, kernel))
+                stride: both(layer.stride),
+                pad: both(layer.pad),
+                far_pad: both(layer.pad),
+                ..Shape::plain((width, height, channels), out, both(layer.kernel))
             },
             depthwise: false,
             input: self

@@ -90,12 +90,12 @@ proptest! {
 fn bytes_and_words_are_pooled_as_integers() {
     let (iw, ih) = (6u32, 6u32);
     let input: Vec<u8> = (0..iw * ih * 16).map(|i| (i * 89 % 251) as u8).collect();
-    let value = |wide: bool, pixel: u32, c: usize| -> i32 {
-        let at = pixel as usize * 16;
+    let value = |bytes: &[u8], wide: bool, pixel: u32, c: usize| -> i32 {
+        let atom = &bytes[pixel as usize * 16..];
         if wide {
-            i16::from_le_bytes([input[at + 2 * c], input[at + 2 * c + 1]]).into()
+            i16::from_le_bytes([atom[2 * c], atom[2 * c + 1]]).into()
         } else {
-            i32::from(input[at + c] as i8)
+            i32::from(atom[c] as i8)
         }
     };
     for (method, wide, kernel) in [
@@ -126,7 +126,7 @@ fn bytes_and_words_are_pooled_as_integers() {
             let window: Vec<i32> = (0..kernel.0 * kernel.1)
                 .map(|tap| {
                     let (y, x) = (p / ow + tap / kernel.0, p % ow + tap % kernel.0);
-                    value(wide, y * iw + x, c)
+                    value(&input, wide, y * iw + x, c)
                 })
                 .collect();
             let want = match method {
@@ -147,14 +147,9 @@ fn bytes_and_words_are_pooled_as_integers() {
                 1 => *window.iter().max().unwrap(),
                 _ => *window.iter().min().unwrap(),
             };
-            let at = p as usize * 16;
-            let got = if wide {
-                i16::from_le_bytes([got[at + 2 * c], got[at + 2 * c + 1]]).into()
-            } else {
-                i32::from(got[at + c] as i8)
-            };
             assert_eq!(
-                got, want,
+                value(&got, wide, p, c),
+                want,
                 "method {method}, kernel {kernel:?}, pixel {p}, channel {c}"
             );
         }

@@ -5,16 +5,11 @@
 use std::time::Duration;
 
 use proptest::prelude::*;
-use rknpu_regcmd::{Block, EnableMask, Word, regs};
+use rknpu_regcmd::{Block, Word, regs};
 
 use super::board::Board;
 use super::extents::{assert_within, good_programs};
 use families::matmul::INT8_INT32;
-
-/// A board for hostile programs, with a short time limit.
-fn board() -> Board {
-    Board::new(1 << 20).within(Duration::from_millis(2))
-}
 
 #[test]
 fn good_programs_touch_what_their_registers_say() {
@@ -70,44 +65,13 @@ proptest! {
                 *word = Word::new(word.target(), word.offset(), word.value() ^ 1 << bit);
             }
         }
-        let mut board = board();
+        let mut board = Board::new(1 << 20).within(Duration::from_millis(2));
         board.reserve(0x80000);
         board.run(&words);
         assert_within(&words, &board.memory.accesses)?;
         // The core still runs a good program.
         let outcome = board.run(&good_programs()[0]);
         prop_assert!(outcome.completed());
-    }
-
-    #[test]
-    fn random_registers_end(
-        values in prop::collection::vec((any_register(), any_value()), 0..120),
-        enable in 0u32..0x80,
-    ) {
-        let mut words: Vec<Word> = Block::ALL
-            .into_iter()
-            .filter(|&block| block != Block::Pc)
-            .map(|block| Word::new(block.target(), block.page() << 12 | 4, 0xe))
-            .collect();
-        words.extend(
-            values.into_iter().map(|((block, offset), value)| Word::new(block.target(), offset, value)),
-        );
-        words.push(Word::enable(EnableMask::from_bits_retain(enable)));
-        board().run(&words);
-    }
-
-    #[test]
-    fn random_words_end(bits in prop::collection::vec(any::<u64>(), 0..200), kind in 0u8..3) {
-        let words: Vec<Word> = bits
-            .into_iter()
-            .map(|bits| match kind {
-                0 => Word::from_bits(bits),
-                // Plausible targets and offsets.
-                1 => Word::new(1 | 0x100 << (bits >> 60 & 7), bits as u16 & 0x71fc, (bits >> 20) as u32),
-                _ => Word::enable(EnableMask::from_bits_retain(bits as u32)),
-            })
-            .collect();
-        board().run(&words);
     }
 }
 

@@ -55,8 +55,20 @@ impl Case {
     }
 
     /// Puts a word in front.
-    fn first(mut self, word: Word) -> Self {
-        self.words.0.insert(0, word);
+    fn first(self, word: Word) -> Self {
+        self.edit(|words| words.insert(0, word))
+    }
+
+    /// Links to the program at `address`.
+    fn link(self, address: u32) -> Self {
+        self.edit(|words| {
+            let link = words.len() - 4;
+            words[link] = write(0x0010, address);
+        })
+    }
+
+    fn edit(mut self, edit: impl FnOnce(&mut Vec<Word>)) -> Self {
+        edit(&mut self.words.0);
         self
     }
 
@@ -80,6 +92,13 @@ impl Case {
     fn before(mut self, before: Before) -> Self {
         self.context.before = before;
         self
+    }
+
+    /// Runs after a program that left this value in a register.
+    fn after(self, offset: u16, value: u32) -> Self {
+        let mut left = RegisterFile::new();
+        left.set(offset, value);
+        self.before(Before::Known(left))
     }
 
     fn rules(&self) -> BTreeSet<&'static str> {
@@ -146,17 +165,12 @@ fn form_a(rule: &'static str) -> Case {
 
 /// A matmul whose trailer links to `address`.
 fn linked(rule: &'static str, address: u32) -> Case {
-    let mut case = form_a(rule);
-    let link = case.words.0.len() - 4;
-    case.words.0[link] = write(0x0010, address);
-    case
+    form_a(rule).link(address)
 }
 
 /// A matmul that links to another program.
 fn chain(rule: &'static str, second: Case) -> Case {
-    let mut case = linked(rule, 0x1000);
-    case.words.0.extend(second.words.0);
-    case
+    linked(rule, 0x1000).edit(|words| words.extend(second.words.0))
 }
 
 fn reusing((data, weight): (u32, u32)) -> ConvProgram {
@@ -196,20 +210,13 @@ fn average_pool(rule: &'static str) -> Case {
 }
 
 fn structure() -> Vec<Case> {
-    let mut unmarked = form_a("no-marker");
-    unmarked.words.0.retain(|&word| word != Word::MARKER);
-    let mut endless = form_a("T05-no-enable-word");
-    endless.words.0.pop();
-    let mut longer = form_a("words-after-end");
-    longer.words.0.push(write(0x1010, 1));
-    let mut late = form_a("late-pointer");
-    late.words.0.swap(0, 60);
+    let late = form_a("late-pointer").edit(|words| words.swap(0, 60));
     assert_eq!(late.words.0[0].target(), write(0x4000, 0).target());
     let mut cases = vec![
-        unmarked,
-        endless,
-        longer,
         late,
+        form_a("no-marker").edit(|words| words.retain(|&word| word != Word::MARKER)),
+        form_a("T05-no-enable-word").edit(|words| words.truncate(words.len() - 1)),
+        form_a("words-after-end").edit(|words| words.push(write(0x1010, 1))),
         form_a("odd-length").first(Word::NOP),
         form_a("T05-unknown-word").first(Word::new(0x0201, 0x4010, 0)),
         form_a("T05-unknown-word").first(Word::new(0x0301, 0x1010, 0)),
@@ -262,10 +269,6 @@ fn structure() -> Vec<Case> {
 }
 
 fn registers() -> Vec<Case> {
-    let mut left = RegisterFile::new();
-    left.set(regs::dpu::OutCvtShift::OFFSET, 7);
-    let mut compressed = RegisterFile::new();
-    compressed.set(regs::cna::DcompCtrl::OFFSET, 1);
     vec![
         form_a("T07-delta-program").without(0x1020),
         form_a("T07-delta-program").without(0x4020),
@@ -276,10 +279,10 @@ fn registers() -> Vec<Case> {
         form_a("register-left-alone").without(0x4088),
         form_a("T07-stale-registers")
             .without(0x4088)
-            .before(Before::Known(left)),
+            .after(regs::dpu::OutCvtShift::OFFSET, 7),
         form_a("T14-stale-decompression")
             .without(0x1100)
-            .before(Before::Known(compressed)),
+            .after(regs::cna::DcompCtrl::OFFSET, 1),
         // The chip's registers are 0.
         form_a("T14-stale-decompression")
             .without(0x1100)
@@ -613,8 +616,7 @@ fn tasks_of_a_chain_are_told_from_others() {
             .filter(|(_, rule)| *rule == "T08-core-pointer-in-chain")
             .collect()
     };
-    let mut separate = form_a("");
-    separate.words.0.extend(int8().task());
+    let separate = form_a("").edit(|words| words.extend(int8().task()));
     assert_eq!(found(&separate), []);
     let both = chain("", form_a(""));
     assert_eq!(
@@ -631,13 +633,10 @@ fn tasks_of_a_chain_are_told_from_others() {
         .first(write(0x1004, 0xe));
     assert_eq!(found(&chain("", own)), []);
     // CNA and CORE run for the first time in the second task.
-    let mut addition = int32_add("");
-    let link = addition.words.0.len() - 4;
-    addition.words.0[link] = write(0x0010, 0x1000);
-    addition.words.0.extend(int8().task());
+    let addition = int32_add("").link(0x1000);
+    let addition = addition.edit(|words| words.extend(int8().task()));
     assert_eq!(found(&addition), []);
     // A task after the end of a chain is not part of it.
-    let mut behind = chain("", form_a(""));
-    behind.words.0.extend(int8().task());
+    let behind = chain("", form_a("")).edit(|words| words.extend(int8().task()));
     assert!(found(&behind).iter().all(|(task, _)| *task < 2));
 }

@@ -3,7 +3,7 @@
 //! rules.rs checks only that traps are reported.
 
 use families::matmul::{FP16_FP32, INT4_INT16, INT8_INT32, INT16_INT32};
-use families::{CONV, Words, amounts};
+use families::{CONV, Words, amounts, write};
 use rknpu_chip::{Effect, Level, NpuCore};
 use rknpu_regcmd::regs::{cna, core, dpu, dpu_rdma};
 use rknpu_regcmd::{Block, EnableMask, Word};
@@ -78,22 +78,18 @@ fn t07_a_program_of_changed_registers_runs_with_those_of_its_group() {
                 conv.output.2 /= 2;
                 conv.kernels /= 2;
             }
-            let mut words = Words::default();
-            words
-                .set(cna::SPointer::OFFSET, pointer)
-                .set(core::SPointer::OFFSET, pointer)
-                .set(dpu::SPointer::OFFSET, pointer)
-                .set(cna::FeatureDataAddr::OFFSET, conv.a)
-                .set(cna::DcompAddr0::OFFSET, conv.b)
-                .set(dpu::DstBaseAddr::OFFSET, conv.c);
+            let pointers = [0x1004, 0x3004, 0x4004];
+            let mut words = pointers.map(|offset| write(offset, pointer)).to_vec();
+            words.extend([
+                write(cna::FeatureDataAddr::OFFSET, conv.a),
+                write(cna::DcompAddr0::OFFSET, conv.b),
+                write(dpu::DstBaseAddr::OFFSET, conv.c),
+            ]);
             if task != 'D' {
-                let pointers = [0x1004, 0x3004, 0x4004];
                 let rest = conv.words().0.into_iter();
-                words
-                    .0
-                    .extend(rest.filter(|word| !pointers.contains(&word.offset())));
+                words.extend(rest.filter(|word| !pointers.contains(&word.offset())));
             }
-            let outcome = matmul.board.run(&words.finish(0x0d));
+            let outcome = matmul.board.run(&Words(words).finish(CONV));
             assert!(outcome.completed(), "{job}: {:#?}", outcome.diagnosis);
             let told = outcome.traps().contains(&"T07-delta-program");
             assert_eq!(told, task == 'D', "{job}");
@@ -120,8 +116,7 @@ fn another_cores_number_in_s_pointer_hangs() {
         for offset in [cna::SPointer::OFFSET, core::SPointer::OFFSET] {
             let mut matmul = small();
             let mut words = matmul.conv.task();
-            let block = Block::of_offset(offset).unwrap();
-            words.insert(0, Word::new(block.target(), offset, pointer));
+            words.insert(0, write(offset, pointer));
             let at = matmul.board.place_program(&words);
             let outcome = matmul.board.kick(core, at, words.len(), 1);
             if right {

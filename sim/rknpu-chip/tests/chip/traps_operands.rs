@@ -5,6 +5,7 @@ use families::conv::Rdma;
 use families::flying::Flying;
 use families::matmul::FP16_FP16;
 use families::pooling::{Padding, PoolProgram};
+use families::{FLYING, write};
 use rknpu_chip::{Effect, Level};
 use rknpu_regcmd::regs::dpu;
 
@@ -95,11 +96,12 @@ fn t55_an_upload_that_begins_anew_is_told() {
     copy.erdma = 1;
     let mut words = copy.words();
     for entry in [1, 2] {
-        words
-            .set(dpu::LutAccessCfg::OFFSET, 0x20000)
-            .set(dpu::LutAccessData::OFFSET, entry);
+        words.0.extend([
+            write(dpu::LutAccessCfg::OFFSET, 0x20000),
+            write(dpu::LutAccessData::OFFSET, entry),
+        ]);
     }
-    let outcome = board.run(&words.finish(families::FLYING));
+    let outcome = board.run(&words.finish(FLYING));
     assert_trap(&outcome, "T55-upload-restarted", Effect::Note);
 }
 
