@@ -277,6 +277,7 @@ impl Cbuf {
 
 #[cfg(test)]
 mod tests {
+    use super::super::cna::CubeShape;
     use super::*;
     use proptest::prelude::*;
 
@@ -290,6 +291,17 @@ mod tests {
             entries,
             grains: 4,
         }
+    }
+
+    /// A cube of zeros, one pixel wide.
+    fn cube(height: usize, surfaces: usize) -> FeatureCube {
+        let width = 1;
+        let shape = CubeShape {
+            width,
+            height,
+            surfaces,
+        };
+        FeatureCube::in_memory(Vec::new(), shape, 0..height).unwrap()
     }
 
     #[test]
@@ -306,7 +318,7 @@ mod tests {
     fn lines_without_room_read_as_weights() {
         // A line of 512 entries fills a bank, so the second one does not fit.
         let config = config(1, 512);
-        let mut cube = FeatureCube::empty(1, 2, BANK_BYTES / 16).unwrap();
+        let mut cube = cube(2, BANK_BYTES / 16);
         cube.line_mut(0).fill(1);
         cube.line_mut(1).fill(2);
         let mut cbuf = Cbuf::default();
@@ -332,7 +344,7 @@ mod tests {
             surfaces in 1usize..3000,
         ) {
             let config = config(banks, entries);
-            let mut cube = FeatureCube::empty(1, height, surfaces).unwrap();
+            let mut cube = cube(height, surfaces);
             let (mut fast, mut slow) = (Cbuf::default(), Cbuf::default());
             for y in 0..height {
                 cube.line_mut(y).fill(y as u8 + 1);

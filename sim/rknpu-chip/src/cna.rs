@@ -121,17 +121,6 @@ pub(crate) struct FeatureCube {
 }
 
 impl FeatureCube {
-    /// A cube of zeros.
-    #[cfg(test)]
-    pub(crate) fn empty(width: usize, height: usize, surfaces: usize) -> Result<Self, Stop> {
-        let shape = CubeShape {
-            width,
-            height,
-            surfaces,
-        };
-        Self::in_memory(Vec::new(), shape, 0..height)
-    }
-
     /// Lines of a cube of this shape. They hold what `memory` holds, or zeros
     /// if that is too small.
     pub(crate) fn in_memory(
@@ -207,17 +196,15 @@ impl FeatureCube {
 
 #[cfg(test)]
 mod tests {
-    use std::cell::RefCell;
-
     use super::super::dma::tests::port;
     use super::*;
     use proptest::prelude::*;
     use rknpu_regcmd::task::Walk;
 
     /// Memory in which every atom holds its index.
-    fn numbered(atoms: usize) -> RefCell<Vec<u8>> {
+    fn numbered(atoms: usize) -> Vec<u8> {
         let bytes = (0..atoms).flat_map(|i| (i as u128).to_le_bytes());
-        RefCell::new(bytes.collect())
+        bytes.collect()
     }
 
     proptest! {
@@ -245,8 +232,8 @@ mod tests {
                 lines: Walk { count: height, group, step: width as i64, group_step: line_step },
                 surfaces: Walk::plain(surfaces, surface_step),
             };
-            let bus = numbered(1024);
-            let dma = port(&bus, 0);
+            let mut memory = numbered(1024);
+            let dma = port(&mut memory, 0);
             let mut faults = false;
             let fetched = fetch(&source, &dma, height / 3..height, vec![7; 99]).ok();
             for y in height / 3..height {

@@ -86,23 +86,15 @@ pub(crate) fn run(
     broken.finish(parts.report, regs)
 }
 
-/// Operands of a tile. Tiles reuse their memory.
-#[derive(Default)]
+/// What the tiles of a task share, and operands of one, whose memory they reuse.
 struct Scratch<T> {
+    /// Value of a padded tap, for each input channel.
+    padding: Vec<T>,
+    compute: Compute<T>,
     windows: OperandRows<T>,
     kernels: OperandRows<T>,
     /// Part of the weight stream.
     stream: Vec<u8>,
-}
-
-/// Pixels that are computed together.
-struct Tile<'a, T> {
-    /// The features; all lines that the pixels need are there.
-    cube: &'a FeatureCube,
-    /// Value of a padded tap, for each input channel.
-    padding: &'a [T],
-    pixels: Range<usize>,
-    compute: Compute<T>,
 }
 
 /// The arithmetic of a task.
@@ -135,7 +127,13 @@ impl Convolution<'_, '_> {
         } else {
             self.conv.weights.row_len()
         };
-        let mut scratch = Scratch::default();
+        let mut scratch = Scratch {
+            padding,
+            compute,
+            windows: OperandRows::default(),
+            kernels: OperandRows::default(),
+            stream: Vec::new(),
+        };
         let tile = (WINDOW_ELEMENTS / row.max(1)).clamp(*TILE_PIXELS.start(), *TILE_PIXELS.end());
         let mut first = 0;
         while first < pixels {
@@ -144,13 +142,7 @@ impl Convolution<'_, '_> {
                 cube = features::fetch(self.parts, self.conv, lines, cube.into_memory())?;
                 features::finish(self.parts, self.conv, self.spilled, &mut cube);
             }
-            let tile = Tile {
-                cube: &cube,
-                padding: &padding,
-                pixels: first..first + count,
-                compute,
-            };
-            self.tile(&tile, &mut scratch)?;
+            self.tile(&cube, first..first + count, &mut scratch)?;
             first += count;
         }
         Ok(cube)
@@ -192,10 +184,12 @@ impl Convolution<'_, '_> {
         (0..groups).map(move |index| (index, index * group..index * group + width))
     }
 
-    /// Computes and writes a tile, group by group.
+    /// Computes and writes a tile, group by group. `cube` holds all lines that its
+    /// pixels need.
     fn tile<T: MacOperand>(
         &self,
-        tile: &Tile<'_, T>,
+        cube: &FeatureCube,
+        pixels: Range<usize>,
         scratch: &mut Scratch<T>,
     ) -> Result<(), Stop> {
         let (window, weights) = (&self.conv.window, &self.conv.weights);
@@ -204,14 +198,14 @@ impl Convolution<'_, '_> {
         for (group, channels) in self.groups() {
             // The windows of a direct convolution serve all groups.
             if depthwise || group == 0 {
-                let pixels = tile.pixels.clone();
+                let pixels = pixels.clone();
                 let channels = if depthwise {
                     channels.clone()
                 } else {
                     0..window.channels
                 };
                 let rows = &mut scratch.windows;
-                window.rows(tile.cube, tile.padding, pixels, channels, rows)?;
+                window.rows(cube, &scratch.padding, pixels, channels, rows)?;
             }
             let Range { start, end } = if depthwise {
                 weights.channels_of(&channels, padded)
@@ -227,7 +221,7 @@ impl Convolution<'_, '_> {
             } else {
                 weights.rows(stream, start, channels.clone(), kernels)?;
             }
-            self.finish(group, tile, scratch, channels)?;
+            self.finish(group, pixels.clone(), scratch, channels)?;
         }
         Ok(())
     }
@@ -237,18 +231,18 @@ impl Convolution<'_, '_> {
     fn finish<T>(
         &self,
         group: usize,
-        tile: &Tile<'_, T>,
+        pixels: Range<usize>,
         scratch: &Scratch<T>,
         channels: Range<usize>,
     ) -> Result<(), Stop> {
         let dma = &self.parts.dma;
         // CPEND needs the sum of features.
         let cpend = self.dpu.cpend.as_ref();
-        let values = (tile.compute)(&MacInput {
+        let values = (scratch.compute)(&MacInput {
             conv: self.conv,
             windows: &scratch.windows,
             kernels: &scratch.kernels,
-            pixels: tile.pixels.len(),
+            pixels: pixels.len(),
             channels: channels.clone(),
             weight_offset: cpend.filter(|_| self.conv.task.sums_features),
         })?;
@@ -256,8 +250,8 @@ impl Convolution<'_, '_> {
             return Ok(());
         }
         let mut tile = DpuTile {
-            pixel: tile.pixels.start,
-            pixels: tile.pixels.len(),
+            pixel: pixels.start,
+            pixels: pixels.len(),
             channel: channels.start,
             channels: channels.len(),
             values,

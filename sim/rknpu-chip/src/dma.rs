@@ -14,10 +14,9 @@ use super::{Bus, Direction, Fault, Master};
 const ADDRESS_END: i64 = Iova::END as i64;
 
 /// The memory port of one core, for the duration of a task.
-#[derive(Clone, Copy)]
 pub(crate) struct Dma<'a> {
     /// The bus, which all masters of the core share.
-    bus: &'a RefCell<dyn Bus + 'a>,
+    bus: RefCell<&'a mut dyn Bus>,
     /// Set by a reset of the core, which ends its accesses.
     aborted: &'a AtomicBool,
     /// Added to every address (PC.TASK_DMA_BASE_ADDR).
@@ -25,13 +24,9 @@ pub(crate) struct Dma<'a> {
 }
 
 impl<'a> Dma<'a> {
-    pub(crate) fn new(
-        bus: &'a RefCell<dyn Bus + 'a>,
-        aborted: &'a AtomicBool,
-        offset: u32,
-    ) -> Self {
+    pub(crate) fn new(bus: &'a mut dyn Bus, aborted: &'a AtomicBool, offset: u32) -> Self {
         Self {
-            bus,
+            bus: RefCell::new(bus),
             aborted,
             offset,
         }
@@ -106,7 +101,7 @@ impl<'a> Dma<'a> {
             // Nothing uses the result after a reset.
             return Err(Stop::Hang);
         }
-        access(&mut *self.bus.borrow_mut(), iova).map_err(Stop::Fault)
+        access(&mut **self.bus.borrow_mut(), iova).map_err(Stop::Fault)
     }
 }
 
@@ -138,14 +133,14 @@ pub(crate) mod tests {
     use rknpu_regcmd::DmaEngine;
 
     /// A port to `bus` that no reset closes.
-    pub(crate) fn port<'a>(bus: &'a RefCell<dyn Bus + 'a>, offset: u32) -> Dma<'a> {
+    pub(crate) fn port(bus: &mut dyn Bus, offset: u32) -> Dma<'_> {
         static NEVER: AtomicBool = AtomicBool::new(false);
         Dma::new(bus, &NEVER, offset)
     }
 
     #[test]
     fn nothing_outside_32_bits_reaches_the_bus() {
-        let bus = RefCell::new(vec![0; 64]);
+        let mut memory = vec![0; 64];
         let mut out = [0; 16];
         for (offset, address, right) in [
             (0, 0, true),
@@ -156,11 +151,11 @@ pub(crate) mod tests {
             (48, 0, true),
             (64, 0, false),
         ] {
-            let read = port(&bus, offset).read(DmaEngine::Feature, address, &mut out);
+            let read = port(&mut memory, offset).read(DmaEngine::Feature, address, &mut out);
             assert_eq!(read.is_ok(), right, "{offset}: {address:#x}");
             assert!(right || matches!(read, Err(Stop::Fault(_))));
         }
-        let written = port(&bus, 0).write(DmaEngine::DpuWrite, 60, &out);
+        let written = port(&mut memory, 0).write(DmaEngine::DpuWrite, 60, &out);
         assert!(matches!(written, Err(Stop::Fault(_))));
     }
 

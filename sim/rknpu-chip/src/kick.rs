@@ -2,7 +2,6 @@
 //! A kick: the tasks that PC.OPERATION_ENABLE = 1 starts. It is a separate
 //! value, so that any thread can compute it while the core still answers.
 
-use std::cell::RefCell;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -114,10 +113,9 @@ impl ChipTasks {
         let report = DiagnosisReport::new(self.options.level);
         let mut clock = DeviceClock::new(self.options.machine, budget);
         self.kept.cbuf.attach(bus.attachment());
-        let bus = RefCell::new(bus);
         let end = CoreParts {
             registers: &mut self.registers,
-            dma: Dma::new(&bus, &self.aborted, self.dma_base),
+            dma: Dma::new(bus, &self.aborted, self.dma_base),
             cbuf: &mut self.kept.cbuf,
             lut: &mut self.kept.lut,
             report: &report,

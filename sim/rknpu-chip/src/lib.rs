@@ -168,24 +168,6 @@ fn range(
     })
 }
 
-impl<B: Bus + ?Sized> Bus for &mut B {
-    fn read(&mut self, master: Master, iova: u32, out: &mut [u8]) -> Result<(), Fault> {
-        (**self).read(master, iova, out)
-    }
-
-    fn check_read(&mut self, master: Master, iova: u32, len: usize) -> Result<(), Fault> {
-        (**self).check_read(master, iova, len)
-    }
-
-    fn write(&mut self, master: Master, iova: u32, data: &[u8]) -> Result<(), Fault> {
-        (**self).write(master, iova, data)
-    }
-
-    fn attachment(&self) -> u64 {
-        (**self).attachment()
-    }
-}
-
 /// Reaction of the model to a program that breaks a rule of the silicon.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Level {

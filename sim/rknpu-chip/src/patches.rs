@@ -91,14 +91,11 @@ impl ConvWindow {
         ky: usize,
         kx: usize,
     ) -> Under<(usize, usize)> {
-        let task::WindowSteps {
-            pad,
-            spread,
-            dilation,
-            ..
-        } = self.moves;
-        let line = Under::new(corner.0 + ky * dilation.1, pad.1, self.input.1, spread.1);
-        let column = Under::new(corner.1 + kx * dilation.0, pad.0, self.input.0, spread.0);
+        let moves = &self.moves;
+        let down = corner.0 + ky * moves.dilation.1;
+        let across = corner.1 + kx * moves.dilation.0;
+        let line = Under::new(down, moves.pad.1, self.input.1, moves.spread.1);
+        let column = Under::new(across, moves.pad.0, self.input.0, moves.spread.0);
         match (line, column) {
             (Under::Padding, _) | (_, Under::Padding) => Under::Padding,
             (Under::Input(y), Under::Input(x)) => Under::Input((y, x)),

@@ -162,8 +162,6 @@ impl ChannelOperands<'_, '_> {
 
 #[cfg(test)]
 mod tests {
-    use std::cell::RefCell;
-
     use super::super::dma::tests::port;
     use super::*;
     use proptest::prelude::*;
@@ -182,11 +180,11 @@ mod tests {
         ) {
             // Every atom holds its number.
             let bytes = (0..512u128).flat_map(u128::to_le_bytes);
-            let bus = RefCell::new(bytes.collect::<Vec<u8>>());
+            let mut memory: Vec<u8> = bytes.collect();
             let cube = Cube::plain(16, [width, 30, 2], width as i64 + notch, pitch);
             let mut out = vec![0; pixels * ATOM];
             let surfaces = Surfaces::new(DmaEngine::Mrdma, cube);
-            surfaces.read(&port(&bus, 0), c1, first, &mut out).unwrap();
+            surfaces.read(&port(&mut memory, 0), c1, first, &mut out).unwrap();
             for (pixel, atom) in (first..).zip(out.chunks_exact(ATOM)) {
                 // There are two surfaces.
                 let number = if c1 < 2 { cube.pixel_address(pixel, c1) / 16 } else { 0 };
@@ -197,8 +195,8 @@ mod tests {
 
     #[test]
     fn operands_of_several_consumers_lie_in_groups() {
-        let bus = RefCell::new((0..=u8::MAX).collect::<Vec<_>>());
-        let dma = port(&bus, 0);
+        let mut memory: Vec<u8> = (0..=u8::MAX).collect();
+        let dma = port(&mut memory, 0);
         const ALU: u32 = ChannelRead::ALU;
         const CPEND: u32 = ChannelRead::CPEND;
         const MUL: u32 = ChannelRead::MUL;

@@ -119,8 +119,6 @@ impl OutputWriter {
 
 #[cfg(test)]
 mod tests {
-    use std::cell::RefCell;
-
     use super::super::dma::tests::port;
     use super::super::dpu::tile::Values;
     use super::*;
@@ -152,8 +150,8 @@ mod tests {
             let values = Values::default();
             let tile = DpuTile { pixel, pixels, channel: 0, channels: 128, values };
             let data: Vec<u8> = (0..pixels * 128).map(|i| (i / ATOM) as u8).collect();
-            let bus = RefCell::new(vec![0xaa; MEMORY]);
-            writer.store(&port(&bus, 0), group, &tile, &data).unwrap();
+            let mut memory = vec![0xaa; MEMORY];
+            writer.store(&port(&mut memory, 0), group, &tile, &data).unwrap();
             let mut expected = vec![0xaa; MEMORY];
             for atom in 0..channels.div_ceil(ATOM).min(size) {
                 for (index, pixel) in data.chunks_exact(128).enumerate() {
@@ -161,7 +159,7 @@ mod tests {
                     expected[at..at + ATOM].copy_from_slice(&pixel[atom * ATOM..][..ATOM]);
                 }
             }
-            prop_assert_eq!(bus.into_inner(), expected);
+            prop_assert_eq!(memory, expected);
         }
     }
 }

@@ -277,13 +277,8 @@ impl ConvProgram {
     }
 
     fn dpu(&self, words: &mut Words) {
-        let WriterWalk {
-            width: w,
-            height: h,
-            stride,
-            notch,
-            add,
-        } = self.writer;
+        let writer = self.writer;
+        let (w, h) = (writer.width, writer.height);
         let n = self.output.2 - 1;
         let e = self.size_e;
         words
@@ -292,10 +287,10 @@ impl ConvProgram {
                 (0x4010, self.po << 29 | self.pd << 26 | self.pd),
                 (0x4014, 0),
                 (0x4020, self.c),
-                (0x4024, stride << 4),
+                (0x4024, writer.stride << 4),
                 (0x4030, w - 1),
                 (0x4034, h - 1),
-                (0x4038, notch << 16 | notch),
+                (0x4038, writer.notch << 16 | writer.notch),
                 (0x403c, n << 16 | n),
                 (0x4040, self.bs_cfg),
                 (0x4044, 0),
@@ -318,7 +313,7 @@ impl ConvProgram {
                 (0x4088, self.out_shift),
             ])
             .zeros(0x4090, 0x40ac)
-            .extend(&[(0x40c0, add << 4), (0x40c4, 0)])
+            .extend(&[(0x40c0, writer.add << 4), (0x40c4, 0)])
             .zeros(0x4100, 0x412c);
     }
 

@@ -51,12 +51,7 @@ impl PoolProgram {
     #[must_use]
     pub fn words(&self) -> Words {
         let ((iw, ih), (ow, oh)) = (self.input, self.output);
-        let Padding {
-            left,
-            top,
-            right,
-            bottom,
-        } = self.pad;
+        let pad = self.pad;
         // fp16 bits of 65536 / size.
         let reciprocal = |size: u32| match self.method {
             0 => half::f16::from_f32(65536.0 / size as f32).to_bits().into(),
@@ -82,7 +77,10 @@ impl PoolProgram {
             ),
             (0x6038, reciprocal(self.kernel.0)),
             (0x603c, reciprocal(self.kernel.1)),
-            (0x6040, left | top << 4 | right << 8 | bottom << 12),
+            (
+                0x6040,
+                pad.left | pad.top << 4 | pad.right << 8 | pad.bottom << 12,
+            ),
             (0x6044, self.pad_value),
             (0x6048, 0),
             (0x6070, self.dst),

@@ -80,9 +80,12 @@ impl Lut {
         self.next += 1;
     }
 
-    /// `table[index]`, and `fraction / 2^step` of the way to the next entry.
-    fn interpolate(&self, table: usize, index: usize, fraction: i64, step: u32) -> i64 {
+    /// The value `distance` behind the first entry of a table, whose entries are
+    /// `2^step` apart.
+    fn interpolate(&self, table: usize, distance: i64, step: u32) -> i64 {
         let entries = &self.tables[table];
+        let index = usize::try_from(distance >> step).unwrap_or(0);
+        let fraction = distance & ((1 << step) - 1);
         let low = i64::from(entries[index.min(ENTRIES - 1)]);
         let high = i64::from(entries[(index + 1).min(ENTRIES - 1)]);
         low + (((high - low) * fraction) >> step)
@@ -159,21 +162,15 @@ impl LutConfig {
     /// The value for `v`. The domain excludes its end: `v == end` overflows.
     pub(crate) fn look_up(&self, lut: &Lut, v: i32) -> i32 {
         let v = i64::from(v);
-        let index = |distance: i64, step: u32| {
-            let index = usize::try_from(distance >> step).unwrap_or(0);
-            (index, distance & ((1 << step) - 1))
-        };
         let y = if v < self.start {
             self.underflow.beyond(lut.tables[0][0], v - self.start)
         } else if v >= self.end {
             let last = lut.tables[1][ENTRIES - 1];
             self.overflow.beyond(last, v - self.end)
         } else if v < 0 {
-            let (i, fraction) = index(v - self.start, self.steps.0);
-            lut.interpolate(0, i, fraction, self.steps.0)
+            lut.interpolate(0, v - self.start, self.steps.0)
         } else {
-            let (i, fraction) = index(v, self.steps.1);
-            lut.interpolate(1, i, fraction, self.steps.1)
+            lut.interpolate(1, v, self.steps.1)
         };
         saturate_i32(y)
     }

@@ -73,6 +73,15 @@ impl Matmuls {
         run(&mut self.board, segments, count)
     }
 
+    /// Checks that a chain ran, and that each segment used all its own registers.
+    fn assert_right(&mut self, outcome: &Outcome) {
+        assert!(outcome.completed());
+        assert_eq!(outcome.traps(), ["T08-core-pointer-in-chain"]);
+        for segment in 0..SEGMENTS {
+            assert_eq!(self.out(segment), self.alone(segment, segment));
+        }
+    }
+
     fn out(&self, segment: usize) -> Vec<u8> {
         self.board.bytes(self.tasks[segment].c, self.len)
     }
@@ -263,11 +272,7 @@ fn t08_two_whole_segments_fill_both_register_groups() {
     ];
     segments[2] = (Words(changes), CONV);
     let outcome = matmuls.run(segments);
-    assert!(outcome.completed());
-    assert_eq!(outcome.traps(), ["T08-core-pointer-in-chain"]);
-    for segment in 0..SEGMENTS {
-        assert_eq!(matmuls.out(segment), matmuls.alone(segment, segment));
-    }
+    matmuls.assert_right(&outcome);
 }
 
 /// The accumulators of each task begin at zero, with QD_EN or without
@@ -280,11 +285,7 @@ fn matmuls_of_a_chain_are_right_without_the_sum() {
             task.qd = 0;
         }
         let outcome = matmuls.run(matmuls.segments(|_, _| {}));
-        assert!(outcome.completed());
-        assert_eq!(outcome.traps(), ["T08-core-pointer-in-chain"]);
-        for segment in 0..SEGMENTS {
-            assert_eq!(matmuls.out(segment), matmuls.alone(segment, segment));
-        }
+        matmuls.assert_right(&outcome);
     }
 }
 
