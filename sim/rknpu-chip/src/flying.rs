@@ -11,8 +11,7 @@ use rknpu_regcmd::task::{DpuOutput, FLYING, Reads, Task};
 use super::check;
 use super::core_parts::CoreParts;
 use super::dpu::Dpu;
-use super::dpu::gather;
-use super::dpu::tile::{DpuTile, Values};
+use super::dpu::tile::{self, DpuTile, Values};
 use super::precision::ATOM;
 use super::trap::Stop;
 use super::writer::OutputWriter;
@@ -52,7 +51,7 @@ pub(crate) fn run(
                 channels,
                 values: Values::default(),
             };
-            gather::main_input(&parts.dma, reads, dpu.float, &mut tile)?;
+            tile::main_input(&parts.dma, reads, dpu.float, &mut tile)?;
             if broken.has(&FLYING_WIDTH) {
                 spoil_line_ends(&mut tile, width, reads.precision.per_atom());
             }

@@ -334,29 +334,19 @@ mod tests {
         }
     }
 
-    /// An element type with the definition of its inner product.
-    trait Defined: DotElement {
-        fn inner_product(a: &[Self], b: &[Self]) -> Self::Total;
+    /// The definitions of the inner products.
+    fn of_bytes(a: &[i16], b: &[i16]) -> i32 {
+        let products = a.iter().zip(b).map(|(&a, &b)| i32::from(a) * i32::from(b));
+        products.sum()
     }
 
-    impl Defined for i16 {
-        fn inner_product(a: &[i16], b: &[i16]) -> i32 {
-            let products = a.iter().zip(b).map(|(&a, &b)| i32::from(a) * i32::from(b));
-            products.sum()
-        }
+    fn of_halves(a: &[f32], b: &[f32]) -> f64 {
+        let segments = a.chunks(SEGMENT).zip(b.chunks(SEGMENT));
+        segments.fold(0.0, |sum, (a, b)| sum + halves(&lanes(a, b)))
     }
 
-    impl Defined for f32 {
-        fn inner_product(a: &[f32], b: &[f32]) -> f64 {
-            let segments = a.chunks(SEGMENT).zip(b.chunks(SEGMENT));
-            segments.fold(0.0, |sum, (a, b)| sum + halves(&lanes(a, b)))
-        }
-    }
-
-    impl Defined for f64 {
-        fn inner_product(a: &[f64], b: &[f64]) -> f64 {
-            lanes(a, b).into_iter().sum()
-        }
+    fn of_others(a: &[f64], b: &[f64]) -> f64 {
+        lanes(a, b).into_iter().sum()
     }
 
     /// The products of each lane, added in order.
@@ -382,12 +372,12 @@ mod tests {
             let shape = (pixels, kernels, len);
             let mut next = numbers(seed);
             let byte = || i16::from(next() as i8);
-            equal_the_definition(shape, byte, |total| total)?;
+            equal(shape, byte, of_bytes, |total| total)?;
             let mut next = numbers(seed);
             let half = || half::f16::from_bits(next()).to_f32();
-            equal_the_definition(shape, half, |total| round_sum(total).to_bits())?;
+            equal(shape, half, of_halves, |total| round_sum(total).to_bits())?;
             let brain = || half::bf16::from_bits(next()).to_f64();
-            equal_the_definition(shape, brain, |total| round_sum(total).to_bits())?;
+            equal(shape, brain, of_others, |total| round_sum(total).to_bits())?;
         }
 
         #[test]
@@ -428,9 +418,11 @@ mod tests {
         }
     }
 
-    fn equal_the_definition<T: Defined, B: PartialEq + std::fmt::Debug>(
+    /// Compares the products of random rows with their definition.
+    fn equal<T: DotElement, B: PartialEq + std::fmt::Debug>(
         (pixels, kernels, len): (usize, usize, usize),
         mut value: impl FnMut() -> T,
+        definition: fn(&[T], &[T]) -> T::Total,
         bits: impl Fn(T::Total) -> B,
     ) -> Result<(), TestCaseError> {
         let a = rows(pixels, len, &mut value);
@@ -439,7 +431,7 @@ mod tests {
             let mut seen = 0;
             let emit = |row, first, totals: &[T::Total]| {
                 for (column, &total) in (first..).zip(totals) {
-                    let want = T::inner_product(a.row(row), b.row(column));
+                    let want = definition(a.row(row), b.row(column));
                     assert_eq!(bits(total), bits(want));
                     seen += 1;
                 }

@@ -53,7 +53,8 @@ pub(crate) fn floats<T: DotElement<Total = f64> + Into<f64>>(
     input: &MacInput<'_, T>,
 ) -> Result<Values, Stop> {
     if input.conv.task.depthwise {
-        depthwise_float(input)
+        // The products of the taps are added in float64, in their order.
+        Ok(Values::Float(sum_taps(input, |w, _| w.into(), round_sum)?))
     } else {
         direct_float(input)
     }
@@ -128,12 +129,6 @@ fn direct_float<T: DotElement<Total = f64>>(input: &MacInput<'_, T>) -> Result<V
             *out = round_sum(total);
         }
     })?;
-    Ok(Values::Float(out))
-}
-
-/// Sums the products of the taps in float64, in their order, and rounds once.
-fn depthwise_float<T: MacOperand + Into<f64>>(input: &MacInput<'_, T>) -> Result<Values, Stop> {
-    let out = sum_taps(input, |w, _| w.into(), round_sum)?;
     Ok(Values::Float(out))
 }
 

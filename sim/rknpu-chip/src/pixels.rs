@@ -7,7 +7,7 @@ use rknpu_regcmd::DmaEngine;
 
 use super::cna::{CubeShape, FeatureCube};
 use super::dma::{self, Dma};
-use super::mac_array::Ties;
+use super::mac_array::{Ties, shift_right_rounded};
 use super::precision::Precision;
 use super::trap::Stop;
 
@@ -48,13 +48,9 @@ impl InputCvt {
         if self.mask >> (c % 32) & 1 == 0 {
             return byte as i8;
         }
-        let ChannelCvt {
-            scale,
-            offset,
-            shift,
-        } = self.channels[c % 4];
-        let (scale, offset) = (i64::from(scale), i64::from(offset));
-        let shifted = |value| super::mac_array::shift_right_rounded(value, shift, self.ties);
+        let channel = self.channels[c % 4];
+        let (scale, offset) = (i64::from(channel.scale), i64::from(channel.offset));
+        let shifted = |value| shift_right_rounded(value, channel.shift, self.ties);
         let y = if self.add_first {
             shifted((x + offset) * scale)
         } else {

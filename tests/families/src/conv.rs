@@ -64,32 +64,18 @@ pub struct WriterWalk {
 }
 
 /// DPU_RDMA behind a convolution. Strides are in atoms.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Rdma {
     pub src: u32,
     pub brdma: u32,
     pub bias: u32,
-    pub erdma: u32,
+    /// ERDMA_CFG; with `None` the engine is off.
+    pub erdma: Option<u32>,
     pub ew: u32,
     pub ew_stride: u32,
     /// FEATURE_MODE_CFG; with `None` only the bias is read.
     pub mode: Option<u32>,
     pub notch: u32,
-}
-
-impl Default for Rdma {
-    fn default() -> Self {
-        Self {
-            src: 0,
-            brdma: 0,
-            bias: 0,
-            erdma: 1,
-            ew: 0,
-            ew_stride: 0,
-            mode: None,
-            notch: 0,
-        }
-    }
 }
 
 impl Rdma {
@@ -100,7 +86,7 @@ impl Rdma {
         Self {
             src,
             ew: src + 16 * rows,
-            erdma: 0x4000_0008,
+            erdma: Some(0x4000_0008),
             ew_stride: notch,
             mode: Some(0x17d40),
             notch,
@@ -331,7 +317,7 @@ impl ConvProgram {
             (0x5020, rdma.bias),
             (0x5028, 0),
             (0x502c, 0),
-            (0x5034, rdma.erdma),
+            (0x5034, rdma.erdma.unwrap_or(1)),
             (0x5038, rdma.ew),
             (0x5040, rdma.ew_stride << 4),
             (0x5044, rdma.mode.unwrap_or(off)),

@@ -95,28 +95,17 @@ fn walk(layout: RowLayout, (m, k, n): (u32, u32, u32), bytes: u32) -> ConvProgra
 
 /// How the DPU writes C, whose rows have `row` atoms.
 fn output(layout: RowLayout, m: u32, row: u32, group: u32) -> WriterWalk {
-    match layout {
-        RowLayout::RowMajor => WriterWalk {
-            width: 1,
-            height: m,
-            stride: 1,
-            notch: row - 1,
-            add: group,
-        },
-        RowLayout::Native(rows) => WriterWalk {
-            width: m,
-            height: 1,
-            stride: rows,
-            notch: 0,
-            add: group * rows,
-        },
-        RowLayout::Panel(w) => WriterWalk {
-            width: w,
-            height: m / w,
-            stride: w,
-            notch: (row - 1) * w,
-            add: group * w,
-        },
+    let (width, stride, notch) = match layout {
+        RowLayout::RowMajor => (1, 1, row - 1),
+        RowLayout::Native(rows) => (m, rows, 0),
+        RowLayout::Panel(w) => (w, w, (row - 1) * w),
+    };
+    WriterWalk {
+        width,
+        height: m / width,
+        stride,
+        notch,
+        add: group * stride,
     }
 }
 

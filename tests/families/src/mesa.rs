@@ -125,7 +125,7 @@ impl MesaLayer {
         let pixels = ow * oh;
         let operand = Rdma {
             mode: Some(0x7d00),
-            erdma: 0x4000_0004,
+            erdma: Some(0x4000_0004),
             ..Rdma::operand(D, pixels, pixels.max(12) + ow * (whole - oh))
         };
         ConvProgram {

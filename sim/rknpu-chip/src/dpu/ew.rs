@@ -12,10 +12,9 @@ use super::super::mac_array::{Ties, one_nan, saturate_i32, shift_right_rounded};
 use super::super::precision::{Precision, decode_float, decode_int, u32_at};
 use super::super::rdma::EwLayout;
 use super::super::trap::Stop;
-use super::gather::Delivered;
 use super::lut::{Lut, LutConfig};
 use super::stage::{AluOp, Relu};
-use super::tile::{DpuTile, Values};
+use super::tile::{Delivered, DpuTile, Values};
 
 const OPERAND_REGISTERS: usize = 8;
 

@@ -7,7 +7,6 @@
 //! the window, and acts like larger weights.
 
 pub(crate) mod ew;
-pub(crate) mod gather;
 pub(crate) mod lut;
 pub(crate) mod out_cvt;
 pub(crate) mod stage;
@@ -52,23 +51,17 @@ impl Dpu {
         dma: &Dma<'_>,
         contested: Contested,
     ) -> Result<Self, Stop> {
-        let format = regs.get::<dpu::DataFormat>();
-        let float = Precision::from_code(format.proc_precision()).is_float();
-        let narrow = flying
-            && reads.is_some_and(|reads| {
-                !reads.widens && matches!(reads.precision, Precision::Fp16 | Precision::Bf16)
-            });
+        let precision = Precision::from_code(regs.get::<dpu::DataFormat>().proc_precision());
+        let float = precision.is_float();
+        let is_half = |precision| matches!(precision, Precision::Fp16 | Precision::Bf16);
+        let narrow = flying && reads.is_some_and(|reads| !reads.widens && is_half(reads.precision));
         let ow = regs.get::<dpu::BsOwCfg>();
-        let half = matches!(
-            Precision::from_code(format.proc_precision()),
-            Precision::Fp16 | Precision::Bf16
-        );
         let engine = |master, read: fn(&Reads) -> Option<ChannelRead>| ChannelOperands {
             dma,
             master,
             read: reads.and_then(read),
             channels: reads.map_or(0, |reads| reads.cube[2]),
-            narrow: half,
+            narrow: is_half(precision),
         };
         let b = engine(DmaEngine::Brdma, |reads| reads.bs);
         let n = engine(DmaEngine::Nrdma, |reads| reads.bn);

@@ -261,35 +261,53 @@ mod tests {
         }
     }
 
-    fn encoded(cvt: &OutCvt, values: Values) -> Vec<u8> {
-        let mut out = Vec::new();
-        cvt.encode(&values, &mut out);
-        out
-    }
-
     #[test]
-    fn the_offset_comes_first_or_last() {
+    fn integers_are_scaled_and_rounded() {
         let last = OutCvt {
             offset: 3,
             scale: 2,
             shift: 2,
             ..cvt(Precision::Int32)
         };
-        assert_eq!(last.int(5), 5);
         let first = OutCvt {
             add_first: true,
             ..last
         };
-        assert_eq!(first.int(5), 4);
+        assert_eq!([last.int(5), first.int(5)], [5, 4]);
+        // Wide results may round down.
+        let floor = OutCvt {
+            floor: true,
+            ..first
+        };
+        assert_eq!([0, -6, 2].map(|x| floor.int(x)), [1, -2, 2]);
     }
 
     #[test]
-    fn integers_become_floats_exactly() {
-        let got = encoded(&cvt(Precision::Fp32), Values::Int(vec![16_777_216, -3]));
-        assert_eq!(got[..4], 16_777_216f32.to_le_bytes());
-        assert_eq!(got[4..], (-3f32).to_le_bytes());
-        let got = encoded(&cvt(Precision::Int4), Values::Int(vec![9, -9, 3]));
-        assert_eq!(got, [0x87, 0x03]);
+    fn values_become_bytes_of_their_type() {
+        let big = 16_777_216f32;
+        for (precision, values, bytes) in [
+            (
+                Precision::Fp32,
+                Values::Int(vec![1 << 24]),
+                &big.to_le_bytes()[..],
+            ),
+            (
+                Precision::Fp32,
+                Values::Int(vec![-3]),
+                &(-3f32).to_le_bytes(),
+            ),
+            (Precision::Int4, Values::Int(vec![9, -9, 3]), &[0x87, 0x03]),
+            // Doing nothing keeps the sign of zero.
+            (
+                Precision::Fp32,
+                Values::Float(vec![-0.0]),
+                &(-0f32).to_le_bytes(),
+            ),
+        ] {
+            let mut out = Vec::new();
+            cvt(precision).encode(&values, &mut out);
+            assert_eq!(out, bytes, "{values:?}");
+        }
     }
 
     #[test]
@@ -311,22 +329,5 @@ mod tests {
             };
             assert_eq!(flushes.fp16(0.0, &mut faults), 0);
         }
-    }
-
-    #[test]
-    fn wide_results_may_round_down() {
-        let floor = OutCvt {
-            shift: 1,
-            add_first: true,
-            floor: true,
-            ..cvt(Precision::Int32)
-        };
-        assert_eq!([3, -3, 5].map(|x| floor.int(x)), [1, -2, 2]);
-    }
-
-    #[test]
-    fn doing_nothing_keeps_the_sign_of_zero() {
-        let got = encoded(&cvt(Precision::Fp32), Values::Float(vec![-0.0]));
-        assert_eq!(got, (-0.0f32).to_le_bytes());
     }
 }

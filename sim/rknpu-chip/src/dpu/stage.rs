@@ -193,11 +193,6 @@ pub(crate) struct DpuStage {
 }
 
 impl DpuStage {
-    /// Whether the stage changes nothing.
-    pub(crate) fn is_idle(&self) -> bool {
-        self.alu.is_none() && self.multiplier.is_none() && self.relu == Relu::Off
-    }
-
     /// Computes one value with the multiplier and ALU functions of its type.
     #[inline(always)]
     fn value<T>(
@@ -232,7 +227,8 @@ impl DpuStage {
     }
 
     pub(crate) fn apply(&self, tile: &mut DpuTile) {
-        if self.is_idle() || tile.channels == 0 {
+        let is_idle = self.alu.is_none() && self.multiplier.is_none() && self.relu == Relu::Off;
+        if is_idle || tile.channels == 0 {
             return;
         }
         let (first, channels) = (tile.channel, tile.channels);

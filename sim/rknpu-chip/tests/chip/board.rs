@@ -6,8 +6,8 @@ use std::time::Duration;
 use rknpu_chip::{
     Bus, ChipOptions, Core, Diagnosis, Direction, Fault, FinishedKick, Kick, Level, Master, NpuCore,
 };
+use rknpu_regcmd::Word;
 use rknpu_regcmd::regs::pc;
-use rknpu_regcmd::{Register, Word};
 
 pub(crate) use families::DPU_DONE;
 
@@ -154,8 +154,12 @@ impl Board {
 
     /// Runs a program on core 0 as the mainline driver does.
     pub(crate) fn run(&mut self, words: &[Word]) -> Outcome {
+        self.run_on(0, words)
+    }
+
+    pub(crate) fn run_on(&mut self, core: usize, words: &[Word]) -> Outcome {
         let at = self.place_program(words);
-        self.kick(0, at, words.len(), 1)
+        self.kick(core, at, words.len(), 1)
     }
 
     pub(crate) fn place_program(&mut self, words: &[Word]) -> u32 {
@@ -193,11 +197,15 @@ impl<B: Bus> Board<B> {
     pub(crate) fn kick(&mut self, index: usize, at: u32, words: usize, tasks: u32) -> Outcome {
         let outcome = self.kick_alone(index, at, words, tasks);
         let core = &mut self.cores[index];
-        if outcome.completed() {
-            set::<pc::OperationEnable>(core, 0);
-            set::<pc::InterruptClear>(core, 0x1_ffff);
-        } else {
+        if !outcome.completed() {
             core.reset();
+            return outcome;
+        }
+        for (offset, value) in [
+            (pc::OperationEnable::OFFSET, 0),
+            (pc::InterruptClear::OFFSET, 0x1_ffff),
+        ] {
+            assert!(core.mmio_write(offset.into(), value).is_none());
         }
         outcome
     }
@@ -233,9 +241,4 @@ impl<B: Bus> Board<B> {
             device_time: ran.device_time,
         })
     }
-}
-
-/// A register write that starts nothing.
-fn set<R: Register>(core: &mut Core, value: u32) {
-    assert!(core.mmio_write(R::INFO.offset.into(), value).is_none());
 }

@@ -58,9 +58,7 @@ impl BoardMatmul {
     }
 
     pub(crate) fn run_on(&mut self, core: usize) -> Outcome {
-        let words = self.conv.task();
-        let at = self.board.place_program(&words);
-        self.board.kick(core, at, words.len(), 1)
+        self.board.run_on(core, &self.conv.task())
     }
 
     /// Runs the program with other values in some registers, and without others.

@@ -96,9 +96,7 @@ impl Matmuls {
             c,
             ..self.tasks[dpu].clone()
         };
-        let words = conv.task();
-        let at = self.board.place_program(&words);
-        self.board.kick(1, at, words.len(), 1).assert_clean();
+        self.board.run_on(1, &conv.task()).assert_clean();
         self.board.bytes(c, self.len)
     }
 }

@@ -48,17 +48,11 @@ impl Shape {
         let one = |size: usize, spread, pad, kernel: usize, dilation, stride| {
             ((size - 1) * spread + pad - dilation * (kernel - 1)) / stride + 1
         };
-        let Self {
-            input: (iw, ih, _),
-            kernel: k,
-            stride: s,
-            dilation: d,
-            spread,
-            ..
-        } = *self;
+        let (k, s, d, spread) = (self.kernel, self.stride, self.dilation, self.spread);
+        let (pad, far) = (self.pad, self.far_pad);
         (
-            one(iw, spread.0, self.pad.0 + self.far_pad.0, k.0, d.0, s.0),
-            one(ih, spread.1, self.pad.1 + self.far_pad.1, k.1, d.1, s.1),
+            one(self.input.0, spread.0, pad.0 + far.0, k.0, d.0, s.0),
+            one(self.input.1, spread.1, pad.1 + far.1, k.1, d.1, s.1),
         )
     }
 

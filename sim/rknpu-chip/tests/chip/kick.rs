@@ -16,10 +16,20 @@ const SECOND: Duration = Duration::from_secs(1);
 /// A matmul, ready to run on core 0.
 fn started() -> (BoardMatmul, Kick) {
     let mut matmul = small();
+    let kick = start(&mut matmul);
+    (matmul, kick)
+}
+
+fn start(matmul: &mut BoardMatmul) -> Kick {
     let words = matmul.conv.task();
     let at = matmul.board.place_program(&words);
-    let kick = matmul.board.prepare(0, at, words.len(), 1);
-    (matmul, kick)
+    matmul.board.prepare(0, at, words.len(), 1)
+}
+
+/// Runs a kick of core 0 to its end, without a trap.
+fn finish(matmul: &mut BoardMatmul, kick: Kick) {
+    let finished = kick.run(&mut matmul.board.memory, SECOND);
+    matmul.board.end(0, finished).unwrap().assert_clean();
 }
 
 fn read<R: Register>(matmul: &BoardMatmul) -> u32 {
@@ -69,8 +79,7 @@ fn writes_while_a_kick_runs_are_the_pcs_or_lost() {
     // The address of the next program does not move this one.
     assert!(write::<pc::BaseAddress>(&mut matmul, 0x10).is_none());
     assert!(write::<pc::InterruptMask>(&mut matmul, 0).is_none());
-    let finished = kick.run(&mut matmul.board.memory, SECOND);
-    matmul.board.end(0, finished).unwrap().assert_clean();
+    finish(&mut matmul, kick);
     assert_eq!(read::<pc::BaseAddress>(&matmul), 0x10);
     assert!(!matmul.board.cores[0].irq_level());
 }
@@ -83,13 +92,10 @@ fn a_reset_ends_a_kick() {
     assert!(matmul.board.memory.accesses.is_empty());
     assert!(finished.outcome.diagnosis.is_empty());
     // Another kick runs by now, so this one cannot complete.
-    let words = matmul.conv.task();
-    let at = matmul.board.place_program(&words);
-    let next = matmul.board.prepare(0, at, words.len(), 1);
+    let next = start(&mut matmul);
     assert!(matmul.board.end(0, finished).is_none());
     assert_eq!(read::<pc::InterruptRawStatus>(&matmul), 0);
-    let finished = next.run(&mut matmul.board.memory, SECOND);
-    matmul.board.end(0, finished).unwrap().assert_clean();
+    finish(&mut matmul, next);
 }
 
 #[test]

@@ -20,7 +20,6 @@ mod layouts;
 mod matmul;
 mod mesa;
 mod pooling;
-mod robust;
 mod rules;
 mod traps;
 mod traps_operands;

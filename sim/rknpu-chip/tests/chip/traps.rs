@@ -117,8 +117,7 @@ fn another_cores_number_in_s_pointer_hangs() {
             let mut matmul = small();
             let mut words = matmul.conv.task();
             words.insert(0, write(offset, pointer));
-            let at = matmul.board.place_program(&words);
-            let outcome = matmul.board.kick(core, at, words.len(), 1);
+            let outcome = matmul.board.run_on(core, &words);
             if right {
                 outcome.assert_clean();
                 continue;
