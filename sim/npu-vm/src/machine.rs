@@ -153,9 +153,11 @@ mod tests {
     /// DPU_0, which the driver waits for.
     const DONE: u32 = 0x100;
 
+    type Task = dyn Fn(&mut dyn Bus) -> KickOutcome + Send + Sync;
+
     /// A core whose tasks the test controls.
     struct Scripted {
-        task: Arc<dyn Fn(&mut dyn Bus) -> KickOutcome + Send + Sync>,
+        task: Arc<Task>,
         raw: u32,
         mask: u32,
     }
