@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Programs in C that are independent of this project, compiled here and run
-//! under `npu-probe run`.
+//! under `npu-probe run`, and helpers for servers that a test emulates.
 //!
 //! Cargo builds the tool and the library when the first test needs them, for
 //! the tests' target and profile.
@@ -11,12 +11,17 @@
     reason = "helpers of tests: a failure is a failed test"
 )]
 
-use std::fs::Permissions;
+use std::fs::{self, Permissions};
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU32, Ordering};
+
+use npu_wire::Address;
+use rustix::net::SocketFlags;
+use serde_json::Value;
 
 /// The C compiler for the processor that the tests are built for.
 pub const COMPILER: &str = if cfg!(target_arch = "aarch64") && cfg!(target_os = "linux") {
@@ -76,7 +81,7 @@ impl Client {
     pub fn compile(name: &str, arguments: &[&str]) -> Self {
         let source = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("c/{name}.c"));
         let folder = FOLDER.join("clients");
-        std::fs::create_dir_all(&folder).unwrap();
+        fs::create_dir_all(&folder).unwrap();
         let binary = folder.join(name);
         // Under another name first: another test may compile it now.
         static FRESH: AtomicU32 = AtomicU32::new(0);
@@ -89,7 +94,7 @@ impl Client {
             .arg(source)
             .args(arguments);
         assert!(compiler.status().unwrap().success(), "{compiler:?}");
-        std::fs::rename(fresh, &binary).unwrap();
+        fs::rename(fresh, &binary).unwrap();
         Self { binary }
     }
 
@@ -150,10 +155,9 @@ impl Client {
         let output = self.run(options, arguments);
         assert!(
             output.status.success(),
-            "{}: {}{}",
+            "{}: {}",
             output.status,
-            String::from_utf8_lossy(&output.stdout),
-            String::from_utf8_lossy(&output.stderr)
+            text(&output)
         );
         output
     }
@@ -183,8 +187,80 @@ fn script(folder: &Path, command: &Command) -> PathBuf {
             .chain(command.get_args());
         let words: Vec<_> = words.map(|word| format!("'{}'", word.display())).collect();
         let text = format!("#!/bin/sh\nexec {} \"$@\"\n", words.join(" "));
-        std::fs::write(&script, text).unwrap();
-        std::fs::set_permissions(&script, Permissions::from_mode(0o755)).unwrap();
+        fs::write(&script, text).unwrap();
+        fs::set_permissions(&script, Permissions::from_mode(0o755)).unwrap();
     }
     script
+}
+
+/// What the clients share: the driver's structures, programs, references.
+pub const SHARED: [&str; 4] = ["c/npu.c", "c/rocket.c", "-lm", "-pthread"];
+
+/// Runs a client to its end. Returns the report of `npu-probe run`.
+#[must_use]
+pub fn report(client: &Client, options: &[&str]) -> Value {
+    let output = client.pass(&[&["--json"], options].concat(), &[]);
+    assert_eq!(output.stdout, b"ok\n", "{}", text(&output));
+    // The dynamic linker may complain of the library before the report, to
+    // programs of another processor that an emulated client starts.
+    let all = String::from_utf8_lossy(&output.stderr);
+    let start = all.find("{\n").unwrap_or(0);
+    serde_json::from_str(&all[start..]).unwrap()
+}
+
+/// All that a program printed.
+#[must_use]
+pub fn text(output: &Output) -> String {
+    String::from_utf8_lossy(&[&output.stdout[..], &output.stderr].concat()).into_owned()
+}
+
+/// Checks that every job completed without a trap.
+#[track_caller]
+pub fn all_ran(report: &Value, opens: u64, jobs: u64) {
+    assert_eq!(report["opens"], opens, "{report:#}");
+    assert_eq!(report["jobs"], jobs, "{report:#}");
+    assert_eq!(report["jobs_completed"], jobs, "{report:#}");
+    assert_eq!(report["traps"], serde_json::json!({}), "{report:#}");
+}
+
+/// The JSON in a file.
+#[must_use]
+pub fn json_of(file: &Path) -> Value {
+    serde_json::from_str(&fs::read_to_string(file).unwrap()).unwrap()
+}
+
+/// Runs a command on a capture. Returns its exit code and output.
+#[must_use]
+pub fn json(arguments: &[&str], file: &Path) -> (i32, Value) {
+    let output = probe(arguments).arg("--json").arg(file).output().unwrap();
+    let value = serde_json::from_slice(&output.stdout);
+    let value = value.unwrap_or_else(|error| unreachable!("{error}: {}", text(&output)));
+    (output.status.code().unwrap(), value)
+}
+
+/// Checks that a capture replays as it was recorded. Returns its jobs.
+#[must_use]
+#[track_caller]
+pub fn replayed(file: &Path) -> Vec<Value> {
+    let (code, seen) = json(&["replay"], file);
+    let passed = (code, &seen["result"]) == (0, &Value::from("PASS"));
+    assert!(passed, "{code}: {seen:#}");
+    seen["jobs"].as_array().unwrap().clone()
+}
+
+/// The programs of a job of a capture.
+#[must_use]
+pub fn programs(job: &str, file: &Path) -> Value {
+    let (code, seen) = json(&["decode", "--job", job], file);
+    assert_eq!(code, 0);
+    seen["jobs"][0]["programs"].clone()
+}
+
+/// A socket that listens under the server's name.
+#[must_use]
+pub fn listen(address: &Address, backlog: i32) -> OwnedFd {
+    let socket = npu_wire::new_socket(SocketFlags::CLOEXEC).unwrap();
+    rustix::net::bind(&socket, &address.socket().unwrap()).unwrap();
+    rustix::net::listen(&socket, backlog).unwrap();
+    socket
 }

@@ -1,12 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! C clients that make their own register programs, and compare the results
-//! with loops in plain C. They share no code with this project.
+//! C clients that share no code with this project. Most make their own register
+//! programs, and compare the results with loops in plain C; others only call the
+//! driver.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
-mod common;
-
-use client_tests::Client;
-use common::{SHARED, all_ran, report};
+use client_tests::{Client, SHARED, all_ran, report};
 use serde_json::Value;
 
 fn compile(name: &str) -> Client {
@@ -47,9 +45,13 @@ fn threads_on_three_files() {
     }
 }
 
+/// A child works on its parent's file; every way to open and to call works; so do
+/// 64 processes.
 #[test]
-fn a_child_works_on_its_parents_file() {
-    all_ran(&report(&compile("fork"), &[]), 1, 4);
+fn children_all_ways_and_many_processes() {
+    for (name, opens, jobs) in [("fork", 1, 4), ("ways", 15, 13), ("many", 64, 128)] {
+        all_ran(&report(&compile(name), &[]), opens, jobs);
+    }
 }
 
 #[test]
@@ -61,11 +63,6 @@ fn a_file_goes_from_process_to_process() {
         return;
     }
     all_ran(&report(&compile("handed"), &[]), 1, 4);
-}
-
-#[test]
-fn every_way_to_open_and_to_call() {
-    all_ran(&report(&compile("ways"), &[]), 15, 13);
 }
 
 #[test]
@@ -91,15 +88,49 @@ fn a_client_that_is_killed_disturbs_no_other() {
 }
 
 #[test]
-fn sixty_four_processes() {
-    all_ran(&report(&compile("many"), &[]), 64, 128);
-}
-
-#[test]
 fn habits_of_clients_in_the_wild() {
     let seen = report(&compile("habits"), &[]);
     assert_eq!(seen["opens"], 1 + 65, "{seen:#}");
     // Wild pointers in a job: the call succeeds, the job is dropped.
     assert_eq!(seen["jobs_dropped"], 4 * 3, "{seen:#}");
     assert_eq!(seen["jobs_killed"], 0, "{seen:#}");
+}
+
+#[test]
+fn plain_ioctls() {
+    let output = Client::compile("plain", &[]).pass(&[], &[]);
+    let text = String::from_utf8(output.stderr).unwrap();
+    for part in ["opened     2 times", "4, 28672 bytes"] {
+        assert!(text.contains(part), "no `{part}` in:\n{text}");
+    }
+    assert_eq!(output.stdout, b"plain: all is well\n");
+}
+
+/// The chip and its one device are found; objects and fences are shared; closing
+/// waits for the queue; many processes, files and threads work.
+#[test]
+fn clients_find_share_close_and_crowd() {
+    for name in ["identify", "sharing", "shares", "maps", "leaves", "crowd"] {
+        let output = Client::compile(name, &["-pthread"]).pass(&[], &[]);
+        let expected = format!("{name}: all is well\n");
+        assert_eq!(output.stdout, expected.as_bytes());
+    }
+}
+
+/// At its end, the client dies with jobs under way.
+#[test]
+fn signals_interrupt_waits() {
+    let output = Client::compile("signals", &["-pthread"]).run(&[], &[]);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.stdout, b"signals: all is well\n", "{said}");
+    assert!(said.contains("1 died in the middle of a job"), "{said}");
+    assert_eq!(output.status.code(), Some(137), "{said}");
+}
+
+#[test]
+fn the_exit_code_is_the_programs() {
+    let client = Client::compile("ends", &[]);
+    assert_eq!(client.run(&[], &["7"]).status.code(), Some(7));
+    // 128 and SIGKILL's number.
+    assert_eq!(client.run(&[], &["killed"]).status.code(), Some(137));
 }

@@ -1,15 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Clients on a device node that `npu-probe run --device` forwards and records.
-//! The node is the model's; another `npu-probe` shows it to the first.
+//! Clients that `npu-probe run` records and that know nothing of it: on the
+//! model, and on a device node that `--device` forwards. The node is the
+//! model's; another `npu-probe` shows it to the first.
 #![allow(clippy::unwrap_used, reason = "tests")]
-
-mod common;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use client_tests::{Client, NODE, probe};
-use common::{SHARED, json, json_of, programs, replayed, text};
+use client_tests::{Client, NODE, SHARED, json, json_of, probe, programs, replayed, text};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -36,9 +34,65 @@ struct Seen {
     capture: PathBuf,
 }
 
+/// Runs the client `name` on the model, and records its jobs.
+fn record(folder: &Path, name: &str, options: &[&str]) -> PathBuf {
+    let file = folder.join(name);
+    let record = ["--record", file.to_str().unwrap()];
+    let client = Client::compile(name, &SHARED);
+    let output = client.pass(&[&record, options].concat(), &[]);
+    assert_eq!(output.stdout, b"ok\n");
+    file
+}
+
+/// Checks that a capture has `jobs` jobs, which replay with the same results.
+#[track_caller]
+fn comes_out_again(capture: &Path, jobs: usize) {
+    let replayed = replayed(capture);
+    assert_eq!(replayed.len(), jobs, "{}", capture.display());
+    for job in replayed {
+        assert_eq!(job["replayed"], "completed", "{job:#}");
+        let compared = job["bytes_compared"].as_u64().unwrap();
+        assert!(compared >= 3 * 4096, "{job:#}");
+    }
+}
+
+/// Checks that the capture `bare` has the programs of `full`, and no data to
+/// compare. Both have `jobs` jobs.
+#[track_caller]
+fn has_only_programs(bare: &Path, full: &Path, jobs: usize) {
+    let middle = (jobs / 2).to_string();
+    let of_full = programs(&middle, full);
+    assert!(of_full[0]["disassembly"].as_array().unwrap().len() > 100);
+    assert_eq!(programs(&middle, bare), of_full);
+    let (code, seen) = json(&["replay"], bare);
+    let compared = &seen["jobs"][jobs - 1]["bytes_compared"];
+    assert_eq!((code, compared), (0, &Value::Null));
+}
+
+#[test]
+fn what_clients_do_is_recorded_and_comes_out_again() {
+    let folder = tempfile::tempdir().unwrap();
+    for (name, jobs) in [("matmuls", 10), ("threads", 36), ("fork", 4)] {
+        let file = record(folder.path(), name, &[]);
+        comes_out_again(&file, jobs);
+        let (code, seen) = json(&["decode", "--lint"], &file);
+        let told = (code, &seen["programs"]);
+        assert_eq!(told, (0, &Value::from(jobs)), "{seen:#}");
+        assert_eq!(seen["without_words"], 0);
+    }
+}
+
+#[test]
+fn without_data_there_are_the_same_programs() {
+    let folders = [(); 2].map(|()| tempfile::tempdir().unwrap());
+    let full = record(folders[0].path(), "matmuls", &[]);
+    let bare = record(folders[1].path(), "matmuls", &["--zero-data"]);
+    has_only_programs(&bare, &full, 10);
+}
+
 /// Runs the client `name` on a node, and records its jobs.
 #[track_caller]
-fn record(folder: &Path, name: &str, options: &[&str]) -> Seen {
+fn record_node(folder: &Path, name: &str, options: &[&str]) -> Seen {
     let path = |kind: &str| folder.join(format!("{name}.{kind}"));
     let [model, node, capture] = ["model", "node", "rkcap"].map(path);
     let [to_model, to_node, to_capture] =
@@ -63,7 +117,7 @@ fn jobs_of_a_node_are_recorded_and_come_out_again() {
         return;
     };
     for (name, jobs, opens) in [("threads", 36, 3), ("fork", 4, 1)] {
-        let seen = record(folder.path(), name, &[]);
+        let seen = record_node(folder.path(), name, &[]);
         assert_eq!(seen.node["jobs_completed"], jobs, "{:#}", seen.node);
         assert_eq!(seen.model["jobs_completed"], jobs, "{:#}", seen.model);
         assert_eq!(seen.node["opens"], opens);
@@ -72,12 +126,7 @@ fn jobs_of_a_node_are_recorded_and_come_out_again() {
         for same in ["bos", "bo_bytes", "submits", "jobs", "tasks", "words"] {
             assert_eq!(seen.node[same], seen.model[same], "{name}: {same}");
         }
-        let replayed = replayed(&seen.capture);
-        assert_eq!(replayed.len(), jobs, "{name}");
-        for job in replayed {
-            let compared = job["bytes_compared"].as_u64().unwrap();
-            assert!(compared >= 3 * 4096, "{job:#}");
-        }
+        comes_out_again(&seen.capture, jobs);
         // The recorder sees a device.
         let (_, decoded) = json(&["decode"], &seen.capture);
         assert_eq!(decoded["device"], NODE);
@@ -89,7 +138,7 @@ fn jobs_that_fail_do_so_through_a_node() {
     let Some(folder) = folder("jobs_that_fail_do_so_through_a_node") else {
         return;
     };
-    let seen = record(folder.path(), "fails", &[]);
+    let seen = record_node(folder.path(), "fails", &[]);
     for report in [&seen.node, &seen.model] {
         assert_eq!(report["jobs"], 8, "{report:#}");
         assert_eq!(report["jobs_completed"], 3, "{report:#}");
@@ -114,14 +163,11 @@ fn without_data_a_capture_of_a_node_has_its_programs() {
     let Some(folder) = folder("without_data_a_capture_of_a_node_has_its_programs") else {
         return;
     };
-    let full = record(folder.path(), "fork", &[]);
-    let of_full = programs("2", &full.capture);
-    assert!(of_full[0]["disassembly"].as_array().unwrap().len() > 100);
-    let bare = record(folder.path(), "fork", &["--zero-data"]);
-    assert_eq!(programs("2", &bare.capture), of_full);
-    let (code, seen) = json(&["replay"], &bare.capture);
-    let compared = &seen["jobs"][3]["bytes_compared"];
-    assert_eq!((code, compared), (0, &Value::Null));
+    let full = record_node(folder.path(), "fork", &[]).capture;
+    let other = folder.path().join("bare");
+    std::fs::create_dir(&other).unwrap();
+    let bare = record_node(&other, "fork", &["--zero-data"]).capture;
+    has_only_programs(&bare, &full, 4);
 }
 
 /// Without `--record`, calls go straight through, and a signal ends a wait.

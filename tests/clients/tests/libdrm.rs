@@ -5,12 +5,9 @@
 //! ignored, and libdrm may come or go later. This one prints the same words.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
-mod common;
-
 use std::process::{Command, Stdio};
 
-use client_tests::{COMPILER, Client};
-use common::{SHARED, all_ran, report};
+use client_tests::{COMPILER, Client, SHARED, all_ran, report};
 
 const NAME: &str = "matmuls_and_sharing_by_libdrm";
 

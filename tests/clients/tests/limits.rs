@@ -1,13 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `npu-probe run` with the low limits of a login, and with a signal to end.
+//! What programs inherit from `npu-probe run`, the low limits of a login, a
+//! signal to end, and the errors of `npu-probe run`.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
-
-mod common;
 
 use std::process::{Command, Output};
 
-use client_tests::{Client, probe};
-use common::text;
+use client_tests::{Client, probe, text};
 
 /// Runs a command in a shell, and ends it if it hangs.
 fn shell(before: &str, command: &Command) -> Output {
@@ -83,5 +81,54 @@ fn a_signal_to_end_is_passed_on_from_the_first_moment() {
         // 128 and SIGTERM's number.
         assert_eq!(output.status.code(), Some(143), "{time}: {said}");
         assert!(said.contains("opened     0 times"), "{time}: {said}");
+    }
+}
+
+/// A child inherits the same as without `npu-probe run`.
+#[test]
+fn limits_and_signals_are_as_they_were() {
+    let client = Client::compile("inherits", &[]);
+    let plain = client.bare().output().unwrap();
+    let run = client.pass(&[], &[]);
+    assert_eq!(
+        String::from_utf8(run.stdout).unwrap(),
+        String::from_utf8(plain.stdout).unwrap()
+    );
+}
+
+/// Opening fails as when a process or the system has no descriptor left.
+#[test]
+fn a_server_without_descriptors_says_so() {
+    let client = Client::compile("full", &[]);
+    let output = shell("ulimit -n 64;", &client.command(&[], &[]));
+    let said = text(&output);
+    assert!(output.status.success(), "{said}");
+    assert!(said.contains("full: all is well"), "{said}");
+}
+
+#[test]
+fn a_folder_for_temporary_files_that_is_not_there_is_named() {
+    let output = Client::compile("plain", &[])
+        .command(&[], &[])
+        .env("TMPDIR", "/no/where")
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(4));
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        said.contains("/no/where") && said.contains("TMPDIR"),
+        "{said}"
+    );
+}
+
+/// A mistyped path must not lose the report after the program has run.
+#[test]
+fn a_report_that_cannot_be_written_is_told_of_before_the_program_runs() {
+    for option in ["--report", "--trace", "--record"] {
+        let output = Client::compile("plain", &[]).run(&[option, "/no/where/it"], &[]);
+        assert_eq!(output.status.code(), Some(5), "{option}");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(said.contains("/no/where/it"), "{said}");
+        assert_eq!(output.stdout, b"", "{option}: the program has run");
     }
 }

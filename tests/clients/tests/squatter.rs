@@ -3,15 +3,13 @@
 //! root, to act as another user.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
-mod common;
-
 use std::fs::File;
 use std::os::fd::OwnedFd;
 use std::process::{Command, Output, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use client_tests::Client;
+use client_tests::{Client, listen};
 use npu_wire::Address;
 use rustix::fs::{FlockOperation, Gid, Mode, Uid};
 use rustix::io::Errno;
@@ -51,7 +49,7 @@ fn listen_as_other(address: Address) -> OwnedFd {
     let listening = thread::spawn(move || {
         let other = Uid::from_raw(OTHER);
         rustix::thread::set_thread_res_uid(other, other, other).unwrap();
-        common::listen(&address, 16)
+        listen(&address, 16)
     });
     listening.join().unwrap()
 }

@@ -1,20 +1,23 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A hostile or broken server that asks for memory and descriptors that the
-//! program's call does not name.
+//! Servers of a test: hostile or broken ones that ask for memory and descriptors
+//! that the program's call does not name, one that refuses every client, and one
+//! with an ioctl that no code here knows, whose argument the preload library
+//! carries there and back.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
-
-mod common;
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::process;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 
-use client_tests::Client;
+use client_tests::{Client, listen};
+use npu_model::{Model, ModelOptions};
+use npu_server::Server;
 use npu_wire::{Address, Frame, FrameKind, REQUEST_BYTES, Request, receive, send};
 use rocket_uapi::sys::ARG_LEN_MAX;
 use rustix::io::Errno;
 use rustix::net::SocketFlags;
+use test_support::hooked;
 use zerocopy::IntoBytes;
 
 /// The program's call, as the server sees it.
@@ -92,7 +95,7 @@ impl Call {
 fn run(what: &str, deed: impl Fn(&Call) + Sync) -> String {
     static SERVERS: AtomicU64 = AtomicU64::new(1 << 40);
     let address = Address::unique(process::id(), SERVERS.fetch_add(1, Ordering::Relaxed));
-    let listener = common::listen(&address, 1);
+    let listener = listen(&address, 1);
     let folder = tempfile::tempdir().unwrap();
     let mut client = Client::compile("unnamed", &[]).alone(folder.path());
     let name = String::from_utf8(address.name().to_vec()).unwrap();
@@ -135,24 +138,24 @@ const TASK_BYTES: u64 = 8;
 
 #[test]
 fn memory_that_a_call_does_not_name_is_not_written() {
-    // Beside the argument, in it (it comes back with the result), behind the
-    // name buffer, and partly there.
-    for offset in [-8_i64, 0, 64] {
-        refused("version", move |call| {
-            assert!(!call.write(call.arg.wrapping_add_signed(offset), &[1; 8]));
+    type Place = fn(&Call) -> u64;
+    let places: [(&str, Place, usize); 7] = [
+        // Beside the argument, in it (it comes back with the result), behind it.
+        ("version", |call| call.arg - 8, 8),
+        ("version", |call| call.arg, 8),
+        ("version", |call| call.arg + 64, 8),
+        // Behind the name buffer, and partly there.
+        ("version", |call| call.words[NAME] + NAME_BYTES, 1),
+        ("version", |call| call.words[NAME] + 1, NAME_BYTES as usize),
+        ("version", |_| u64::MAX, 8),
+        // The data that a SUBMIT names is only read.
+        ("submit", |call| call.words[JOBS], 8),
+    ];
+    for (what, place, len) in places {
+        refused(what, |call| {
+            assert!(!call.write(place(call), &[1; 8][..len]))
         });
     }
-    refused("version", |call| {
-        assert!(!call.write(call.words[NAME] + NAME_BYTES, &[1]));
-    });
-    refused("version", |call| {
-        assert!(!call.write(call.words[NAME] + 1, &[1; NAME_BYTES as usize]));
-    });
-    refused("version", |call| assert!(!call.write(u64::MAX, &[1; 8])));
-    // The data that a SUBMIT names is only read.
-    refused("submit", |call| {
-        assert!(!call.write(call.words[JOBS], &[1; 8]));
-    });
 }
 
 #[test]
@@ -202,4 +205,66 @@ fn descriptors_that_a_call_does_not_name_stay() {
         // Not twice: the number may belong to another descriptor by now.
         assert!(!call.ask(FrameKind::CloseFd, installed));
     });
+}
+
+/// Connections that may wait to be accepted.
+const BACKLOG: i32 = 16;
+
+/// The server is often gone before the client has asked for anything. The
+/// client must still learn the reason.
+#[test]
+fn why_is_told_however_early_the_server_goes() {
+    let address = Address::unique(process::id(), u64::MAX);
+    let listener = listen(&address, BACKLOG);
+    let ended = AtomicBool::new(false);
+    let folder = tempfile::tempdir().unwrap();
+    let mut client = Client::compile("refused", &[]).alone(folder.path());
+    let name = String::from_utf8(address.name().to_vec()).unwrap();
+    client.env(npu_wire::ENVIRONMENT, name);
+    let output = thread::scope(|scope| {
+        let ended = &ended;
+        // The listener closes with the thread; then no connection waits.
+        scope.spawn(move || {
+            let status = -Errno::MFILE.raw_os_error();
+            let refusal = Frame::with_status(FrameKind::Done, status);
+            while let Ok(client) = rustix::net::accept_with(&listener, SocketFlags::CLOEXEC) {
+                if ended.load(Ordering::Relaxed) {
+                    break;
+                }
+                // The client may have been killed.
+                let _ = send(&client, [refusal.as_bytes(), &[]], &[]);
+            }
+        });
+        let output = client.output();
+        // Wakes the server, which waits for one more connection.
+        ended.store(true, Ordering::Relaxed);
+        address.connect(SocketFlags::CLOEXEC).unwrap();
+        output.unwrap()
+    });
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{said}");
+}
+
+/// The driver's ioctl number 8, with 8 bytes in both directions.
+const MADE_UP: u32 = 0xc008_6448;
+
+#[test]
+fn the_preload_library_carries_an_ioctl_that_no_code_here_knows() {
+    let model = Model::new(ModelOptions::default());
+    let adds_one = hooked(|below, request, arg, caller| {
+        if request == MADE_UP {
+            arg[0] += 1;
+            return Ok(0);
+        }
+        // SAFETY: what the caller promises.
+        unsafe { below.ioctl(request, arg, caller) }
+    });
+    let server = Server::start_through(model, adds_one).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let mut client = Client::compile("made_up", &[]).alone(folder.path());
+    let address = String::from_utf8(server.address().name().to_vec()).unwrap();
+    let output = client.env(npu_wire::ENVIRONMENT, address).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{said}");
+    assert!(server.counts().ioctls >= 2, "{:?}", server.counts());
 }
