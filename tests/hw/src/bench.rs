@@ -23,57 +23,33 @@ pub(crate) fn settle() {
     }
 }
 
-/// A file, and the handles that are closed with it.
+/// A file with a page of zeros, its first object.
 #[derive(Debug)]
 pub(crate) struct RowBench {
     pub(crate) file: File,
     zeros: sys::CreateBo,
-    handles: Vec<u32>,
 }
 
 impl RowBench {
     pub(crate) fn new(file: File) -> Result<Self, NotPassed> {
         let zeros = file.create(PAGE_BYTES as u32).must("CREATE_BO")?;
-        Ok(Self {
-            file,
-            zeros,
-            handles: vec![zeros.handle],
-        })
+        Ok(Self { file, zeros })
     }
 
-    pub(crate) fn page(&mut self) -> Result<sys::CreateBo, NotPassed> {
-        let page = self.file.create(PAGE_BYTES as u32).must("CREATE_BO")?;
-        self.handles.push(page.handle);
-        Ok(page)
+    pub(crate) fn page(&self) -> Result<sys::CreateBo, NotPassed> {
+        self.file.create(PAGE_BYTES as u32).must("CREATE_BO")
     }
 
     /// A page for a job, and a CPU mapping of it.
-    pub(crate) fn seen_page(&mut self) -> Result<(sys::CreateBo, Map), NotPassed> {
+    pub(crate) fn seen_page(&self) -> Result<(sys::CreateBo, Map), NotPassed> {
         let page = self.page()?;
         let map = self.file.map_shared(page.offset, PAGE_BYTES);
         Ok((page, map.must("mmap")?))
     }
 
     /// A program that writes its result to the address `to`.
-    pub(crate) fn program(&mut self, value: u8, to: u32) -> Result<MatmulProgram, NotPassed> {
-        let program = MatmulProgram::new(&self.file, value, Some(to))?;
-        self.keep(program.bo.handle);
-        Ok(program)
-    }
-
-    /// The handles so far, in order, without the file's first.
-    pub(crate) fn pages(&self) -> &[u32] {
-        &self.handles[1..]
-    }
-
-    /// Makes [`Self::close`] close this handle.
-    pub(crate) fn keep(&mut self, handle: u32) {
-        self.handles.push(handle);
-    }
-
-    /// Forgets a handle, which the row closes itself.
-    pub(crate) fn leave(&mut self, handle: u32) {
-        self.handles.retain(|&own| own != handle);
+    pub(crate) fn program(&self, value: u8, to: u32) -> Result<MatmulProgram, NotPassed> {
+        MatmulProgram::new(&self.file, value, Some(to))
     }
 
     /// A task whose program is zeros, so it never starts the NPU.
@@ -97,15 +73,5 @@ impl RowBench {
     pub(crate) fn wait(&self, handle: u32) -> RowOutcome {
         let waited = self.file.prep(handle, patience().as_nanos());
         waited.must("PREP_BO until the job's end")
-    }
-
-    /// Closes all handles and waits until the driver has released the jobs, in the
-    /// order that keeps today's kernels alive.
-    pub(crate) fn close(self) -> RowOutcome {
-        for handle in self.handles {
-            self.file.close(handle).must("GEM_CLOSE")?;
-        }
-        settle();
-        Ok(())
     }
 }

@@ -59,6 +59,9 @@ use known::known;
 use raw::File;
 use report::RowReport;
 
+/// Handles of a row's file are lower: no row has as many.
+const HANDLES: u32 = 64;
+
 /// Exit status if the requested device cannot be used.
 pub const NO_DEVICE: u8 = 3;
 
@@ -92,7 +95,7 @@ impl RowContext {
         RowBench::new(self.file())
     }
 
-    /// Another file of the device, which stays open until the row's own is closed.
+    /// Another file of the device, which stays open until the row has ended.
     fn reopen(&self) -> Result<Device, NotPassed> {
         let device = self.device.reopen()?;
         self.others.borrow_mut().push(device.clone());
@@ -191,7 +194,8 @@ pub fn run(
 }
 
 /// Runs a row on a separate file, so that its addresses, handles and damage are its
-/// own.
+/// own. Afterwards it closes the handles of the row's files, waits, and closes the
+/// files: in this order today's kernels stay alive.
 fn run_row(row: &Row, device: &Device, info: &DeviceInfo) -> RowOutcome {
     let context = RowContext {
         device: device.reopen()?,
@@ -199,8 +203,13 @@ fn run_row(row: &Row, device: &Device, info: &DeviceInfo) -> RowOutcome {
         others: RefCell::default(),
     };
     let outcome = (row.run)(&context);
+    let others = context.others.borrow();
+    let closed = others
+        .iter()
+        .chain([&context.device])
+        .try_for_each(|device| File::new(device).close_handles(HANDLES));
     if !info.is_model {
         bench::settle();
     }
-    outcome
+    outcome.and(closed)
 }

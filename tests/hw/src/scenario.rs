@@ -49,7 +49,7 @@ impl Scenario {
                 job.wait(patience()).map(mem::forget)?;
             }
             Self::ExitBusy => {
-                let mut bench = RowBench::new(File::new(device))?;
+                let bench = RowBench::new(File::new(device))?;
                 let page = bench.page()?.handle;
                 bench.submit(bench.job(page))?;
                 // Gives the scheduler a moment to hand the job over.

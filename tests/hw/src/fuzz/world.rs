@@ -344,9 +344,7 @@ impl<C: CallChoices> World<C> {
         mem::take(&mut self.fences);
         mem::take(&mut self.dma_bufs);
         for slot in &mut self.slots {
-            for handle in 1..HANDLES {
-                only("GEM_CLOSE", slot.file.close(handle), &[Errno::INVAL])?;
-            }
+            slot.file.close_handles(HANDLES)?;
             slot.bos.clear();
         }
         Ok(())

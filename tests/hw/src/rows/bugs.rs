@@ -36,13 +36,12 @@ const BEYOND: u32 = 4096;
 /// Submits a spoiled job, and fails if the kernel complains.
 fn silent_with(context: &RowContext, spoil: fn(&mut JobArgs)) -> RowOutcome {
     let log = Kmsg::from_now()?;
-    let mut bench = context.bench()?;
+    let bench = context.bench()?;
     let page = bench.page()?.handle;
     let mut job = bench.job(page);
     spoil(&mut job);
     bench.submit(job)?;
     bench.wait(page)?;
-    bench.close()?;
     log.silence()
 }
 
@@ -133,11 +132,10 @@ pub(super) fn clocks(_: &RowContext) -> RowOutcome {
 
 pub(super) fn suspend(context: &RowContext) -> RowOutcome {
     let cores = cores()?;
-    let mut bench = context.bench()?;
+    let bench = context.bench()?;
     let page = bench.page()?.handle;
     bench.submit(bench.job(page))?;
     bench.wait(page)?;
-    bench.close()?;
     match powered_after_rest(&cores) {
         None => Ok(()),
         Some(core) => Err(NotPassed::Fail(format!("{} stays active", core.display()))),

@@ -100,24 +100,21 @@ fn hang_and_compute(context: &RowContext, count: usize) -> Result<bool, NotPasse
     let files = files(context, count + 1)?;
     let benches = files.iter().map(|file| RowBench::new(File::new(file)));
     let mut hanging: Vec<RowBench> = benches.collect::<Result<_, _>>()?;
-    let mut computing = hanging.swap_remove(count);
+    let computing = hanging.swap_remove(count);
     let (page, map) = computing.seen_page()?;
     let program = computing.program(11, page.dma_address as u32)?;
-    for bench in &mut hanging {
-        let page = bench.page()?.handle;
-        bench.submit(bench.job(page))?;
+    let mut outputs = Vec::new();
+    for bench in &hanging {
+        let output = bench.page()?.handle;
+        bench.submit(bench.job(output))?;
+        outputs.push(output);
     }
     computing.submit(program.job(page.handle))?;
     computing.wait(page.handle)?;
-    let is_busy = |bench: &RowBench| bench.file.prep(bench.pages()[0], 0) == Err(Errno::BUSY);
-    let hang = hanging.iter().all(is_busy);
+    let jobs = || hanging.iter().zip(&outputs);
+    let hang = jobs().all(|(bench, &output)| bench.file.prep(output, 0) == Err(Errno::BUSY));
     program.check(&map, 0, RESULT)?;
-    drop(map);
-    for bench in hanging {
-        bench.wait(bench.pages()[0])?;
-        bench.close()?;
-    }
-    computing.close()?;
+    jobs().try_for_each(|(bench, &output)| bench.wait(output))?;
     Ok(hang)
 }
 

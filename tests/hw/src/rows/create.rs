@@ -48,9 +48,8 @@ pub(super) fn one_gib(context: &RowContext) -> RowOutcome {
             "the machine has less than 1.5 GiB of free memory".to_owned(),
         ));
     }
-    let file = context.file();
-    let bo = file.create(GIB).must("CREATE_BO of 1 GiB")?;
-    file.close(bo.handle).must("GEM_CLOSE")
+    let created = context.file().create(GIB).map(drop);
+    created.must("CREATE_BO of 1 GiB")
 }
 
 /// Afterwards every CREATE_BO of this file fails, if the kernel has the bug

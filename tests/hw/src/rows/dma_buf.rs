@@ -39,11 +39,7 @@ pub(super) fn keeps(context: &RowContext) -> RowOutcome {
     file.close(handle).must("GEM_CLOSE")?;
     drop(copy);
     let last = file.create(PAGE).must("CREATE_BO")?;
-    expect("the address now", last.dma_address, bo.dma_address)?;
-    for bo in [next, last] {
-        file.close(bo.handle).must("GEM_CLOSE")?;
-    }
-    Ok(())
+    expect("the address now", last.dma_address, bo.dma_address)
 }
 
 pub(super) fn writable(context: &RowContext) -> RowOutcome {
@@ -59,7 +55,6 @@ pub(super) fn writable(context: &RowContext) -> RowOutcome {
             expect("access", access, OFlags::from_bits_retain(first))?;
             all.push(dma_buf);
         }
-        file.close(bo.handle).must("GEM_CLOSE")?;
     }
     Ok(())
 }
@@ -82,7 +77,7 @@ pub(super) fn requests(context: &RowContext) -> RowOutcome {
         let both = file.set_names(dma_buf.as_fd(), name);
         expect(&format!("SET_NAME of {name:?}"), both, [named; 2])?;
     }
-    file.close(bo.handle).must("GEM_CLOSE")
+    Ok(())
 }
 
 pub(super) fn poll(context: &RowContext) -> RowOutcome {
@@ -112,8 +107,6 @@ pub(super) fn poll(context: &RowContext) -> RowOutcome {
     for dma_buf in [&output, &reader] {
         expect("after the job", readiness(dma_buf), Ok([true, true]))?;
     }
-    file.close(read.handle).must("GEM_CLOSE")?;
-    drop((output, input, reader));
     busy.finish()
 }
 

@@ -68,8 +68,7 @@ pub(super) fn argument_size(context: &RowContext) -> RowOutcome {
         let what = format!("FINI_BO with {size} bytes");
         expect(&what, file.fini_sized(bo.handle, size), Ok(()))?;
     }
-    refused("NULL", file.fini_null(), Errno::FAULT)?;
-    file.close(bo.handle).must("GEM_CLOSE")
+    refused("NULL", file.fini_null(), Errno::FAULT)
 }
 
 pub(super) fn version_room(context: &RowContext) -> RowOutcome {
@@ -94,6 +93,5 @@ pub(super) fn argument_back(context: &RowContext) -> RowOutcome {
     let file = context.file();
     let mut arg = ShortCreateBo([PAGE, 0, 0xaaaa]);
     file.call(&mut arg).must("CREATE_BO of 8 bytes")?;
-    expect("its argument", arg.0, [PAGE, 1, 0xaaaa])?;
-    file.close(1).must("GEM_CLOSE")
+    expect("its argument", arg.0, [PAGE, 1, 0xaaaa])
 }

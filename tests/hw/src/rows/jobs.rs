@@ -43,19 +43,18 @@ pub(super) fn malformed(context: &RowContext) -> RowOutcome {
 }
 
 pub(super) fn fault(context: &RowContext) -> RowOutcome {
-    let bench = context.bench()?;
     let mut submission = SubmitArgs::of(vec![JobArgs::default()]);
     submission.address = Some(0);
-    let submitted = submission.submit(&bench.file);
-    refused("SUBMIT of a job at NULL", submitted, Errno::FAULT)?;
-    bench.close()
+    let submitted = submission.submit(&context.file());
+    refused("SUBMIT of a job at NULL", submitted, Errno::FAULT)
 }
 
 pub(super) fn strides(context: &RowContext) -> RowOutcome {
-    let mut bench = context.bench()?;
-    let mut jobs = Vec::new();
+    let bench = context.bench()?;
+    let (mut pages, mut jobs) = (Vec::new(), Vec::new());
     for _ in 0..2 {
         let page = bench.page()?.handle;
+        pages.push(page);
         let mut job = bench.job(page);
         job.tasks.push(bench.task());
         job.task_struct_size = Some(TASK + 16);
@@ -65,13 +64,8 @@ pub(super) fn strides(context: &RowContext) -> RowOutcome {
     submission.job_struct_size = JOB + 8;
     let submitted = submission.submit(&bench.file);
     expect("SUBMIT with larger structures", submitted, Ok(()))?;
-    for &page in bench.pages() {
-        accepted(&bench, page)?;
-    }
-    for &page in bench.pages() {
-        bench.wait(page)?;
-    }
-    bench.close()
+    pages.iter().try_for_each(|&page| accepted(&bench, page))?;
+    pages.iter().try_for_each(|&page| bench.wait(page))
 }
 
 /// Puts one error into a correct job.
@@ -80,16 +74,16 @@ type Spoil = fn(&mut JobArgs);
 /// Puts one bad job from each spoil into one SUBMIT with a good job at the end. Only
 /// the good one may run.
 fn dropped(context: &RowContext, spoils: &[(&str, Spoil)]) -> RowOutcome {
-    let mut bench = context.bench()?;
-    let mut jobs = Vec::new();
+    let bench = context.bench()?;
+    // The objects of the bad jobs, whatever the spoils make of their lists.
+    let (mut pages, mut jobs) = (Vec::new(), Vec::new());
     for (_, spoil) in spoils {
         let page = bench.page()?.handle;
+        pages.push(page);
         let mut job = bench.job(page);
         spoil(&mut job);
         jobs.push(job);
     }
-    // The objects of the bad jobs, whatever the spoils made of their lists.
-    let pages: Vec<u32> = bench.pages().to_vec();
     let good = bench.page()?.handle;
     jobs.push(bench.job(good));
     let submitted = SubmitArgs::of(jobs).submit(&bench.file);
@@ -100,8 +94,7 @@ fn dropped(context: &RowContext, spoils: &[(&str, Spoil)]) -> RowOutcome {
         expect(&what, prep, Ok(()))?;
     }
     accepted(&bench, good)?;
-    bench.wait(good)?;
-    bench.close()
+    bench.wait(good)
 }
 
 /// Checks that the job that writes this runs, or will run.
@@ -149,14 +142,13 @@ pub(super) fn twice(context: &RowContext) -> RowOutcome {
 }
 
 pub(super) fn closed(context: &RowContext) -> RowOutcome {
-    let mut bench = context.bench()?;
+    let bench = context.bench()?;
     let (closed, kept) = (bench.page()?, bench.page()?);
     let mut job = bench.job(closed.handle);
     job.writes.push(kept.handle);
     bench.submit(job)?;
     let result = bench.file.close(closed.handle);
     expect("GEM_CLOSE of a busy BO", result, Ok(()))?;
-    bench.leave(closed.handle);
     let prep = bench.file.prep(closed.handle, 0);
     refused("PREP_BO of it", prep, Errno::NOENT)?;
     let next = bench.page()?;
@@ -167,16 +159,14 @@ pub(super) fn closed(context: &RowContext) -> RowOutcome {
         "the address stays taken while the job runs",
         next.dma_address != closed.dma_address,
     )?;
-    bench.wait(kept.handle)?;
-    bench.close()
+    bench.wait(kept.handle)
 }
 
 pub(super) fn after_kill(context: &RowContext) -> RowOutcome {
-    let mut bench = context.bench()?;
+    let bench = context.bench()?;
     let page = bench.page()?.handle;
     bench.submit(bench.job(page))?;
     quick(&context.device, |job| job)?.wait(patience())?;
     let prep = bench.file.prep(page, 0);
-    expect("PREP_BO of the output of the killed job", prep, Ok(()))?;
-    bench.close()
+    expect("PREP_BO of the output of the killed job", prep, Ok(()))
 }

@@ -23,8 +23,8 @@ const HOLES: usize = 16;
 
 pub(super) fn forked(context: &RowContext) -> RowOutcome {
     let file = context.file();
-    let [first, second] = [file.create(1), file.create(1)];
-    let (first, second) = (first.must("CREATE_BO")?, second.must("CREATE_BO")?);
+    let first = file.create(1).must("CREATE_BO")?;
+    file.create(1).must("CREATE_BO")?;
     let ended = fork::run(&file, Child::Close(first.handle))?;
     let well = matches!(ended, WaitStatus::Exited(_, 0));
     ensure(&format!("the child ends without an error: {ended:?}"), well)?;
@@ -35,11 +35,7 @@ pub(super) fn forked(context: &RowContext) -> RowOutcome {
         Errno::INVAL,
     )?;
     let next = file.create(1).must("CREATE_BO after the child's end")?;
-    expect("its handle", next.handle, first.handle)?;
-    for bo in [next, second] {
-        file.close(bo.handle).must("GEM_CLOSE")?;
-    }
-    Ok(())
+    expect("its handle", next.handle, first.handle)
 }
 
 /// A hold for jobs. Skips the row without one: the jobs would be over before the row
@@ -73,7 +69,7 @@ pub(super) fn killed(context: &RowContext) -> RowOutcome {
 /// Closes a file with jobs in its queue. Again they use only objects of another file.
 pub(super) fn closed(context: &RowContext) -> RowOutcome {
     let hold = held(context)?;
-    let mut owner = context.bench()?;
+    let owner = context.bench()?;
     let visitor = owner.file.reopen()?;
     let gate = visitor.import(hold.gate.as_fd()).must("import")?;
     let (mut fences, mut dma_bufs) = (Vec::new(), Vec::new());
@@ -95,13 +91,11 @@ pub(super) fn closed(context: &RowContext) -> RowOutcome {
     let first = fences[0].status()?;
     expect("the first job, when its file is closed", first, killed)?;
     let last = fences[1].wait(patience());
-    expect("the last job, after its end", last, Ok(killed))?;
-    drop((fences, dma_bufs));
-    owner.close()
+    expect("the last job, after its end", last, Ok(killed))
 }
 
 pub(super) fn closed_mapped(context: &RowContext) -> RowOutcome {
-    let mut bench = context.bench()?;
+    let bench = context.bench()?;
     let closed = bench.file.reopen()?;
     let bo = closed.create(1).must("CREATE_BO")?;
     let map = closed.map_shared(bo.offset, PAGE_BYTES).must("mmap")?;
@@ -116,6 +110,5 @@ pub(super) fn closed_mapped(context: &RowContext) -> RowOutcome {
     for _ in 0..HOLES {
         given |= bench.page()?.offset == bo.offset;
     }
-    ensure("its offset is reused after munmap", given)?;
-    bench.close()
+    ensure("its offset is reused after munmap", given)
 }

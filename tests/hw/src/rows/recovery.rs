@@ -14,6 +14,7 @@ use crate::busy::patience;
 use crate::check::{Must, NotPassed, RowOutcome, expect};
 use crate::hold::Hold;
 use crate::program::RESULT;
+use crate::raw::File;
 use crate::submit::{JobArgs, SubmitArgs, Task};
 
 /// An address at which none of these files has anything.
@@ -27,12 +28,11 @@ const SLEEPS_AFTER: Duration = Duration::from_millis(100);
 const ROUNDS: u8 = 4;
 
 pub(super) fn elsewhere(context: &RowContext) -> RowOutcome {
-    let mut killed = context.bench()?;
-    let mut other = RowBench::new(killed.file.reopen()?)?;
+    let killed = context.bench()?;
+    let other = RowBench::new(File::new(&context.reopen()?))?;
     let page = killed.page()?.handle;
     let dma_buf = killed.file.export(page).must("export")?;
     let import = other.file.import(dma_buf.as_fd()).must("import")?;
-    other.keep(import);
     let (output, map) = other.seen_page()?;
     let program = other.program(5, output.dma_address as u32)?;
     let mut job = program.job(output.handle);
@@ -42,23 +42,18 @@ pub(super) fn elsewhere(context: &RowContext) -> RowOutcome {
     other.wait(output.handle)?;
     let prep = killed.file.prep(page, 0);
     expect("PREP_BO of the output of the killed job", prep, Ok(()))?;
-    program.check(&map, 0, RESULT)?;
-    // In the order that keeps today's kernels alive.
-    drop(map);
-    other.close()?;
-    drop(dma_buf);
-    killed.close()
+    program.check(&map, 0, RESULT)
 }
 
 /// Submits a job with this task, which accesses an unmapped address, and a good job
 /// after it.
-fn fault(context: &RowContext, task: fn(&mut RowBench) -> Result<Task, NotPassed>) -> RowOutcome {
-    let mut bench = context.bench()?;
+fn fault(context: &RowContext, task: fn(&RowBench) -> Result<Task, NotPassed>) -> RowOutcome {
+    let bench = context.bench()?;
     let (output, map) = bench.seen_page()?;
     let program = bench.program(9, output.dma_address as u32)?;
     let lost = bench.page()?.handle;
     let hold = Hold::new(&context.device)?;
-    let mut bad = JobArgs::of(task(&mut bench)?, lost);
+    let mut bad = JobArgs::of(task(&bench)?, lost);
     bad.reads.extend(hold.as_ref().map(Hold::handle));
     let jobs = vec![bad, program.job(output.handle)];
     SubmitArgs::of(jobs).submit(&bench.file).must("SUBMIT")?;
@@ -72,9 +67,7 @@ fn fault(context: &RowContext, task: fn(&mut RowBench) -> Result<Task, NotPassed
     }
     bench.wait(lost)?;
     bench.wait(output.handle)?;
-    program.check(&map, 0, RESULT)?;
-    drop(map);
-    bench.close()
+    program.check(&map, 0, RESULT)
 }
 
 pub(super) fn read_fault(context: &RowContext) -> RowOutcome {
@@ -91,7 +84,7 @@ pub(super) fn write_fault(context: &RowContext) -> RowOutcome {
 }
 
 pub(super) fn after_sleep(context: &RowContext) -> RowOutcome {
-    let mut bench = context.bench()?;
+    let bench = context.bench()?;
     for round in 0..ROUNDS {
         let (output, map) = bench.seen_page()?;
         let program = bench.program(round + 1, output.dma_address as u32)?;
@@ -100,7 +93,7 @@ pub(super) fn after_sleep(context: &RowContext) -> RowOutcome {
         program.check(&map, 0, RESULT)?;
         sleep();
     }
-    bench.close()
+    Ok(())
 }
 
 /// Waits until all cores sleep, but not for ever: after a killed job a core stays

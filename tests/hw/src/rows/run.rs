@@ -18,7 +18,7 @@ const VALUES: [u8; 3] = [1, 2, 3];
 const STEP: u32 = RESULT / 2;
 
 /// The programs, which write to addresses from `to` on, `step` bytes apart.
-fn programs(bench: &mut RowBench, step: u32, to: u64) -> Result<Vec<MatmulProgram>, NotPassed> {
+fn programs(bench: &RowBench, step: u32, to: u64) -> Result<Vec<MatmulProgram>, NotPassed> {
     let places = (to as u32..).step_by(step as usize);
     let values = VALUES.iter().zip(places);
     values
@@ -47,9 +47,9 @@ fn alone(program: &MatmulProgram) -> JobArgs {
 }
 
 pub(super) fn without_lists(context: &RowContext) -> RowOutcome {
-    let mut bench = context.bench()?;
+    let bench = context.bench()?;
     let (page, map) = bench.seen_page()?;
-    let programs = programs(&mut bench, RESULT, page.dma_address)?;
+    let programs = programs(&bench, RESULT, page.dma_address)?;
     for (nth, program) in programs.iter().enumerate() {
         // Only the last job can be waited for; it runs after the others.
         let mut job = alone(program);
@@ -64,27 +64,26 @@ pub(super) fn without_lists(context: &RowContext) -> RowOutcome {
     for (program, at) in programs.iter().zip((0..).step_by(RESULT as usize)) {
         program.check(&map, at, RESULT)?;
     }
-    bench.close()
+    Ok(())
 }
 
 pub(super) fn tasks_in_order(context: &RowContext) -> RowOutcome {
-    let mut bench = context.bench()?;
+    let bench = context.bench()?;
     let (page, map) = bench.seen_page()?;
-    let programs = programs(&mut bench, STEP, page.dma_address)?;
+    let programs = programs(&bench, STEP, page.dma_address)?;
     let mut job = programs[0].job(page.handle);
     job.tasks = programs.iter().map(MatmulProgram::task).collect();
     bench.submit(job)?;
     bench.wait(page.handle)?;
-    ran_in_order(&programs, &map)?;
-    bench.close()
+    ran_in_order(&programs, &map)
 }
 
 /// Runs three jobs of a file, which nothing but the file orders. If jobs can be held,
 /// the first one is, so that the others could overtake it.
 fn in_order(context: &RowContext, submit: fn(&RowBench, Vec<JobArgs>) -> RowOutcome) -> RowOutcome {
-    let mut bench = context.bench()?;
+    let bench = context.bench()?;
     let (page, map) = bench.seen_page()?;
-    let programs = programs(&mut bench, STEP, page.dma_address)?;
+    let programs = programs(&bench, STEP, page.dma_address)?;
     let hold = Hold::new(&context.device)?;
     let mut jobs: Vec<JobArgs> = programs.iter().map(alone).collect();
     jobs[0].reads.extend(hold.as_ref().map(Hold::handle));
@@ -96,8 +95,7 @@ fn in_order(context: &RowContext, submit: fn(&RowBench, Vec<JobArgs>) -> RowOutc
         hold.release()?;
     }
     bench.wait(page.handle)?;
-    ran_in_order(&programs, &map)?;
-    bench.close()
+    ran_in_order(&programs, &map)
 }
 
 pub(super) fn jobs_in_order(context: &RowContext) -> RowOutcome {
@@ -113,7 +111,7 @@ pub(super) fn submits_in_order(context: &RowContext) -> RowOutcome {
 }
 
 pub(super) fn closed_output(context: &RowContext) -> RowOutcome {
-    let mut bench = context.bench()?;
+    let bench = context.bench()?;
     let ((closed, map), later) = (bench.seen_page()?, bench.page()?);
     let program = bench.program(7, closed.dma_address as u32)?;
     let next = bench.program(8, later.dma_address as u32)?;
@@ -123,13 +121,10 @@ pub(super) fn closed_output(context: &RowContext) -> RowOutcome {
     bench.submit(job)?;
     let result = bench.file.close(closed.handle);
     expect("GEM_CLOSE of a job's output", result, Ok(()))?;
-    bench.leave(closed.handle);
     bench.submit(next.job(later.handle))?;
     if let Some(hold) = &hold {
         hold.release()?;
     }
     bench.wait(later.handle)?;
-    program.check(&map, 0, RESULT)?;
-    drop(map);
-    bench.close()
+    program.check(&map, 0, RESULT)
 }

@@ -30,17 +30,17 @@ fn null() -> Result<OwnedFd, NotPassed> {
     Ok(std::fs::File::open("/dev/null").must("/dev/null")?.into())
 }
 
-/// The dma-buf, the fence and the handle of an object that nobody uses.
-fn idle(file: &File) -> Result<(OwnedFd, OwnedFd, u32), NotPassed> {
+/// The dma-buf and the fence of an object that nobody uses.
+fn idle(file: &File) -> Result<(OwnedFd, OwnedFd), NotPassed> {
     let bo = file.create(PAGE_BYTES as u32 + 1).must("CREATE_BO")?;
     let dma_buf = file.export(bo.handle).must("export")?;
     let fence = file.export_fence(dma_buf.as_fd(), READ);
-    Ok((dma_buf, fence.must("EXPORT_SYNC_FILE")?, bo.handle))
+    Ok((dma_buf, fence.must("EXPORT_SYNC_FILE")?))
 }
 
 pub(super) fn seek(context: &RowContext) -> RowOutcome {
     let file = context.file();
-    let (dma_buf, _, handle) = idle(&file)?;
+    let (dma_buf, _) = idle(&file)?;
     let seek = |to| file.seek(dma_buf.as_fd(), to);
     let pages = 2 * PAGE_BYTES as u64;
     expect("lseek to the end", seek(SeekFrom::End(0)), Ok(pages))?;
@@ -48,12 +48,12 @@ pub(super) fn seek(context: &RowContext) -> RowOutcome {
     for to in [SeekFrom::Current(0), SeekFrom::End(-1), SeekFrom::Start(1)] {
         refused(&format!("lseek {to:?}"), seek(to), Errno::INVAL)?;
     }
-    file.close(handle).must("GEM_CLOSE")
+    Ok(())
 }
 
 pub(super) fn dma_buf_flags(context: &RowContext) -> RowOutcome {
     let file = context.file();
-    let (dma_buf, fence, handle) = idle(&file)?;
+    let (dma_buf, fence) = idle(&file)?;
     for flags in [0, NO_FLAG, READ | NO_FLAG, READ | sys::DMA_BUF_SYNC_END] {
         let export = file.export_fence(dma_buf.as_fd(), flags);
         refused(
@@ -90,13 +90,12 @@ pub(super) fn dma_buf_flags(context: &RowContext) -> RowOutcome {
         }
     }
     let import = file.import_fence(dma_buf.as_fd(), READ, null()?.as_fd());
-    refused("IMPORT_SYNC_FILE of no sync_file", import, Errno::INVAL)?;
-    file.close(handle).must("GEM_CLOSE")
+    refused("IMPORT_SYNC_FILE of no sync_file", import, Errno::INVAL)
 }
 
 pub(super) fn sync_file_flags(context: &RowContext) -> RowOutcome {
     let file = context.file();
-    let (dma_buf, fence, handle) = idle(&file)?;
+    let (_, fence) = idle(&file)?;
     let info = |flags| file.fence_info(fence.as_fd(), flags);
     expect("SYNC_IOC_FILE_INFO", info(0), Ok((SIGNALED, 1)))?;
     refused("SYNC_IOC_FILE_INFO, flags 1", info(1), Errno::INVAL)?;
@@ -106,9 +105,7 @@ pub(super) fn sync_file_flags(context: &RowContext) -> RowOutcome {
     let stranger = file.merge(fence.as_fd(), null()?.as_fd(), 0);
     refused("SYNC_IOC_MERGE with no sync_file", stranger, Errno::NOENT)?;
     let export = file.export_fence(fence.as_fd(), READ);
-    refused("EXPORT_SYNC_FILE of a sync_file", export, Errno::NOTTY)?;
-    drop(dma_buf);
-    file.close(handle).must("GEM_CLOSE")
+    refused("EXPORT_SYNC_FILE of a sync_file", export, Errno::NOTTY)
 }
 
 pub(super) fn on_outputs(context: &RowContext) -> RowOutcome {
@@ -171,12 +168,11 @@ pub(super) fn cpu_access(context: &RowContext) -> RowOutcome {
     let sync = busy.let_go_during(|| file.dma_buf_sync(output.as_fd(), u64::from(READ)))?;
     expect("DMA_BUF_IOCTL_SYNC of the output", sync, Ok(()))?;
     expect("the job", fence.status()?, FenceStatus::Signaled)?;
-    drop((input, output));
     busy.finish()
 }
 
 pub(super) fn killed(context: &RowContext) -> RowOutcome {
-    let mut bench = context.bench()?;
+    let bench = context.bench()?;
     let page = bench.page()?.handle;
     let mut job = bench.job(page);
     let hold = Hold::new(&context.device)?;
@@ -196,9 +192,7 @@ pub(super) fn killed(context: &RowContext) -> RowOutcome {
     expect("SYNC_IOC_FILE_INFO", info, Ok((KILLED, 1)))?;
     expect("PREP_BO", file.prep(page, 0), Ok(()))?;
     let later = fence()?.status()?;
-    expect("a fence exported later", later, FenceStatus::Signaled)?;
-    drop(dma_buf);
-    bench.close()
+    expect("a fence exported later", later, FenceStatus::Signaled)
 }
 
 /// How a job uses a shared object.
