@@ -170,6 +170,12 @@ fn registers_of_the_kernel_and_unknown_bits_are_refused() {
         unknown,
         Err(LinkError::Extent(ExtentError::UnknownMode { .. }))
     ));
+    // CORE is set to a direct convolution, the DPU to a depthwise one.
+    let depthwise = link_edited(set(dpu::FeatureModeCfg::OFFSET, 0x1fc));
+    assert!(matches!(
+        depthwise,
+        Err(LinkError::Extent(ExtentError::Disagreement { .. }))
+    ));
     let blocks = linked(&[], EnableMask::from_bits_retain(0x80));
     assert!(matches!(
         blocks,

@@ -4,6 +4,5 @@
 #![allow(missing_docs, unreachable_pub, clippy::unwrap_used, clippy::panic)]
 
 mod calls;
-mod extents;
 mod matmul;
 mod timeline;

@@ -2,27 +2,11 @@
 //! A file with room for a program and the operands of a matmul.
 
 use npu_model::Model;
-use rknpu_regcmd::{
-    Binding, BufferId, ChipProfile, LinkedProgram, MatmulForm, MatmulTask, MatmulType, Word,
-};
+use rknpu_regcmd::{Binding, BufferId, ChipProfile, MatmulTask, MatmulType};
 use rocket_uapi::{Bo, ByteLen, Deadline, Device, Handle, RawJob, prep_bo, sys};
 
 /// Bytes of the buffer objects: enough for the matmuls here.
 const BO_BYTES: usize = 256 << 10;
-
-/// A matmul of 64 x 128 and 128 x 64.
-pub fn task() -> MatmulTask {
-    let at = |id| BufferId(id).at(0);
-    MatmulTask {
-        ty: MatmulType::Int8ToInt32,
-        m: 64,
-        k: 128,
-        n: 64,
-        a: at(0),
-        b: at(1),
-        c: at(2),
-    }
-}
 
 pub struct File {
     pub device: Device,
@@ -42,21 +26,31 @@ impl File {
         }
     }
 
-    pub fn link(&self, task: &MatmulTask, form: MatmulForm) -> LinkedProgram {
+    /// Writes the program of a matmul of 64 x 128 and 128 x 64, and returns its length
+    /// in words. No job may be in flight.
+    pub fn write_program(&mut self) -> usize {
+        let [a, b, c] = [0, 1, 2].map(|id| BufferId(id).at(0));
+        let task = MatmulTask {
+            ty: MatmulType::Int8ToInt32,
+            m: 64,
+            k: 128,
+            n: 64,
+            a,
+            b,
+            c,
+        };
         let bindings = [0, 1, 2].map(|index: u32| Binding {
             id: BufferId(index),
             iova: self.operands[index as usize].iova(),
             len: BO_BYTES as u32,
         });
-        let program = task.program_in(form, &ChipProfile::RK3588).unwrap();
-        program.link(&bindings).unwrap()
-    }
-
-    /// Writes the words as the program.
-    pub fn write(&mut self, words: &[Word]) {
+        let program = task.program(&ChipProfile::RK3588).unwrap();
+        let program = program.link(&bindings).unwrap();
+        let words = program.words();
         let bytes: Vec<u8> = words.iter().flat_map(|w| w.bits().to_le_bytes()).collect();
-        let mut program = self.program.write(Deadline::FOREVER).unwrap();
-        program[..bytes.len()].copy_from_slice(&bytes);
+        let mut memory = self.program.write(Deadline::FOREVER).unwrap();
+        memory[..bytes.len()].copy_from_slice(&bytes);
+        words.len()
     }
 
     /// The object of the result.

@@ -9,12 +9,12 @@ use std::time::Duration;
 
 use npu_model::timeline::DeviceTimeline;
 use npu_model::{Level, Model, ModelOptions};
+use rknpu_regcmd::DmaEngine;
 use rknpu_regcmd::timing::{JobTime, Machine};
-use rknpu_regcmd::{DmaEngine, MatmulForm};
 use rocket_uapi::{BufferAccess, Deadline, Handle, export, import, prep_bo, sys};
 use serde_json::Value;
 
-use crate::matmul::{File, task};
+use crate::matmul::File;
 
 /// The DMA engines of a matmul, without the one that fetches programs.
 const ENGINES: [DmaEngine; 3] = [DmaEngine::Feature, DmaEngine::Weight, DmaEngine::DpuWrite];
@@ -35,12 +35,8 @@ struct Client {
 impl Client {
     fn new(model: &Model) -> Self {
         let mut file = File::open(model);
-        let linked = file.link(&task(), MatmulForm::A);
-        file.write(linked.words());
-        Self {
-            words: linked.words().len(),
-            file,
-        }
+        let words = file.write_program();
+        Self { file, words }
     }
 
     fn run(&self, tasks: usize) {

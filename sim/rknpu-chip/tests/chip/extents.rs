@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Compares the extents of rknpu-regcmd with the chip's accesses where
-//! npu-model's `extents.rs` does not: small, odd geometries of convolution,
-//! flying tasks and pooling, in memory that never faults, so that no access goes
-//! unseen. Then malformed programs in small memory: the model ends, does not
+//! Compares the extents of rknpu-regcmd with the chip's accesses: matmuls, and
+//! small, odd geometries of convolution, flying tasks and pooling, in memory that never faults, so
+//! that no access goes unseen. Then malformed programs in small memory: the model ends, does not
 //! panic, and accesses only what the registers name.
 
 use std::time::Duration;
