@@ -23,7 +23,6 @@
 //! ```
 #![deny(unsafe_code)]
 
-pub mod accesses;
 mod damage;
 pub mod driver;
 pub mod event;

@@ -2,14 +2,15 @@
 //! Runs a program on a core of the model's chip, started as the kernel driver would start it,
 //! but without a driver.
 
+use std::collections::BTreeMap;
+use std::ops::Range;
 use std::time::Duration;
 
-use npu_model::accesses::AccessRecorder;
 use npu_model::driver::kick;
 use rknpu_chip::{Bus, ChipOptions, Core, Diagnosis, Direction, Fault, Master};
 
-use super::ProgramRun;
 use super::memory::ProgramMemory;
+use super::{AccessReport, ProgramRun};
 
 /// Most faults that are reported; a runaway program causes millions.
 const FAULTS_KEPT: usize = 8;
@@ -27,7 +28,7 @@ pub(crate) fn run(
     let mut bus = Mapped {
         memory,
         faults: Vec::new(),
-        recorder: AccessRecorder::default(),
+        accesses: BTreeMap::new(),
     };
     let mut core = Core::new(options);
     let kicked = kick(&mut core, index, program, &mut bus, budget);
@@ -45,7 +46,7 @@ pub(crate) fn run(
         interrupts: Some(kicked.raw_status),
         modelled_ns: u64::try_from(kicked.outcome.device_time.as_nanos()).ok(),
         events: faults.iter().map(Fault::to_string).chain(traps).collect(),
-        accesses: Some(bus.recorder.finish().into_iter().map(Into::into).collect()),
+        accesses: Some(reports(bus.accesses)),
         ..ProgramRun::default()
     }
 }
@@ -54,7 +55,40 @@ pub(crate) fn run(
 struct Mapped<'a> {
     memory: &'a mut ProgramMemory,
     faults: Vec<Fault>,
-    recorder: AccessRecorder,
+    accesses: Accesses,
+}
+
+/// Start to end of each range, by master and by whether it is written.
+type Accesses = BTreeMap<(Master, bool), BTreeMap<u64, u64>>;
+
+/// Adds a range to disjoint ones, which map their starts to their ends. Merges ranges that overlap
+/// or adjoin.
+fn add_range(ranges: &mut BTreeMap<u64, u64>, range: Range<u64>) {
+    if range.is_empty() {
+        return;
+    }
+    let Range { mut start, mut end } = range;
+    while let Some((&other, &other_end)) = ranges.range(..=end).next_back() {
+        if other_end < start {
+            break;
+        }
+        ranges.remove(&other);
+        start = start.min(other);
+        end = end.max(other_end);
+    }
+    ranges.insert(start, end);
+}
+
+fn reports(accesses: Accesses) -> Vec<AccessReport> {
+    let all = accesses.into_iter().flat_map(|((master, write), ranges)| {
+        ranges.into_iter().map(move |(start, end)| AccessReport {
+            master: master.to_string(),
+            direction: if write { "Write" } else { "Read" }.to_owned(),
+            start,
+            end,
+        })
+    });
+    all.collect()
 }
 
 impl Mapped<'_> {
@@ -68,8 +102,9 @@ impl Mapped<'_> {
         mut each: impl FnMut(&mut [u8], usize),
     ) -> Result<(), Fault> {
         let start = u64::from(iova);
-        let accessed = start..start + len as u64;
-        self.recorder.note(master, direction, accessed);
+        let key = (master, direction == Direction::Write);
+        let ranges = self.accesses.entry(key).or_default();
+        add_range(ranges, start..start + len as u64);
         let mut done = 0;
         while done < len {
             let address = start + done as u64;
@@ -103,5 +138,35 @@ impl Bus for Mapped<'_> {
         self.walk((master, Direction::Write), iova, data.len(), |bytes, at| {
             bytes.copy_from_slice(&data[at..at + bytes.len()]);
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #![proptest_config(test_support::cases(128))]
+
+        #[test]
+        fn ranges_are_the_bytes_that_were_added(
+            added in prop::collection::vec((0..60_u64, 0..12_u64), 0..20),
+        ) {
+            let mut ranges = BTreeMap::new();
+            let mut expected = [false; 80];
+            for (start, len) in added {
+                add_range(&mut ranges, start..start + len);
+                expected[start as usize..(start + len) as usize].fill(true);
+            }
+            let mut bytes = [false; 80];
+            for (&start, &end) in &ranges {
+                bytes[start as usize..end as usize].fill(true);
+            }
+            prop_assert_eq!(bytes, expected);
+            let next = ranges.keys().skip(1);
+            prop_assert!(ranges.values().zip(next).all(|(end, start)| end < start));
+        }
     }
 }

@@ -10,7 +10,6 @@ pub(crate) mod memory;
 pub(crate) mod ranges;
 pub(crate) mod relocate;
 
-use npu_model::accesses::DmaAccess;
 use serde::Serialize;
 
 use relocate::RelocatedWord;
@@ -46,15 +45,4 @@ pub(crate) struct AccessReport {
     pub(crate) direction: String,
     pub(crate) start: u64,
     pub(crate) end: u64,
-}
-
-impl From<DmaAccess> for AccessReport {
-    fn from(access: DmaAccess) -> Self {
-        Self {
-            master: access.master.to_string(),
-            direction: format!("{:?}", access.direction),
-            start: access.range.start,
-            end: access.range.end,
-        }
-    }
 }
