@@ -6,7 +6,7 @@ use std::fs::{self, OpenOptions};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use rknpu_chip::{Core, FinishedKick, Kick, KickOutcome, NpuCore};
+use rknpu_chip::{Core, NpuCore};
 
 /// The cores that do not work, whatever runs on them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -23,52 +23,23 @@ pub struct Damage {
 
 impl Damage {
     /// Applies the damage to `core`, which has number `index`.
-    pub(crate) fn core(&self, index: u32, core: Core) -> Box<dyn NpuCore> {
-        let memory = self.memory.clone();
-        let is_remembered = memory
-            .as_ref()
-            .is_some_and(|memory| is_remembered(memory, index));
+    pub(crate) fn core(&self, index: u32, core: Core) -> Core {
+        let memory = self.memory.as_ref();
+        let is_remembered = memory.is_some_and(|memory| is_remembered(memory, index));
         if self.power_fails || self.wedged.contains(&index) || is_remembered {
-            return Box::new(core.broken());
-        }
-        match memory {
-            Some(memory) => Box::new(RememberedCore {
-                core,
-                index,
-                memory,
-            }),
-            None => Box::new(core),
+            core.broken()
+        } else {
+            core
         }
     }
-}
 
-/// A core that adds its number to a file when it needs a power cycle.
-#[derive(Debug)]
-struct RememberedCore {
-    core: Core,
-    index: u32,
-    memory: PathBuf,
-}
-
-impl NpuCore for RememberedCore {
-    fn mmio_write(&mut self, offset: u32, value: u32) -> Option<Kick> {
-        self.core.mmio_write(offset, value)
-    }
-
-    fn complete(&mut self, finished: FinishedKick) -> Option<KickOutcome> {
-        let outcome = self.core.complete(finished)?;
-        if self.core.needs_power_cycle() {
-            remember(&self.memory, self.index);
+    /// Adds the number of a core that needs a power cycle to the file, if there is one.
+    pub(crate) fn note(&self, index: u32, core: &dyn NpuCore) {
+        if let Some(memory) = &self.memory
+            && core.needs_power_cycle()
+        {
+            remember(memory, index);
         }
-        Some(outcome)
-    }
-
-    fn mmio_read(&self, offset: u32) -> u32 {
-        self.core.mmio_read(offset)
-    }
-
-    fn reset(&mut self) {
-        self.core.reset();
     }
 }
 

@@ -51,6 +51,12 @@ pub trait NpuCore: fmt::Debug + Send {
     fn irq_level(&self) -> bool {
         self.mmio_read(pc::InterruptStatus::OFFSET.into()) != 0
     }
+
+    /// Whether a task hung, and no reset makes the core work again
+    /// (`wedge=until-power-cycle`).
+    fn needs_power_cycle(&self) -> bool {
+        false
+    }
 }
 
 /// One core: registers, convolution buffer, tables.
@@ -118,13 +124,6 @@ impl Core {
         }
     }
 
-    /// Whether a task hung, and no reset makes the core work again
-    /// (`wedge=until-power-cycle`).
-    #[must_use]
-    pub fn needs_power_cycle(&self) -> bool {
-        self.wedged && self.options.contested.has(OtherSide::WedgeUntilPowerCycle)
-    }
-
     /// Starts a kick: PC.OPERATION_ENABLE = 1.
     fn kick(&mut self) -> Option<Kick> {
         if self.is_broken {
@@ -174,6 +173,10 @@ impl Core {
 }
 
 impl NpuCore for Core {
+    fn needs_power_cycle(&self) -> bool {
+        self.wedged && self.options.contested.has(OtherSide::WedgeUntilPowerCycle)
+    }
+
     fn mmio_write(&mut self, offset: u32, value: u32) -> Option<Kick> {
         let offset = u16::try_from(offset).ok()?;
         match offset {

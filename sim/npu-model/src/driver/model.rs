@@ -47,7 +47,8 @@ impl Model {
             contested: options.contested,
             machine: options.machine,
         };
-        let core = |index| options.damage.core(index, Core::new(&chip));
+        let core =
+            |index| -> Box<dyn NpuCore> { Box::new(options.damage.core(index, Core::new(&chip))) };
         let cores = (0..cores).map(core).collect();
         Self::with_cores(options, cores)
     }

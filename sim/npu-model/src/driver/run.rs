@@ -130,6 +130,7 @@ impl SchedulerShared {
             // A longer task is killed, so it need not be computed.
             self.options.driver.job_limit,
         );
+        self.options.damage.note(place.core, hardware);
         let events = &self.health.events;
         let has_died = space.life.has_died();
         for fault in bus.faults.into_iter().filter(|_| !has_died) {
