@@ -9,6 +9,7 @@ use std::io::Write;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
+use rustix::fs::FileType;
 use rustix::io::Errno;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
@@ -161,19 +162,12 @@ pub fn new_socket(flags: SocketFlags) -> Result<OwnedFd, Errno> {
 /// directory that is not mounted.
 #[must_use]
 pub fn shared_directory<'a>(runtime: Option<&'a [u8]>, temporary: Option<&'a [u8]>) -> &'a [u8] {
-    let set = |value: &Option<&'a [u8]>| {
-        value.is_some_and(|path| {
-            rustix::fs::stat(path).is_ok_and(|found| {
-                rustix::fs::FileType::from_raw_mode(found.st_mode)
-                    == rustix::fs::FileType::Directory
-            })
-        })
+    let is_directory = |path: &&[u8]| {
+        let found = rustix::fs::stat(*path);
+        found.is_ok_and(|found| FileType::from_raw_mode(found.st_mode) == FileType::Directory)
     };
-    [runtime, temporary]
-        .into_iter()
-        .find(set)
-        .flatten()
-        .unwrap_or(b"/tmp")
+    let mut folders = [runtime, temporary].into_iter().flatten();
+    folders.find(is_directory).unwrap_or(b"/tmp")
 }
 
 /// User id of the process on the other side of a connection.
@@ -191,11 +185,9 @@ pub fn peer_uid(socket: &impl AsFd) -> Result<u32, Errno> {
 #[must_use]
 pub fn is_device(fd: impl AsFd) -> bool {
     let peer = rustix::net::getpeername(fd).ok().flatten();
-    peer.and_then(|peer| SocketAddrUnix::try_from(peer).ok())
-        .is_some_and(|peer| {
-            peer.abstract_name()
-                .is_some_and(|name| name.starts_with(PREFIX.as_bytes()))
-        })
+    let peer = peer.and_then(|peer| SocketAddrUnix::try_from(peer).ok());
+    let name = peer.as_ref().and_then(SocketAddrUnix::abstract_name);
+    name.is_some_and(|name| name.starts_with(PREFIX.as_bytes()))
 }
 
 #[cfg(test)]

@@ -23,15 +23,10 @@ const STARTS: usize = 3;
 
 /// The server's name, and whether the program's environment names it.
 fn address() -> Result<(Address, bool), Errno> {
-    // SAFETY: a C string. As always in C, nobody may change the environment at the same
-    // time.
-    let value = unsafe { libc::getenv(C_ENVIRONMENT.as_ptr()) };
-    if value.is_null() {
-        return Ok((Address::shared(start::folder())?, false));
+    match start::variable(C_ENVIRONMENT) {
+        None => Ok((Address::shared(start::folder())?, false)),
+        Some(name) => Ok((Address::new(name).ok_or(Errno::NODEV)?, true)),
     }
-    // SAFETY: the C library returned a C string.
-    let name = unsafe { std::ffi::CStr::from_ptr(value) }.to_bytes();
-    Ok((Address::new(name).ok_or(Errno::NODEV)?, true))
 }
 
 pub(crate) fn request(ask: RequestKind) -> Request {

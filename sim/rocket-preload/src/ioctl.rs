@@ -32,29 +32,18 @@ const OF_ANY_FILE: [u32; 5] = [
     0x5460,
 ];
 
-/// Kind of the file of an ioctl.
-pub(crate) enum Subject {
-    /// An open file of the device.
-    Device,
-    /// A file that may be a dma-buf, a sync_file or a timeline of the device.
-    MaybeShared,
-    /// Any other file: the next library handles it.
-    Other,
-}
-
-/// Finds the kind of file of an ioctl. Does not change `errno`.
-pub(crate) fn subject(fd: c_int, number: u32) -> Subject {
-    look(Subject::Other, || {
+/// The kind of an ioctl's file, which [`Kind::File`] only may be. The next library handles
+/// [`Kind::None`]. Does not change `errno`.
+fn kind(fd: c_int, number: u32) -> Kind {
+    look(Kind::None, || {
         if fd < 0 || OF_ANY_FILE.contains(&number) {
-            return Subject::Other;
-        }
-        if is_device(fd) {
-            return Subject::Device;
-        }
-        if SHARED.contains(&sys::letter(number)) {
-            Subject::MaybeShared
+            Kind::None
+        } else if is_device(fd) {
+            Kind::Device
+        } else if SHARED.contains(&sys::letter(number)) {
+            Kind::File
         } else {
-            Subject::Other
+            Kind::None
         }
     })
 }
@@ -64,55 +53,44 @@ hook! {
     // named one; see `open`.
     fn(fd: c_int, number: c_ulong, arg: *mut c_void) -> c_int, |next| {
         // The kernel takes 32 bits, which some callers sign-extend.
-        let request = number as u32;
-        match subject(fd, request) {
-            // SAFETY: the program made this call.
-            Subject::Device => finish(|| unsafe { of_device(fd, request, arg) }),
-            // SAFETY: the program made this call.
-            Subject::MaybeShared => unsafe { shared(fd, request, arg) }
-                .unwrap_or_else(|| next(fd, number, arg)),
-            Subject::Other => next(fd, number, arg),
+        let (request, address) = (number as u32, arg.expose_provenance() as u64);
+        let kind = kind(fd, request);
+        // SAFETY: the program made this call.
+        let named = unsafe { Named::by_ioctl(kind, request, address) };
+        let request = |ask| Request {
+            number: request,
+            arg: address,
+            ..device::request(ask)
+        };
+        let result = match kind {
+            Kind::Device => Some(of_device(fd, &request(RequestKind::Ioctl), &named)),
+            Kind::File => shared(fd, &request(RequestKind::FileIoctl), &named),
+            Kind::None => None,
+        };
+        match result {
+            Some(result) => finish(|| result),
+            None => next(fd, number, arg),
         }
     }
     ioctl(..);
 }
 
-/// Makes an ioctl of the device.
-///
-/// # Safety
-/// As ioctl(2).
-unsafe fn of_device(fd: c_int, number: u32, arg: *mut c_void) -> Result<c_int, Errno> {
+/// Makes an ioctl of the device. Does not change `errno`.
+fn of_device(fd: c_int, request: &Request, named: &Named) -> Result<c_int, Errno> {
     // SAFETY: a moment ago it was the device. If another thread closes it now, the kernel
     // returns an error, as for an ioctl.
     let connection = unsafe { BorrowedFd::borrow_raw(fd) };
-    let arg = arg.expose_provenance() as u64;
-    // SAFETY: the caller promises it.
-    let named = unsafe { Named::by_ioctl(Kind::Device, number, arg) };
-    let request = Request {
-        number,
-        arg,
-        ..device::request(RequestKind::Ioctl)
-    };
-    call(connection, &request, &named, named.returned(), None)?.result
+    look(Err(Errno::IO), || {
+        call(connection, request, named, named.returned(), None)?.result
+    })
 }
 
 /// Makes an ioctl of a file that may belong to the device; `None` if it does not.
-///
-/// # Safety
-/// As ioctl(2).
-unsafe fn shared(fd: c_int, number: u32, arg: *mut c_void) -> Option<c_int> {
-    let arg = arg.expose_provenance() as u64;
-    // SAFETY: the caller promises it.
-    let named = unsafe { Named::by_ioctl(Kind::File, number, arg) };
-    let request = Request {
-        number,
-        arg,
-        ..device::request(RequestKind::FileIoctl)
-    };
-    match device::ask_about(fd, &request, &named) {
+fn shared(fd: c_int, request: &Request, named: &Named) -> Option<Result<c_int, Errno>> {
+    match device::ask_about(fd, request, named) {
         // The server knew the file, and this library then refused what it requested.
-        Err(Errno::PROTO) => Some(finish(|| Err(Errno::PROTO))),
+        Err(Errno::PROTO) => Some(Err(Errno::PROTO)),
         Ok(CallOutcome { value: 0, .. }) | Err(_) => None,
-        Ok(CallOutcome { result, .. }) => Some(finish(|| result)),
+        Ok(CallOutcome { result, .. }) => Some(result),
     }
 }

@@ -23,18 +23,28 @@ hook! {
         addr: *mut c_void, len: size_t, prot: c_int, flags: c_int, fd: c_int, offset: off_t
     ) -> *mut c_void, |next| {
         let pass = |fd: c_int, offset: off_t| next(addr, len, prot, flags, fd, offset);
+        let request = |ask, offset: off_t| Request {
+            len: len as u64,
+            offset: offset.cast_unsigned(),
+            prot: prot.cast_unsigned(),
+            flags: flags.cast_unsigned(),
+            ..device::request(ask)
+        };
         if !is_of_device(fd, flags) {
-            return match offset_in_file(fd, len, prot, flags, offset) {
+            if !look(false, || may_be_dma_buf(fd, flags)) {
+                return pass(fd, offset);
+            }
+            return match offset_in_dma_buf(fd, &request(RequestKind::FileMmap, offset), offset) {
                 Some(offset) => pass(fd, offset),
                 None => libc::MAP_FAILED,
             };
         }
-        let mut found = file_to_map(fd, len, prot, flags, offset);
+        let mut found = file_to_map(fd, &request(RequestKind::Mmap, offset));
         // The server may forward a node that is itself a connection to another server.
         while let Some((file, offset)) = &found
             && is_of_device(file.as_raw_fd(), flags)
         {
-            found = file_to_map(file.as_raw_fd(), len, prot, flags, *offset);
+            found = file_to_map(file.as_raw_fd(), &request(RequestKind::Mmap, *offset));
         }
         match found {
             Some((file, offset)) => {
@@ -54,24 +64,14 @@ hook! {
 }
 
 /// Whether a mapping is one of the device. Does not change `errno`.
-pub(crate) fn is_of_device(fd: c_int, flags: c_int) -> bool {
+fn is_of_device(fd: c_int, flags: c_int) -> bool {
     fd >= 0 && flags & libc::MAP_ANONYMOUS == 0 && look(false, || is_device(fd))
 }
 
-/// Offset at which to map a file that is not the device. `None`, with `errno` set, if it is
-/// a dma-buf of the device and the kernel would refuse the mapping.
-fn offset_in_file(
-    fd: c_int,
-    len: size_t,
-    prot: c_int,
-    flags: c_int,
-    offset: off_t,
-) -> Option<off_t> {
-    if !look(false, || may_be_dma_buf(fd, flags)) {
-        return Some(offset);
-    }
-    let request = mapping(RequestKind::FileMmap, len, prot, flags, offset);
-    match device::ask_about(fd, &request, &Named::nothing()) {
+/// Offset at which to map a file that may be a dma-buf of the device. `None`, with `errno`
+/// set, if it is one and the kernel would refuse the mapping.
+fn offset_in_dma_buf(fd: c_int, request: &Request, offset: off_t) -> Option<off_t> {
+    match device::ask_about(fd, request, &Named::nothing()) {
         Ok(CallOutcome { value: 0, .. }) | Err(_) => Some(offset),
         Ok(CallOutcome { result: Ok(_), .. }) => Some(0),
         Ok(CallOutcome {
@@ -95,31 +95,14 @@ fn may_be_dma_buf(fd: c_int, flags: c_int) -> bool {
     rustix::fs::fcntl_get_seals(file).is_ok_and(|seals| seals == sealed)
 }
 
-fn mapping(ask: RequestKind, len: size_t, prot: c_int, flags: c_int, offset: off_t) -> Request {
-    Request {
-        len: len as u64,
-        offset: offset.cast_unsigned(),
-        prot: prot.cast_unsigned(),
-        flags: flags.cast_unsigned(),
-        ..device::request(ask)
-    }
-}
-
 /// The file and offset to map instead of the device; `None` with `errno` set.
-pub(crate) fn file_to_map(
-    fd: c_int,
-    len: size_t,
-    prot: c_int,
-    flags: c_int,
-    offset: off_t,
-) -> Option<(OwnedFd, off_t)> {
+fn file_to_map(fd: c_int, request: &Request) -> Option<(OwnedFd, off_t)> {
     let mut found = None;
     finish(|| {
         // SAFETY: a moment ago it was the device. If another thread closes it now, the
         // kernel returns an error, as for mmap.
         let connection = unsafe { BorrowedFd::borrow_raw(fd) };
-        let request = mapping(RequestKind::Mmap, len, prot, flags, offset);
-        let outcome = call(connection, &request, &Named::nothing(), Room::NONE, None)?;
+        let outcome = call(connection, request, &Named::nothing(), Room::NONE, None)?;
         outcome.result?;
         // This process had no descriptor left for it.
         let file = outcome.file.ok_or(Errno::NFILE)?;

@@ -15,11 +15,11 @@ use crate::wire::{ClientMemory, Room};
 /// Kind of the file of an ioctl.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// The call is no ioctl and names nothing.
+    /// A file that is not the device's, or no ioctl. The call names nothing.
     None,
     /// The device. The argument is sent with the request, and returns with the result.
     Device,
-    /// A dma-buf or a sync_file. The server requests the argument too.
+    /// A dma-buf, a sync_file or a timeline. The server requests the argument too.
     File,
 }
 

@@ -43,7 +43,7 @@ pub(crate) fn server(is_there: impl Fn() -> bool) -> Result<(), Errno> {
     started.map_err(|_| Errno::NODEV)
 }
 
-fn variable(name: &CStr) -> Option<&'static [u8]> {
+pub(crate) fn variable(name: &CStr) -> Option<&'static [u8]> {
     // SAFETY: a C string. As always in C, nobody may change the environment at the same
     // time.
     let value = unsafe { libc::getenv(name.as_ptr()) };
@@ -51,13 +51,16 @@ fn variable(name: &CStr) -> Option<&'static [u8]> {
         return None;
     }
     // SAFETY: the C library returned a C string.
-    let value = unsafe { CStr::from_ptr(value) };
-    Some(value.to_bytes()).filter(|value| !value.is_empty())
+    Some(unsafe { CStr::from_ptr(value) }.to_bytes())
+}
+
+fn set_variable(name: &CStr) -> Option<&'static [u8]> {
+    variable(name).filter(|value| !value.is_empty())
 }
 
 /// The directory that this user's programs with the same server have in common.
 pub(crate) fn folder() -> &'static [u8] {
-    npu_wire::shared_directory(variable(c"XDG_RUNTIME_DIR"), variable(c"TMPDIR"))
+    npu_wire::shared_directory(set_variable(c"XDG_RUNTIME_DIR"), set_variable(c"TMPDIR"))
 }
 
 /// Takes the lock for starting a server of this user.
@@ -93,7 +96,7 @@ fn lock() -> Result<OwnedFd, Errno> {
 /// Candidate paths of the server's program, best first.
 fn programs() -> Vec<CString> {
     let mut paths: Vec<Vec<u8>> = Vec::new();
-    if let Some(path) = variable(PROGRAM_VARIABLE) {
+    if let Some(path) = set_variable(PROGRAM_VARIABLE) {
         paths.push(path.to_vec());
     } else {
         if let Some(folder) = own_folder() {
@@ -101,7 +104,7 @@ fn programs() -> Vec<CString> {
                 paths.push([&folder, beside.as_bytes(), PROGRAM.as_bytes()].concat());
             }
         }
-        let folders = variable(c"PATH").unwrap_or_default();
+        let folders = set_variable(c"PATH").unwrap_or_default();
         let folders = folders.split(|&byte| byte == b':');
         for folder in folders.filter(|folder| folder.first() == Some(&b'/')) {
             paths.push([folder, b"/", PROGRAM.as_bytes()].concat());
