@@ -45,7 +45,7 @@ impl Served {
 
 /// A connection of a client, from accept to its end.
 struct Connection {
-    socket: OwnedFd,
+    socket: Arc<OwnedFd>,
     served: Arc<Served>,
     /// The open file, from its open to its end.
     file: RwLock<Option<Box<dyn OpenFile>>>,
@@ -71,7 +71,7 @@ struct Calls {
 }
 
 /// Serves a connection to its end.
-pub(crate) fn serve(socket: OwnedFd, served: Arc<Served>) {
+pub(crate) fn serve(socket: Arc<OwnedFd>, served: Arc<Served>) {
     let connection = Arc::new(Connection {
         socket,
         served,

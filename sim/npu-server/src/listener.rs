@@ -309,25 +309,17 @@ impl ServerShared {
         self.lock().now += 1;
         let shared = Arc::clone(self);
         // The socket stays here if there is no thread.
-        let socket = Arc::new(Mutex::new(Some(socket)));
+        let socket = Arc::new(socket);
         let taken = Arc::clone(&socket);
-        let take = |socket: &Mutex<Option<OwnedFd>>| {
-            let mut socket = socket.lock().unwrap_or_else(PoisonError::into_inner);
-            socket.take()
-        };
         let started = thread::Builder::new()
             .name("npu-client".to_owned())
             .spawn(move || {
-                if let Some(socket) = take(&taken) {
-                    connection::serve(socket, Arc::clone(&shared.served));
-                }
+                connection::serve(taken, Arc::clone(&shared.served));
                 shared.client_gone();
             });
         if let Err(error) = started {
             tracing::warn!(%error, "cannot start a thread for a client");
-            if let Some(socket) = take(&socket) {
-                say_why_not(&socket, Errno::AGAIN);
-            }
+            say_why_not(&socket, Errno::AGAIN);
             self.client_gone();
         }
     }

@@ -42,57 +42,46 @@ fn create(file: &dyn OpenFile, size: u32) -> sys::CreateBo {
 /// An address without memory.
 const NOWHERE: u64 = 0xdead_0000_0000;
 
-/// Mistakes and oddities of a client's SUBMIT.
-#[derive(Clone, Copy, Default)]
-struct Odd {
-    /// Extra bytes behind each structure.
-    job_tail: usize,
-    task_tail: usize,
-    wild_tasks: bool,
-    wild_handles: bool,
-    wild_jobs: bool,
-    reserved: u64,
+/// A SUBMIT of so many jobs.
+fn jobs(job_count: u32) -> sys::Submit {
+    sys::Submit {
+        job_count,
+        ..sys::Submit::default()
+    }
 }
 
-/// Submits the same job `count` times: a program of zeroes, which starts
-/// nothing and is killed.
+/// Submits the same job as often as `head` says: a program of zeroes, which starts
+/// nothing and is killed. Each structure has `tail` extra bytes behind it. `spoil` may put
+/// a mistake into the job, `head` an address of the jobs.
 fn submit(
     file: &dyn OpenFile,
-    iova: u32,
-    lists: [&[u32]; 2],
-    count: u32,
-    odd: Odd,
+    (iova, lists): (u64, [&[u32]; 2]),
+    head: sys::Submit,
+    tail: usize,
+    spoil: fn(&mut sys::Job),
 ) -> Result<i32, Errno> {
     let arena = Arena::new();
     let task = sys::Task {
-        regcmd: iova,
+        regcmd: iova as u32,
         regcmd_count: 4,
     };
-    let mut tasks = Vec::new();
-    for _ in 0..2 {
-        tasks.extend_from_slice(task.as_bytes());
-        tasks.resize(tasks.len() + odd.task_tail, 0xff);
-    }
-    let at = |wild, bytes: &[u8]| if wild { NOWHERE } else { arena.push(bytes) };
-    let job = sys::Job {
-        tasks: at(odd.wild_tasks, &tasks),
-        in_bo_handles: at(odd.wild_handles, lists[0].as_bytes()),
-        out_bo_handles: at(false, lists[1].as_bytes()),
+    let task = [task.as_bytes(), &[0xff].repeat(tail)].concat();
+    let mut job = sys::Job {
+        tasks: arena.push(&task.repeat(2)),
+        in_bo_handles: arena.push(lists[0].as_bytes()),
+        out_bo_handles: arena.push(lists[1].as_bytes()),
         task_count: 2,
-        task_struct_size: (size_of::<sys::Task>() + odd.task_tail) as u32,
+        task_struct_size: task.len() as u32,
         in_bo_handle_count: lists[0].len() as u32,
         out_bo_handle_count: lists[1].len() as u32,
     };
-    let mut jobs = Vec::new();
-    for _ in 0..count.min(4) {
-        jobs.extend_from_slice(job.as_bytes());
-        jobs.resize(jobs.len() + odd.job_tail, 0);
-    }
+    spoil(&mut job);
+    let job = [job.as_bytes(), &[0].repeat(tail)].concat();
+    let jobs = arena.push(&job.repeat(head.job_count.min(4) as usize));
     let mut submit = sys::Submit {
-        jobs: at(odd.wild_jobs, &jobs),
-        job_count: count,
-        job_struct_size: (size_of::<sys::Job>() + odd.job_tail) as u32,
-        reserved: odd.reserved,
+        jobs: if head.jobs == 0 { jobs } else { head.jobs },
+        job_struct_size: job.len() as u32,
+        ..head
     };
     ioctl(file, sys::SUBMIT, submit.as_mut_bytes(), &arena)
 }
@@ -100,40 +89,33 @@ fn submit(
 /// Makes odd calls. Returns their results.
 fn client(file: &dyn OpenFile) -> Vec<Result<i32, Errno>> {
     let (a, b) = (create(file, 4096), create(file, 100));
-    let iova = a.dma_address as u32;
-    let plain = Odd::default();
-    let tails = Odd {
-        job_tail: 8,
-        task_tail: 24,
-        ..plain
+    let (one, both) = (jobs(1), [&[a.handle][..], &[b.handle]]);
+    let nowhere = sys::Submit {
+        jobs: NOWHERE,
+        ..one
     };
-    let reserved = Odd {
-        reserved: 1,
-        ..plain
+    let absurd = sys::Submit {
+        job_count: u32::MAX,
+        ..nowhere
     };
-    let wild = |tasks, handles, jobs| Odd {
-        wild_tasks: tasks,
-        wild_handles: handles,
-        wild_jobs: jobs,
-        ..plain
-    };
-    let both = [&[a.handle][..], &[b.handle]];
-    let mut results = vec![
-        submit(file, iova, both, 2, plain),
-        submit(file, iova, both, 2, tails),
-        submit(file, iova, [&[], &[]], 1, plain),
-        submit(file, iova, [&[a.handle], &[]], 1, plain),
-        submit(file, iova, [&[a.handle], &[a.handle]], 1, plain),
-        submit(file, iova, [&[77], &[b.handle]], 1, plain),
-        submit(file, iova, both, 1, wild(true, false, false)),
-        submit(file, iova, both, 1, wild(false, true, false)),
-        submit(file, iova, both, 1, wild(false, false, true)),
-        submit(file, iova, both, 0, plain),
-        submit(file, iova, both, 1, reserved),
-        submit(file, iova, both, u32::MAX, wild(false, false, true)),
-    ];
-    results.push(gem_close(file, a.handle).map(|()| 0));
-    results
+    let reserved = sys::Submit { reserved: 1, ..one };
+    let plain: fn(&mut sys::Job) = |_| ();
+    let call = |lists, head, tail, spoil| submit(file, (a.dma_address, lists), head, tail, spoil);
+    vec![
+        call(both, jobs(2), 0, plain),
+        call(both, jobs(2), 24, plain),
+        call([&[], &[]], one, 0, plain),
+        call([&[a.handle], &[]], one, 0, plain),
+        call([&[a.handle], &[a.handle]], one, 0, plain),
+        call([&[77], &[b.handle]], one, 0, plain),
+        call(both, one, 0, |job| job.tasks = NOWHERE),
+        call(both, one, 0, |job| job.in_bo_handles = NOWHERE),
+        call(both, nowhere, 0, plain),
+        call(both, jobs(0), 0, plain),
+        call(both, reserved, 0, plain),
+        call(both, absurd, 0, plain),
+        gem_close(file, a.handle).map(|()| 0),
+    ]
 }
 
 #[test]
@@ -198,8 +180,8 @@ fn handles_go_from_thread_to_thread() {
         create(&*file, 4096)
     });
     assert_eq!(new.handle, old.handle);
-    let iova = new.dma_address as u32;
-    submit(&*file, iova, [&[], &[new.handle]], 1, Odd::default()).unwrap();
+    let place = (new.dma_address, [&[][..], &[new.handle]]);
+    submit(&*file, place, jobs(1), 0, |_| ()).unwrap();
     let outcomes = recorder.outcomes();
     assert_eq!((outcomes.killed, outcomes.dropped), (1, 0), "{outcomes:?}");
     file.close(&|| false, &|| ());
