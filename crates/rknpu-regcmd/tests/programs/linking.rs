@@ -171,7 +171,7 @@ fn registers_of_the_kernel_and_unknown_bits_are_refused() {
         Err(LinkError::Extent(ExtentError::UnknownMode { .. }))
     ));
     // CORE is set to a direct convolution, the DPU to a depthwise one.
-    let depthwise = link_edited(set(dpu::FeatureModeCfg::OFFSET, 0x1fc));
+    let depthwise = link_edited(&[(dpu::FeatureModeCfg::OFFSET, Some(0x1fc))]);
     assert!(matches!(
         depthwise,
         Err(LinkError::Extent(ExtentError::Disagreement { .. }))

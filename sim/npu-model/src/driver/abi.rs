@@ -6,7 +6,6 @@
 use std::ops::RangeInclusive;
 
 use rocket_uapi::sys;
-use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 /// `DRM_IOCTL_GET_UNIQUE`, the bus id.
 pub(crate) const GET_UNIQUE: u32 = 0xc010_6401;
@@ -29,14 +28,7 @@ pub(crate) const PRIME_CAP_BOTH: u64 = 3;
 
 /// `DMA_BUF_SET_NAME_A`, with the size of a 32-bit pointer.
 pub(crate) const DMA_BUF_SET_NAME_A: u32 = 0x4004_6201;
-/// `SYNC_IOC_SET_DEADLINE`.
+/// `SYNC_IOC_SET_DEADLINE`: nanoseconds, and 64 bits of padding.
 pub(crate) const SYNC_SET_DEADLINE: u32 = 0x4010_3e05;
 
 pub(crate) const DMA_BUF_SYNC_RW: u32 = sys::DMA_BUF_SYNC_READ | sys::DMA_BUF_SYNC_WRITE;
-
-#[repr(C)]
-#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
-pub(crate) struct SyncSetDeadline {
-    pub(crate) deadline_ns: u64,
-    pub(crate) pad: u64,
-}

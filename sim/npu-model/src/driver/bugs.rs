@@ -7,43 +7,29 @@
 
 use std::fmt;
 
-/// A bug of the kernel. Each variant describes its trigger.
+/// A bug of the kernel. docs/model.md has the triggers, the effects in the model and the
+/// evidence, docs/driver.md the kernels with the bug and what it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum Bug {
-    /// A buffer object is freed after the file that created it was closed: `rocket_gem_bo_free`
-    /// then uses the freed `rocket_file_priv`. Three ways lead there: closing the file before a
-    /// job's end or within [`free_delay`] after it, closing it while an exported object still has a
-    /// handle, and a dma-buf that outlives the file. Observed with KASAN on 7.2.
+    /// A buffer object is freed after the file that created it was closed.
     ///
-    /// To avoid it: munmap, GEM_CLOSE, close dma-bufs, wait, close.
+    /// To avoid it: munmap, GEM_CLOSE, close dma-bufs, wait ([`free_delay`]), close.
     ///
     /// [`free_delay`]: super::DriverProfile::free_delay
     UseAfterClose,
-    /// CREATE_BO of 2 GiB and more: the `int` that takes the result of `iommu_map_sgtable`
-    /// overflows and the call fails. The pages are freed but stay mapped. Later objects of the file
-    /// that land on that range fail with `ENOMEM`. Observed on 7.2 with 2 GiB; larger sizes from
-    /// source.
-    ///
-    /// If enabled, the range stays taken. Access of the NPU to the freed pages is not modelled: it
-    /// faults.
+    /// CREATE_BO of 2 GiB and more fails, but leaves its range mapped. Access of the NPU to the
+    /// freed pages is not modelled: it faults.
     HugeBo,
-    /// A failed CREATE_BO leaves a handle to freed memory, in kernels without [`create_unwinds`].
-    /// From source.
-    ///
-    /// If enabled, the handle stays in use. Any call that uses it takes the kernel down, and so
-    /// does closing the file.
-    ///
-    /// [`create_unwinds`]: super::DriverProfile::create_unwinds
+    /// A failed CREATE_BO leaves a handle to freed memory, in kernels without
+    /// [`create_unwinds`](super::DriverProfile::create_unwinds).
     DanglingHandle,
     /// `DRM_IOCTL_GET_UNIQUE` on any accel node follows a null pointer.
-    /// Observed on 7.2.
     GetUnique,
     /// SUBMIT with a count whose array exceeds `INT_MAX` bytes: `kvmalloc` prints a warning with a
-    /// stack trace. Observed on 7.2 for `task_count`, from source for the other counts.
+    /// stack trace.
     CountWarning,
     /// An interrupt with a DMA error bit: the driver prints a warning with a stack trace each time.
-    /// Observed on 7.2.
     DmaWarning,
 }
 

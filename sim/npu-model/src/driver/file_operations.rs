@@ -98,11 +98,14 @@ unsafe impl FileOperations for DrmFile {
 // the object: pages that move into a memfd keep theirs.
 unsafe impl MappedMemory for Mapping {
     fn as_ptr(&self) -> *mut u8 {
-        self.as_ptr()
+        match &self.map {
+            Some(map) => map.as_mut_ptr(),
+            None => self.object.pages.as_ptr(),
+        }
     }
 
     fn len(&self) -> usize {
-        self.len()
+        self.len
     }
 }
 

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, OnceLock, Weak};
 
 use rustix::io::Errno;
 
+use super::bugs::Bug;
 use super::cache::{Cache, Caches};
 use super::health::Health;
 use super::iommu::AddressSpace;
@@ -17,9 +18,7 @@ use crate::event::{Event, MissedCall};
 use crate::lock::lock;
 use crate::options::ModelOptions;
 
-/// Buffer objects must be smaller than this, bytes. At 2 GiB the `int` that takes
-/// the result of `iommu_map_sgtable` becomes negative and the call fails with
-/// `ENOMEM` (Linux 7.2, observed).
+/// Buffer objects must be smaller than this, bytes; see [`Bug::HugeBo`].
 const BO_LIMIT_BYTES: u32 = 1 << 31;
 
 /// First mmap offset of a DRM device, the first that needs more than 32 bits
@@ -232,7 +231,8 @@ impl GemObject {
 impl Drop for GemObject {
     fn drop(&mut self) {
         if self.space.life.is_freed() {
-            self.pool.health.object_outlived_file();
+            let how = "a job, a mapping or a dma-buf held a buffer object longer than the file";
+            self.pool.health.run_into(Bug::UseAfterClose, how);
         }
         self.space.unmap(self.iova);
         lock(&self.pool.objects).remove(&self.mmap_offset);

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! State of the modelled kernel, and what happens when a client triggers a bug.
 //!
-//! The calls of the driver report here what happened. This module decides which bug
-//! that is, what its effect is and how it is reported.
+//! The calls of the driver report triggers here. This module decides what the effect
+//! is and how it is reported.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
 use rocket_uapi::sys;
 use rustix::io::Errno;
@@ -32,7 +31,7 @@ impl Health {
     }
 
     /// A client triggered `bug` by doing `how`.
-    fn run_into(&self, bug: Bug, how: impl Into<String>) {
+    pub(super) fn run_into(&self, bug: Bug, how: impl Into<String>) {
         let oops = self.has(bug) && bug.is_fatal();
         self.events.push(Event::KernelBug {
             bug,
@@ -57,14 +56,8 @@ impl Health {
     }
 }
 
-/// The triggers of each bug, which the calls of the driver report, and the effects
-/// of the bugs on these calls.
+/// Triggers whose bugs have effects on the call, or that several calls report.
 impl Health {
-    pub(super) fn get_unique(&self) {
-        let how = "DRM_IOCTL_GET_UNIQUE; never send it to an accel node";
-        self.run_into(Bug::GetUnique, how);
-    }
-
     /// A count of SUBMIT exceeds the kernel's limit.
     pub(super) fn absurd_count(&self) {
         self.run_into(
@@ -108,30 +101,6 @@ impl Health {
     pub(super) fn dangling_handle_used(&self, handle: u32) {
         let how = format!("used handle {handle}, which a failed CREATE_BO left");
         self.run_into(Bug::DanglingHandle, how);
-    }
-
-    /// A file with such a handle was closed.
-    pub(super) fn closed_with_dangling_handle(&self) {
-        let how = "closed a file with a handle that a failed CREATE_BO left";
-        self.run_into(Bug::DanglingHandle, how);
-    }
-
-    /// A dma-buf in a file's own cache was freed after the file.
-    pub(super) fn closed_with_export(&self) {
-        let how = "closed a file without GEM_CLOSE of an object that was exported";
-        self.run_into(Bug::UseAfterClose, how);
-    }
-
-    /// A file was closed within `delay` of a job's end.
-    pub(super) fn closed_after_job(&self, delay: Duration) {
-        let how = format!("closed a file less than {delay:?} after a job's end");
-        self.run_into(Bug::UseAfterClose, how);
-    }
-
-    /// The last reference to a buffer object was dropped after its file was freed.
-    pub(super) fn object_outlived_file(&self) {
-        let how = "a job, a mapping or a dma-buf held a buffer object longer than the file";
-        self.run_into(Bug::UseAfterClose, how);
     }
 
     /// An interrupt had a DMA error bit. It has already caused another event.

@@ -13,6 +13,7 @@ use rustix::io::Errno;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use super::abi;
+use super::bugs::Bug;
 use super::device::DriverState;
 use super::dma_buf::ModelDmaBuf;
 use super::drm_file::DrmFile;
@@ -69,7 +70,8 @@ impl DrmFile {
                 self.fd_to_handle(arg, user)
             })
         } else if is(abi::GET_UNIQUE) {
-            self.driver().health.get_unique();
+            let how = "DRM_IOCTL_GET_UNIQUE; never send it to an accel node";
+            self.driver().health.run_into(Bug::GetUnique, how);
             self.check_device()?;
             Err(Errno::INVAL)
         } else if is(abi::GEM_FLINK) || is(abi::GEM_OPEN) {

@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::ops::{Bound, Range};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockWriteGuard};
 
 use rustix::io::Errno;
 
@@ -70,19 +70,19 @@ impl AddressSpace {
             return Err(Errno::NOMEM);
         }
         drop(allocator);
-        self.mappings
-            .write()
-            .unwrap_or_else(PoisonError::into_inner)
-            .insert(start, Arc::clone(pages));
+        self.mappings_mut().insert(start, Arc::clone(pages));
         Ok(start)
     }
 
     pub(super) fn unmap(&self, iova: u64) {
+        self.mappings_mut().remove(&iova);
+        lock(&self.allocator).free(iova);
+    }
+
+    fn mappings_mut(&self) -> RwLockWriteGuard<'_, BTreeMap<u64, Arc<Pages>>> {
         self.mappings
             .write()
             .unwrap_or_else(PoisonError::into_inner)
-            .remove(&iova);
-        lock(&self.allocator).free(iova);
     }
 
     /// Leaves mapped, but not allocated, the range that `size` bytes would get.

@@ -20,9 +20,10 @@ pub struct Mapping {
     // Fields drop in this order: the object must be gone before the file.
     /// A separate mapping with the requested protection; `None` for the pages that the NPU
     /// side uses too.
-    map: Option<MmapRaw>,
-    len: usize,
-    object: Arc<GemObject>,
+    pub(super) map: Option<MmapRaw>,
+    /// Length in bytes, as asked for.
+    pub(super) len: usize,
+    pub(super) object: Arc<GemObject>,
     /// The open file that a mapping of the device node keeps alive.
     _file: Option<Arc<dyn Any + Send + Sync>>,
 }
@@ -62,22 +63,5 @@ impl Mapping {
             object: Arc::clone(object),
             _file: file,
         })
-    }
-
-    /// First byte. Valid for `len()` bytes as long as the mapping lives, and
-    /// for writes only if the mapping is writable.
-    #[must_use]
-    pub fn as_ptr(&self) -> *mut u8 {
-        match &self.map {
-            Some(map) => map.as_mut_ptr(),
-            None => self.object.pages.as_ptr(),
-        }
-    }
-
-    /// Length in bytes, as asked for; never 0.
-    #[must_use]
-    #[allow(clippy::len_without_is_empty, reason = "it is never empty")]
-    pub fn len(&self) -> usize {
-        self.len
     }
 }

@@ -8,6 +8,7 @@
 
 use std::sync::{Arc, Mutex};
 
+use super::bugs::Bug;
 use super::device::DriverState;
 use super::gem::HandleTable;
 use super::iommu::AddressSpace;
@@ -57,7 +58,8 @@ impl FileState {
             (handles.drain(), dangling)
         };
         if dangling {
-            health.closed_with_dangling_handle();
+            let how = "closed a file with a handle that a failed CREATE_BO left";
+            health.run_into(Bug::DanglingHandle, how);
         }
         let cached = objects
             .iter()
@@ -66,11 +68,14 @@ impl FileState {
         let died_with = scheduler.remove_entity(self.entity, exiting, &is_ending);
         shared_file::collect();
         if cached {
-            health.closed_with_export();
+            // The file's own cache has the dma-buf, which is freed after the file.
+            let how = "closed a file without GEM_CLOSE of an object that was exported";
+            health.run_into(Bug::UseAfterClose, how);
         }
         let delay = options.driver.free_delay;
         if self.must_wait_before_close && self.space.life.job_ended_within(delay) {
-            health.closed_after_job(delay);
+            let how = format!("closed a file less than {delay:?} after a job's end");
+            health.run_into(Bug::UseAfterClose, how);
         }
         self.space.life.free();
         died_with

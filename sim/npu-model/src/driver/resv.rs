@@ -164,29 +164,6 @@ mod tests {
     }
 
     #[test]
-    fn readers_wait_for_writers_and_writers_for_all() {
-        let reservation = Reservation::default();
-        let (write, read) = (fence(1, 1), fence(2, 1));
-        reservation.add(Usage::Write, &write);
-        reservation.add(Usage::Read, &read);
-        assert_eq!(count(&reservation), (1, 2));
-        write.signal(Ok(()));
-        assert_eq!(count(&reservation), (0, 1));
-        assert!(reservation.export(Usage::Write).fences.is_empty());
-        assert_eq!(reservation.export(Usage::Read).fences.len(), 1);
-        assert_eq!(reservation.named(Usage::Write), [(1, 1)]);
-        assert_eq!(reservation.named(Usage::Read), [(1, 1), (2, 1)]);
-        assert_eq!(
-            reservation.wait(Usage::Read, Deadline::NOW, Wake::Signal),
-            Err(Errno::TIMEDOUT)
-        );
-        assert_eq!(
-            reservation.wait(Usage::Write, Deadline::NOW, Wake::Signal),
-            Ok(())
-        );
-    }
-
-    #[test]
     fn a_writer_that_ended_before_anybody_looked_was_accepted() {
         let reservation = Reservation::default();
         let quick = |number, result| {

@@ -147,21 +147,13 @@ impl ModelSyncFile {
         if !self.name.is_empty() {
             return self.name.clone();
         }
-        let (driver, timeline, context, seqno) = match self.fences() {
-            [one] => {
-                let (driver, timeline) = one.names();
-                (driver, timeline, one.context(), one.seqno())
-            }
-            _ if self.is_active() => (
-                "dma_fence_array",
-                "unbound".to_owned(),
-                self.array_context,
-                1,
-            ),
-            [first, ..] => {
-                let (driver, timeline) = first.names();
-                (driver, timeline, self.array_context, 1)
-            }
+        let (context, seqno) = match self.fences() {
+            [one] => (one.context(), one.seqno()),
+            _ => (self.array_context, 1),
+        };
+        let (driver, timeline) = match self.fences() {
+            [_, _, ..] if self.is_active() => ("dma_fence_array", "unbound".to_owned()),
+            [first, ..] => first.names(),
             [] => return Vec::new(),
         };
         format!("{driver}-{timeline}{context}-{seqno}").into_bytes()
@@ -199,8 +191,8 @@ impl SharedFileKind for ModelSyncFile {
             }
             abi::SYNC_SET_DEADLINE => {
                 // A hint to drivers; this one has no use for it.
-                let argument: abi::SyncSetDeadline = copy_in(user, arg)?;
-                if argument.pad != 0 {
+                let [_, pad]: [u64; 2] = copy_in(user, arg)?;
+                if pad != 0 {
                     return Err(Errno::INVAL);
                 }
             }

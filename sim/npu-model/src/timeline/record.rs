@@ -19,9 +19,7 @@ const PS_PER_NS: u128 = 1_000;
 pub(crate) type FenceName = (u64, u64);
 
 #[derive(Debug, Default)]
-pub(crate) struct TimelineRecorder {
-    inner: Mutex<Inner>,
-}
+pub(crate) struct TimelineRecorder(Mutex<Inner>);
 
 #[derive(Debug, Default)]
 struct Inner {
@@ -46,7 +44,7 @@ impl TimelineRecorder {
         name: FenceName,
         fences: &[FenceName],
     ) {
-        let mut guard = lock(&self.inner);
+        let mut guard = lock(&self.0);
         let inner = &mut *guard;
         if inner.tasks >= TASKS_KEPT {
             inner.left_out += 1;
@@ -64,7 +62,7 @@ impl TimelineRecorder {
 
     /// Records that a file's client has waited for these fences, signalled or not.
     pub(crate) fn waited(&self, file: u64, fences: &[FenceName]) {
-        let mut inner = lock(&self.inner);
+        let mut inner = lock(&self.0);
         let waited = inner.waited.entry(file).or_default();
         for &(timeline, number) in fences {
             let latest = waited.entry(timeline).or_default();
@@ -74,13 +72,13 @@ impl TimelineRecorder {
 
     /// Forgets the waits of a closed file.
     pub(crate) fn closed(&self, file: u64) {
-        lock(&self.inner).waited.remove(&file);
+        lock(&self.0).waited.remove(&file);
     }
 
     /// Records the end of a job: the work of its completed tasks. `killed` is how
     /// long the driver waited for the next task before it killed the job.
     pub(crate) fn ended(&self, job: u64, tasks: Vec<TaskWork>, killed: Option<Duration>) {
-        let mut guard = lock(&self.inner);
+        let mut guard = lock(&self.0);
         let inner = &mut *guard;
         let Some(mut record) = inner.submitted.remove(&job) else {
             return;
@@ -93,7 +91,7 @@ impl TimelineRecorder {
     }
 
     pub(crate) fn timeline(&self, machine: Machine) -> DeviceTimeline {
-        let inner = lock(&self.inner);
+        let inner = lock(&self.0);
         let jobs = inner.ran.values().cloned().collect();
         DeviceTimeline::new(machine, jobs, inner.left_out)
     }

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A client that makes plain ioctls, and a device for it.
 
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, FromRawFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
 use npu_model::driver::{Arena, Bug, DriverProfile, DrmFile, Mapping};
 use npu_model::event::Event;
 use npu_model::{Model, ModelOptions};
-use rocket_uapi::sys;
+use rocket_uapi::{MappedMemory, sys};
 use rustix::io::Errno;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
@@ -155,7 +155,7 @@ impl Client {
     }
 
     pub fn close(&self, handle: u32) -> Result<(), Errno> {
-        self.call(sys::GEM_CLOSE, [handle, 0]).map(drop)
+        rocket_uapi::gem_close(&self.file, handle)
     }
 
     pub fn prep(&self, handle: u32, timeout_ns: i64) -> Result<(), Errno> {
@@ -234,15 +234,11 @@ impl Client {
     }
 
     pub fn export(&self, handle: u32) -> Result<OwnedFd, Errno> {
-        let flags = sys::DRM_CLOEXEC | sys::DRM_RDWR;
-        let [.., number] = self.call(sys::PRIME_HANDLE_TO_FD, [handle, flags, 0])?;
-        Ok(new_fd(number))
+        rocket_uapi::export(&self.file, handle, sys::DRM_CLOEXEC | sys::DRM_RDWR)
     }
 
     pub fn import(&self, dma_buf: &OwnedFd) -> Result<u32, Errno> {
-        let number = dma_buf.as_raw_fd().cast_unsigned();
-        let [handle, ..] = self.call(sys::PRIME_FD_TO_HANDLE, [0, 0, number])?;
-        Ok(handle)
+        rocket_uapi::import(&self.file, dma_buf.as_fd())
     }
 
     pub fn dma_buf(&self, bo: Bo) -> OwnedFd {

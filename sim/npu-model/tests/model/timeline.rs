@@ -178,6 +178,8 @@ fn what_is_over_here_may_not_be_over_in_modelled_time() {
 fn a_killed_job_keeps_its_core_for_the_time_limit() {
     let model = model(ModelOptions {
         level: Level::Strict,
+        // Strict does not wait for the hang.
+        hang_timeout: Duration::MAX,
         ..ModelOptions::default()
     });
     let client = Client::new(&model);
