@@ -11,8 +11,7 @@
 mod file;
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use rocket_uapi::{Device, DeviceInfo, Node};
 use rustix::io::Errno;
@@ -33,7 +32,7 @@ pub struct NodeError {
 pub struct ForwardService {
     path: PathBuf,
     info: DeviceInfo,
-    work: Arc<SubmittedWork>,
+    work: Arc<Mutex<SubmittedWork>>,
 }
 
 impl ForwardService {
@@ -64,8 +63,8 @@ impl ForwardService {
     /// including jobs that the driver dropped.
     #[must_use]
     pub fn tasks_and_words(&self) -> (u64, u64) {
-        let SubmittedWork { tasks, words } = &*self.work;
-        (tasks.load(Ordering::Relaxed), words.load(Ordering::Relaxed))
+        let work = self.work.lock().unwrap_or_else(PoisonError::into_inner);
+        (work.tasks, work.words)
     }
 }
 

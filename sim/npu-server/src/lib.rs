@@ -25,4 +25,4 @@ pub use counts::Counts;
 pub use forward::{ForwardService, NodeError};
 pub use listener::{Server, ServerError, raise_descriptor_limit, shared_server_limits};
 pub use service::{OpenFile, Service};
-pub use shadow::{Shadow, ShadowError};
+pub use shadow::ShadowError;

@@ -147,7 +147,8 @@ impl Server {
             }
             other => other?,
         }
-        let shadow = service.is_emulated().then(Shadow::create).transpose()?;
+        let shadow = || Shadow::create_in(&std::env::temp_dir());
+        let shadow = service.is_emulated().then(shadow).transpose()?;
         let shared = Arc::new(ServerShared {
             served: Arc::new(Served {
                 service,

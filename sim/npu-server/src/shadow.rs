@@ -11,7 +11,6 @@
 //! of the device tree that name the chip and its NPU cores
 //! (arch/arm64/boot/dts/rockchip/rk3588-base.dtsi).
 
-use std::env;
 use std::fs;
 use std::io;
 use std::os::fd::OwnedFd;
@@ -52,7 +51,7 @@ const TRIES: usize = 4;
 
 /// A shadow directory; removed when this is dropped.
 #[derive(Debug)]
-pub struct Shadow {
+pub(crate) struct Shadow {
     _root: TempDir,
     /// The directory, locked as long as its server lives.
     _lock: OwnedFd,
@@ -155,14 +154,7 @@ const LINKS: [(&str, &str); 7] = [
 
 impl Shadow {
     /// Makes a shadow directory in the folder for temporary files.
-    ///
-    /// # Errors
-    /// [`ShadowError`]
-    pub fn create() -> Result<Self, ShadowError> {
-        Self::create_in(&env::temp_dir())
-    }
-
-    fn create_in(folder: &Path) -> Result<Self, ShadowError> {
+    pub(crate) fn create_in(folder: &Path) -> Result<Self, ShadowError> {
         remove_left_behind(folder);
         let failed = |error| ShadowError {
             what: folder.join(format!("{PREFIX}*")),
@@ -227,9 +219,7 @@ impl Shadow {
         Ok(shadow)
     }
 
-    /// Path of the shadow directory.
-    #[must_use]
-    pub fn path(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 
@@ -260,7 +250,7 @@ mod tests {
 
     #[test]
     fn every_link_leads_somewhere() {
-        let shadow = Shadow::create().unwrap();
+        let shadow = Shadow::create_in(&std::env::temp_dir()).unwrap();
         for (path, _) in LINKS {
             let file = shadow.path().join(path);
             assert!(file.exists(), "{path}");

@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
@@ -44,16 +44,16 @@ const VALUES: [u32; 4] = [sys::CREATE_BO, sys::FINI_BO, sys::GEM_CLOSE, sys::GET
 #[derive(Debug, Default)]
 pub(super) struct SubmittedWork {
     /// Number of programs.
-    pub(super) tasks: AtomicU64,
+    pub(super) tasks: u64,
     /// Number of their command words.
-    pub(super) words: AtomicU64,
+    pub(super) words: u64,
 }
 
 /// An open file of the node, for one client.
 #[derive(Debug)]
 pub(super) struct ForwardFile {
     node: Node,
-    work: Arc<SubmittedWork>,
+    work: Arc<Mutex<SubmittedWork>>,
     /// Open handles, and the bytes behind each.
     handles: Mutex<BTreeMap<u32, u64>>,
     /// Whether there ever was a job.
@@ -149,7 +149,7 @@ impl OpenFile for ForwardFile {
 }
 
 impl ForwardFile {
-    pub(super) fn new(node: Node, work: Arc<SubmittedWork>) -> Self {
+    pub(super) fn new(node: Node, work: Arc<Mutex<SubmittedWork>>) -> Self {
         Self {
             node,
             work,
@@ -210,10 +210,10 @@ impl ForwardFile {
         // SAFETY: all addresses are `arena`'s, and the driver copies what is
         // there before it returns; the rest is the caller's promise.
         let value = unsafe { ioctl(&self.node, sys::SUBMIT, &mut submit, &arena) }?;
+        let mut work = self.work.lock().unwrap_or_else(PoisonError::into_inner);
         for task in jobs.iter().flat_map(|job| &job.tasks) {
-            self.work.tasks.fetch_add(1, Ordering::Relaxed);
-            let words = u64::from(task.regcmd_count);
-            self.work.words.fetch_add(words, Ordering::Relaxed);
+            work.tasks += 1;
+            work.words += u64::from(task.regcmd_count);
         }
         Ok(value)
     }
