@@ -32,8 +32,8 @@ const OF_ANY_FILE: [u32; 5] = [
     0x5460,
 ];
 
-/// The kind of an ioctl's file, which [`Kind::File`] only may be. The next library handles
-/// [`Kind::None`]. Does not change `errno`.
+/// The kind of an ioctl's file: [`Kind::File`] if it may be a dma-buf, a sync_file or a
+/// timeline of the device. The next library handles [`Kind::None`]. Does not change `errno`.
 fn kind(fd: c_int, number: u32) -> Kind {
     look(Kind::None, || {
         if fd < 0 || OF_ANY_FILE.contains(&number) {
@@ -53,12 +53,12 @@ hook! {
     // named one; see `open`.
     fn(fd: c_int, number: c_ulong, arg: *mut c_void) -> c_int, |next| {
         // The kernel takes 32 bits, which some callers sign-extend.
-        let (request, address) = (number as u32, arg.expose_provenance() as u64);
-        let kind = kind(fd, request);
+        let (code, address) = (number as u32, arg.expose_provenance() as u64);
+        let kind = kind(fd, code);
         // SAFETY: the program made this call.
-        let named = unsafe { Named::by_ioctl(kind, request, address) };
+        let named = unsafe { Named::by_ioctl(kind, code, address) };
         let request = |ask| Request {
-            number: request,
+            number: code,
             arg: address,
             ..device::request(ask)
         };

@@ -17,7 +17,7 @@ use crate::guard::finish;
 use crate::next::hook;
 use crate::target::{PathTarget, target};
 
-pub(crate) fn open_node(flags: c_int) -> c_int {
+fn open_node(flags: c_int) -> c_int {
     finish(|| {
         if flags & libc::O_DIRECTORY != 0 {
             return Err(Errno::NOTDIR);
@@ -36,7 +36,7 @@ pub(crate) fn open_node(flags: c_int) -> c_int {
 }
 
 /// Opens the kernel's sw_sync file, for fences that the program signals itself.
-pub(crate) fn open_sw_sync(flags: c_int) -> c_int {
+fn open_sw_sync(flags: c_int) -> c_int {
     finish(|| {
         let file = device::open_sw_sync()?;
         if flags & libc::O_CLOEXEC == 0 {

@@ -73,11 +73,8 @@ fn is_of_node(directory: *mut DIR) -> bool {
         };
         let mut link = [0; PATH_BYTES];
         let node = node.as_c_str().to_bytes();
-        directory_of(fd, &mut link).is_some_and(|found| {
-            node.strip_prefix(found)
-                .and_then(|rest| rest.strip_prefix(b"/"))
-                .is_some_and(|rest| rest == NODE_NAME)
-        })
+        let rest = directory_of(fd, &mut link).and_then(|found| node.strip_prefix(found));
+        rest.and_then(|rest| rest.strip_prefix(b"/")) == Some(NODE_NAME)
     })
 }
 
