@@ -30,25 +30,44 @@ pub(crate) struct Touched {
     pub(crate) bytes: u64,
 }
 
-impl Touched {
-    /// Whether an extent of the engine that touched it contains it.
-    pub(crate) fn is_within(
-        &self,
-        extents: &[Extent],
-        master: Master,
-        direction: Direction,
-    ) -> bool {
-        extents.iter().any(|extent| {
-            master == extent.engine.into()
-                && extent.engine.direction() == direction
-                && extent.start <= self.start
-                && self.end <= extent.end
-        })
-    }
-}
-
 /// All accesses of a kick, by master and whether it writes.
 pub(crate) type Accesses = BTreeMap<(Master, bool), Touched>;
+
+/// Adds an access of `len` bytes.
+pub(crate) fn note(
+    accesses: &mut Accesses,
+    (master, direction): (Master, Direction),
+    iova: u32,
+    len: usize,
+) {
+    let (start, end) = (u64::from(iova), u64::from(iova) + len as u64);
+    let touched = accesses
+        .entry((master, direction == Direction::Write))
+        .or_insert(Touched {
+            start,
+            end,
+            bytes: 0,
+        });
+    touched.start = touched.start.min(start);
+    touched.end = touched.end.max(end);
+    touched.bytes += len as u64;
+}
+
+/// Fails unless each engine's accesses are in an extent of that engine.
+pub(crate) fn assert_within(accesses: &Accesses, extents: &[Extent]) {
+    for (&(master, write), touched) in accesses {
+        let known = extents.iter().any(|extent| {
+            master == extent.engine.into()
+                && (extent.engine.direction() == Direction::Write) == write
+                && extent.start <= touched.start
+                && touched.end <= extent.end
+        });
+        assert!(
+            known || master == Master::Fetch,
+            "{master:?}, writes {write}: {touched:#x?} is not in {extents:#x?}"
+        );
+    }
+}
 
 /// Memory of a few buffer objects; nothing is mapped between them.
 #[derive(Clone, Debug, Default)]
@@ -121,22 +140,11 @@ impl ObjectMemory {
         iova: u32,
         len: usize,
     ) -> Result<(&mut Vec<u8>, usize), Fault> {
-        let (start, end) = (u64::from(iova), u64::from(iova) + len as u64);
-        let touched = self
-            .accesses
-            .entry((master, direction == Direction::Write))
-            .or_insert(Touched {
-                start,
-                end,
-                bytes: 0,
-            });
-        touched.start = touched.start.min(start);
-        touched.end = touched.end.max(end);
-        touched.bytes += len as u64;
+        note(&mut self.accesses, (master, direction), iova, len);
         let Some((object, at)) = self.find(iova, len) else {
             self.faults += 1;
             return Err(Fault {
-                address: start,
+                address: iova.into(),
                 direction,
                 master,
             });

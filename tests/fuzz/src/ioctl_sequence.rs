@@ -21,10 +21,6 @@ use npu_model::event::{Event, KillCause};
 use npu_model::{Model, ModelOptions};
 use rknpu_regcmd::Word;
 use rocket_hw_tests::fuzz::{CallChoices, Canary, Limits, World, multiplies};
-use rocket_uapi::sys::{
-    CREATE_BO, FINI_BO, GEM_CLOSE, GET_CAP, PREP_BO, PRIME_FD_TO_HANDLE as FD_TO_HANDLE,
-    PRIME_HANDLE_TO_FD as HANDLE_TO_FD, SUBMIT, VERSION,
-};
 use rocket_uapi::{Device, gem_close, plain_ioctl, sys};
 use rustix::io::Errno;
 
@@ -32,15 +28,15 @@ use crate::board::TASK_LIMIT;
 use crate::words;
 
 const REQUESTS: [u32; 9] = [
-    VERSION,
-    GEM_CLOSE,
-    GET_CAP,
-    HANDLE_TO_FD,
-    FD_TO_HANDLE,
-    CREATE_BO,
-    SUBMIT,
-    PREP_BO,
-    FINI_BO,
+    sys::VERSION,
+    sys::GEM_CLOSE,
+    sys::GET_CAP,
+    sys::PRIME_HANDLE_TO_FD,
+    sys::PRIME_FD_TO_HANDLE,
+    sys::CREATE_BO,
+    sys::SUBMIT,
+    sys::PREP_BO,
+    sys::FINI_BO,
 ];
 
 /// All errors that the driver has a reason for.
@@ -186,7 +182,7 @@ fn gives_again(file: &DrmFile) {
             size: 4 * PAGE,
             ..sys::CreateBo::default()
         };
-        plain_ioctl(file, CREATE_BO, &mut bo).unwrap();
+        plain_ioctl(file, sys::CREATE_BO, &mut bo).unwrap();
         assert_eq!((bo.handle, bo.dma_address), (1, 0));
         gem_close(file, bo.handle).unwrap();
         if bo.offset == OFFSETS {
@@ -223,7 +219,7 @@ fn raw(file: &DrmFile, u: &mut Unstructured<'_>) -> Result<()> {
         };
         chunk.copy_from_slice(&value.to_le_bytes()[..chunk.len()]);
     }
-    let exports = request & 0xffff == HANDLE_TO_FD & 0xffff;
+    let exports = request & 0xffff == sys::PRIME_HANDLE_TO_FD & 0xffff;
     let told =
         request >> 31 == 1 && (12..=arg.len()).contains(&((request >> 16 & 0x3fff) as usize));
     // A descriptor without a returned number would stay open, as on a kernel.
@@ -233,7 +229,7 @@ fn raw(file: &DrmFile, u: &mut Unstructured<'_>) -> Result<()> {
     let result = file.ioctl(request, &mut arg, &arena);
     if let Err(errno) = result {
         // The fuzzer's own timer is a signal handler.
-        let waits = request & 0xff == PREP_BO & 0xff && errno == Errno::INTR;
+        let waits = request & 0xff == sys::PREP_BO & 0xff && errno == Errno::INTR;
         assert!(
             waits || ERRORS.contains(&errno),
             "request {request:#x} fails with {errno:?}"

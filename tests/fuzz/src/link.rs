@@ -14,7 +14,7 @@ use rknpu_regcmd::{
     LintContext, MatmulForm, MatmulTask, MatmulType, Program, Severity, decode, lint,
 };
 
-use crate::board::{FuzzBoard, Touched};
+use crate::board::{Accesses, FuzzBoard, assert_within, note};
 use crate::words;
 use families::bytes;
 use families::{A, B, C, D};
@@ -174,10 +174,9 @@ fn run(
     // A legal program may break a rule on another side of a fact.
     let good = good && contested == Contested::default();
     let mut board = FuzzBoard::new(Level::Faithful, contested);
-    let mut bus = Within {
+    let mut bus = Zeros {
         program: bytes(words),
-        extents: linked.extents(),
-        stray: Vec::new(),
+        accesses: Accesses::new(),
     };
     for _ in 0..u.int_in_range(0..=LEFTOVERS_MAX)? {
         let register = words::register(u)?;
@@ -187,8 +186,7 @@ fn run(
         }
     }
     let outcome = board.kick(&mut bus, 0, PROGRAM, words.len(), 1);
-    let stray = &bus.stray;
-    assert!(stray.is_empty(), "{stray:x?} of {:x?}", linked.extents());
+    assert_within(&bus.accesses, linked.extents());
     let too_long = outcome.diagnosis.iter().any(|d| d.trap == TOO_LONG);
     assert!(
         !good || too_long || (outcome.completed && outcome.diagnosis.is_empty()),
@@ -202,30 +200,13 @@ const PROGRAM: u32 = 0xf000_0000;
 /// The diagnosis of a task that is too long to compute.
 const TOO_LONG: &str = "F02-too-long";
 
-/// A bus with the program and zeros everywhere else, which records accesses
-/// outside the extents.
-struct Within<'a> {
+/// A bus with the program and zeros everywhere else.
+struct Zeros {
     program: Vec<u8>,
-    extents: &'a [Extent],
-    stray: Vec<(Master, Direction, u32, usize)>,
+    accesses: Accesses,
 }
 
-impl Within<'_> {
-    fn check(&mut self, master: Master, direction: Direction, iova: u32, len: usize) {
-        let touched = Touched {
-            start: iova.into(),
-            end: u64::from(iova) + len as u64,
-            bytes: len as u64,
-        };
-        let known = touched.is_within(self.extents, master, direction);
-        // The first few are enough.
-        if !known && self.stray.len() < 4 {
-            self.stray.push((master, direction, iova, len));
-        }
-    }
-}
-
-impl Bus for Within<'_> {
+impl Bus for Zeros {
     fn read(
         &mut self,
         master: Master,
@@ -242,13 +223,19 @@ impl Bus for Within<'_> {
             out.copy_from_slice(self.program.get(at..at + out.len()).ok_or(fault)?);
             return Ok(());
         }
-        self.check(master, Direction::Read, iova, out.len());
+        note(
+            &mut self.accesses,
+            (master, Direction::Read),
+            iova,
+            out.len(),
+        );
         out.fill(0);
         Ok(())
     }
 
     fn write(&mut self, master: Master, iova: u32, data: &[u8]) -> std::result::Result<(), Fault> {
-        self.check(master, Direction::Write, iova, data.len());
+        let write = (master, Direction::Write);
+        note(&mut self.accesses, write, iova, data.len());
         Ok(())
     }
 }
