@@ -209,6 +209,8 @@ mod tests {
         // A reader's fence does not replace a writer's.
         reservation.add(Usage::Read, &fence(1, 3));
         assert_eq!(count(&reservation), (1, 2));
+        assert_eq!(reservation.named(Usage::Write), [(1, 2)]);
+        assert_eq!(reservation.named(Usage::Read), [(1, 2), (1, 3)]);
         reservation.add(Usage::Write, &fence(1, 4));
         assert_eq!(count(&reservation), (1, 1));
         reservation.add(Usage::Write, &fence(1, 3));
