@@ -6,7 +6,7 @@ use rocket_uapi::{PAGE_BYTES, sys};
 
 use crate::check::{Must, NotPassed, RowOutcome, ensure};
 use crate::raw::{File, Map};
-use crate::submit::{JobArgs, Task};
+use crate::submit::{JobArgs, SubmitArgs, Task};
 
 const PAGE: u32 = PAGE_BYTES as u32;
 
@@ -102,6 +102,14 @@ impl MatmulProgram {
     /// A job that runs it, and lists an object as its output.
     pub(crate) fn job(&self, writes: u32) -> JobArgs {
         JobArgs::of(self.task(), writes)
+    }
+
+    /// Runs it as a job that writes its own object, and waits.
+    pub(crate) fn run(&self, file: &File) -> RowOutcome {
+        let handle = self.bo.handle;
+        let submission = SubmitArgs::of(vec![self.job(handle)]);
+        submission.submit(file).must("SUBMIT of a matmul")?;
+        file.prep(handle, i64::MAX).must("PREP_BO of a matmul")
     }
 
     pub(crate) fn words(&self) -> &[u64] {

@@ -57,7 +57,7 @@ pub(crate) struct SubmitArgs {
 }
 
 /// The arrays that a job's addresses point to.
-struct Arrays([Vec<u8>; 3]);
+type Arrays = [Vec<u8>; 3];
 
 /// Structures that are `told` bytes apart, if any kernel might have them so large.
 fn spread<T: IntoBytes + zerocopy::Immutable>(all: &[T], told: u32, filler: u8) -> Vec<u8> {
@@ -99,15 +99,15 @@ impl JobArgs {
 
     fn arrays(&self) -> Arrays {
         let handles = |handles: &[u32]| room(handles.as_bytes().to_vec());
-        Arrays([
+        [
             // Zeros between two tasks would be refused as a task.
             spread(&self.tasks, self.task_struct_size(), 0),
             handles(&self.reads),
             handles(&self.writes),
-        ])
+        ]
     }
 
-    fn place(&self, Arrays(arrays): &Arrays) -> sys::Job {
+    fn place(&self, arrays: &Arrays) -> sys::Job {
         let lens = [self.tasks.len(), self.reads.len(), self.writes.len()];
         let at = |index: usize| self.addresses[index].unwrap_or_else(|| address(&arrays[index]));
         let count = |index: usize| self.counts[index].unwrap_or(lens[index] as u32);

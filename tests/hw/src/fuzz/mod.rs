@@ -22,7 +22,6 @@ use crate::busy::{patience, quick};
 use crate::check::{Must, NotPassed, RowOutcome, ensure};
 use crate::program::MatmulProgram;
 use crate::raw::{File, Map};
-use crate::submit::SubmitArgs;
 pub use choices::CallChoices;
 pub use world::{Limits, World};
 
@@ -173,9 +172,6 @@ impl Canary {
 pub fn multiplies(device: &Device) -> RowOutcome {
     let file = File::new(&device.reopen()?);
     let matmul = MatmulProgram::new(&file, 3, None)?;
-    let handle = matmul.bo.handle;
-    let submission = SubmitArgs::of(vec![matmul.job(handle)]);
-    submission.submit(&file).must("SUBMIT of a matmul")?;
-    file.prep(handle, i64::MAX).must("PREP_BO of a matmul")?;
+    matmul.run(&file)?;
     matmul.check_own()
 }

@@ -47,7 +47,6 @@ pub struct Limits {
 #[derive(Debug)]
 pub struct World<C> {
     pub(super) rng: C,
-    device: Device,
     pub(super) slots: Vec<Slot>,
     maps: Vec<Map>,
     pub(super) dma_bufs: Vec<OwnedFd>,
@@ -97,19 +96,16 @@ impl Slot {
 }
 
 impl<C: CallChoices> World<C> {
-    /// A world with these files, each with a program. Other threads may share the
-    /// first.
+    /// A world with these files of one device, each with a program. Other threads may
+    /// share the first.
     ///
     /// # Errors
     /// If a program cannot be placed.
-    pub fn new(files: &[Device], rng: C, limits: Limits) -> Result<Self, NotPassed> {
+    pub fn new(files: &[Device; 3], rng: C, limits: Limits) -> Result<Self, NotPassed> {
         let slots = files.iter().map(|file| Slot::new(File::new(file)));
-        let slots: Vec<_> = slots.collect::<Result<_, _>>()?;
-        let device = files.first().cloned();
         Ok(Self {
             rng,
-            device: device.ok_or_else(|| NotPassed::Skip("no file".to_owned()))?,
-            slots,
+            slots: slots.collect::<Result<_, _>>()?,
             maps: Vec::new(),
             dma_bufs: Vec::new(),
             fences: Vec::new(),
@@ -261,7 +257,7 @@ impl<C: CallChoices> World<C> {
             return Ok(());
         }
         let (file, handle) = self.named();
-        let is_model = self.device.info().is_model;
+        let is_model = file.device().info().is_model;
         let child = match self.rng.within(0..4) {
             _ if is_model => Child::Nothing,
             0 if self.limits.known_bugs => Child::GetUnique,
@@ -276,7 +272,7 @@ impl<C: CallChoices> World<C> {
     /// Closes a file with a job in flight, whose only object is another file's, which
     /// stays.
     fn visitor(&mut self) -> RowOutcome {
-        let file = File::new(&self.device.reopen()?);
+        let file = self.slots[0].file.reopen()?;
         if self.limits.known_bugs && self.rng.once_in(2) {
             // Its own objects are freed after the file.
             let slot = Slot::new(file)?;
@@ -326,13 +322,7 @@ impl<C: CallChoices> World<C> {
     pub(super) fn settle(&mut self) -> RowOutcome {
         for slot in &self.slots {
             // Earlier jobs of the file end before this one.
-            let last = MatmulProgram::new(&slot.file, 0, None)?;
-            let handle = last.bo.handle;
-            SubmitArgs::of(vec![last.job(handle)])
-                .submit(&slot.file)
-                .must("SUBMIT of a matmul")?;
-            let waited = slot.file.prep(handle, i64::MAX);
-            waited.must("PREP_BO of a matmul")?;
+            MatmulProgram::new(&slot.file, 0, None)?.run(&slot.file)?;
         }
         for dma_buf in mem::take(&mut self.visited) {
             let waited = self.slots[0]

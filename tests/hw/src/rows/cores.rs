@@ -9,7 +9,7 @@ use crate::RowContext;
 use crate::bench::RowBench;
 use crate::busy::{Busy, Ready, patience, quick};
 use crate::check::{NotPassed, RowOutcome, ensure, expect};
-use crate::hold;
+use crate::hold::Hold;
 use crate::program::RESULT;
 use crate::raw::File;
 
@@ -27,21 +27,12 @@ fn core(fence: &SyncFile) -> Result<String, NotPassed> {
     Ok(fences[0].timeline.clone())
 }
 
-/// Skips the row if jobs cannot be held: a long job may be over before the row reads
-/// its core.
-fn can_hold(context: &RowContext) -> RowOutcome {
-    if hold::is_possible(&context.device) {
-        return Ok(());
-    }
-    Err(NotPassed::Skip("no job can be held".to_owned()))
-}
-
 fn files(context: &RowContext, count: usize) -> Result<Vec<Device>, NotPassed> {
     (0..count).map(|_| context.reopen()).collect()
 }
 
 pub(super) fn one_each(context: &RowContext) -> RowOutcome {
-    can_hold(context)?;
+    Hold::required(&context.device)?;
     let files = files(context, CORES + 1)?;
     let ready = files.iter().map(Ready::new);
     let ready: Vec<Ready> = ready.collect::<Result<_, _>>()?;
@@ -58,7 +49,7 @@ pub(super) fn one_each(context: &RowContext) -> RowOutcome {
 }
 
 pub(super) fn alternates(context: &RowContext) -> RowOutcome {
-    can_hold(context)?;
+    Hold::required(&context.device)?;
     let device = context.reopen()?;
     let mut cores = Vec::new();
     for _ in 0..4 {
@@ -74,7 +65,7 @@ pub(super) fn alternates(context: &RowContext) -> RowOutcome {
 }
 
 pub(super) fn stays(context: &RowContext) -> RowOutcome {
-    can_hold(context)?;
+    Hold::required(&context.device)?;
     let device = context.reopen()?;
     let first = Busy::start(&device)?;
     let later = [quick(&device, |job| job)?, quick(&device, |job| job)?];

@@ -11,7 +11,7 @@ use rocket_uapi::{Errno, FenceStatus, PAGE_BYTES};
 
 use crate::RowContext;
 use crate::busy::{active, patience};
-use crate::check::{Must, NotPassed, RowOutcome, ensure, expect, refused};
+use crate::check::{Must, RowOutcome, ensure, expect, refused};
 use crate::fork::{self, Child};
 use crate::hold::Hold;
 use crate::raw::File;
@@ -38,17 +38,10 @@ pub(super) fn forked(context: &RowContext) -> RowOutcome {
     expect("its handle", next.handle, first.handle)
 }
 
-/// A hold for jobs. Skips the row without one: the jobs would be over before the row
-/// has their fences.
-fn held(context: &RowContext) -> Result<Hold, NotPassed> {
-    let hold = Hold::new(&context.device)?;
-    hold.ok_or_else(|| NotPassed::Skip("no job can be held".to_owned()))
-}
-
 /// Kills a process with jobs in its queue. They use only an object of this process,
 /// so nothing is freed after its file.
 pub(super) fn killed(context: &RowContext) -> RowOutcome {
-    let hold = held(context)?;
+    let hold = Hold::required(&context.device)?;
     let gate = hold.gate.as_fd().try_clone_to_owned().must("dup")?;
     let ended = Scenario::DieQueued.spawn(context, Stdio::from(gate))?;
     expect(
@@ -68,7 +61,7 @@ pub(super) fn killed(context: &RowContext) -> RowOutcome {
 
 /// Closes a file with jobs in its queue. Again they use only objects of another file.
 pub(super) fn closed(context: &RowContext) -> RowOutcome {
-    let hold = held(context)?;
+    let hold = Hold::required(&context.device)?;
     let owner = context.bench()?;
     let visitor = owner.file.reopen()?;
     let gate = visitor.import(hold.gate.as_fd()).must("import")?;

@@ -55,18 +55,11 @@ pub(super) fn dma_buf_flags(context: &RowContext) -> RowOutcome {
     let file = context.file();
     let (dma_buf, fence) = idle(&file)?;
     for flags in [0, NO_FLAG, READ | NO_FLAG, READ | sys::DMA_BUF_SYNC_END] {
-        let export = file.export_fence(dma_buf.as_fd(), flags);
-        refused(
-            &format!("EXPORT_SYNC_FILE, flags {flags}"),
-            export,
-            Errno::INVAL,
-        )?;
+        let export = file.export_fence(dma_buf.as_fd(), flags).map(drop);
         let import = file.import_fence(dma_buf.as_fd(), flags, fence.as_fd());
-        refused(
-            &format!("IMPORT_SYNC_FILE, flags {flags}"),
-            import,
-            Errno::INVAL,
-        )?;
+        for (what, result) in [("EXPORT_SYNC_FILE", export), ("IMPORT_SYNC_FILE", import)] {
+            refused(&format!("{what}, flags {flags}"), result, Errno::INVAL)?;
+        }
     }
     for flags in [
         0,
@@ -75,11 +68,8 @@ pub(super) fn dma_buf_flags(context: &RowContext) -> RowOutcome {
         1 << 32 | 1,
     ] {
         let sync = file.dma_buf_sync(dma_buf.as_fd(), flags);
-        refused(
-            &format!("DMA_BUF_IOCTL_SYNC, flags {flags}"),
-            sync,
-            Errno::INVAL,
-        )?;
+        let what = format!("DMA_BUF_IOCTL_SYNC, flags {flags}");
+        refused(&what, sync, Errno::INVAL)?;
     }
     for flags in [READ, WRITE, READ | WRITE] {
         let import = file.import_fence(dma_buf.as_fd(), flags, fence.as_fd());
