@@ -79,10 +79,11 @@ impl TableLayout {
 
 #[cfg(test)]
 pub(crate) mod tests {
+    use std::ffi::{c_char, c_int, c_void};
     use std::ptr;
 
     use super::*;
-    use crate::abi::Buffer;
+    use crate::abi::{Backend, Buffer, Device, Graph, Tensor};
 
     pub(crate) use super::tables::FakeBufferType;
 
@@ -125,30 +126,107 @@ pub(crate) mod tests {
         }
     }
 
+    /// The addresses of callbacks, in the order of their words.
+    fn addresses(callbacks: BufferCallbacks) -> [*mut c_void; 5] {
+        let none = ptr::null_mut();
+        [
+            callbacks.free_buffer.map_or(none, |it| it as *mut c_void),
+            callbacks.init_tensor.map_or(none, |it| it as *mut c_void),
+            callbacks.memset_tensor.map_or(none, |it| it as *mut c_void),
+            callbacks.set_tensor.map_or(none, |it| it as *mut c_void),
+            callbacks.clear.map_or(none, |it| it as *mut c_void),
+        ]
+    }
+
     #[test]
     fn hooks_take_the_place_of_what_a_buffer_had_in_each_layout() {
-        unsafe extern "C" fn clear(_: *mut Buffer, _: u8) {}
         unsafe extern "C" fn free(_: *mut Buffer) {}
-        let had = BufferCallbacks {
-            clear: Some(clear),
-            ..BufferCallbacks::default()
-        };
+        unsafe extern "C" fn init(_: *mut Buffer, _: *mut Tensor) -> c_int {
+            0
+        }
+        unsafe extern "C" fn memset(_: *mut Buffer, _: *mut Tensor, _: u8, _: usize, _: usize) {}
+        unsafe extern "C" fn set(
+            _: *mut Buffer,
+            _: *mut Tensor,
+            _: *const c_void,
+            _: usize,
+            _: usize,
+        ) {
+        }
+        unsafe extern "C" fn clear(_: *mut Buffer, _: u8) {}
         let hooks = BufferCallbacks {
             free_buffer: Some(free),
-            ..BufferCallbacks::default()
+            init_tensor: Some(init),
+            memset_tensor: Some(memset),
+            set_tensor: Some(set),
+            clear: Some(clear),
         };
-        for layout in [TableLayout::V0_9_1, TableLayout::V0_10, TableLayout::V0_26] {
-            let mut buffer = [ptr::null_mut::<Buffer>(); tables::buffer::WORDS + tables::TWO_D];
+        // Words of the callbacks that are replaced, and of those that copy.
+        for (layout, replaced, removed) in [
+            (TableLayout::V0_9_1, [0, 2, 3, 4, 7], 6..=6),
+            (TableLayout::V0_10, [0, 2, 3, 4, 9], 6..=8),
+            (TableLayout::V0_26, [0, 2, 3, 4, 9], 6..=8),
+        ] {
+            let had = trial::MARKS.map(|mark| mark as *mut c_void);
+            let mut buffer = had;
             let address = (&raw mut buffer).cast();
-            // SAFETY: a buffer of this layout, which nobody else knows.
-            let none = unsafe { layout.hook(address, had) };
-            assert!(none.clear.is_none() && none.free_buffer.is_none());
+            // SAFETY: a buffer of this layout and more words, which nobody else knows.
+            let originals = unsafe { layout.hook(address, hooks) };
+            let mut expected = had;
+            for (word, hook) in replaced.into_iter().zip(addresses(hooks)) {
+                expected[word] = hook;
+            }
+            expected[removed].fill(ptr::null_mut());
+            assert_eq!(buffer, expected, "{layout:?}");
+            assert_eq!(addresses(originals), replaced.map(|word| had[word]));
             // SAFETY: as above.
-            let replaced = unsafe { layout.hook(address, hooks) };
-            assert!(replaced.clear.is_some() && replaced.free_buffer.is_none());
+            let back = unsafe { layout.hook(address, BufferCallbacks::default()) };
+            assert_eq!(addresses(back), addresses(hooks));
             // SAFETY: as above.
-            let back = unsafe { layout.hook(address, had) };
-            assert!(back.clear.is_none() && back.free_buffer.is_some());
+            let none = unsafe { layout.hook(address, hooks) };
+            assert_eq!(addresses(none), [ptr::null_mut(); 5]);
+        }
+    }
+
+    #[test]
+    fn a_backend_has_its_callbacks_where_each_layout_wants_them() {
+        unsafe extern "C" fn name(_: *mut Backend) -> *const c_char {
+            ptr::null()
+        }
+        unsafe extern "C" fn free(_: *mut Backend) {}
+        unsafe extern "C" fn compute(_: *mut Backend, _: *mut Graph) -> c_int {
+            0
+        }
+        let callbacks = BackendCallbacks {
+            guid: &[7; 16],
+            name,
+            free,
+            graph_compute: compute,
+        };
+        let device = ptr::without_provenance_mut::<Device>(0x1000);
+        for (layout, words) in [
+            (TableLayout::V0_9_1, [0, 1, 2, 11, 15]),
+            (TableLayout::V0_10, [0, 1, 2, 13, 17]),
+            (TableLayout::V0_26, [0, 1, 2, 13, 17]),
+        ] {
+            let backend = layout.new_backend(device, &callbacks);
+            // SAFETY: it begins with so many words, 17 and those of strided copies.
+            let object = unsafe { backend.cast::<[*mut c_void; 19]>().read() };
+            let mut expected = [ptr::null_mut(); 19];
+            let guid = ptr::from_ref(callbacks.guid).cast_mut().cast();
+            let values = [
+                guid,
+                name as *mut c_void,
+                free as *mut c_void,
+                compute as *mut c_void,
+                device.cast(),
+            ];
+            for (word, value) in words.into_iter().zip(values) {
+                expected[word] = value;
+            }
+            assert_eq!(object, expected, "{layout:?}");
+            // SAFETY: made above, and not used again.
+            unsafe { free_backend(backend) };
         }
     }
 }

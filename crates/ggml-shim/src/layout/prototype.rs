@@ -55,9 +55,12 @@ impl Argument for *mut Tensor {
 
 /// Zeros that the function may read and write: an empty text, the memory of a host, a graph without
 /// nodes, or the place of a result.
-impl Argument for *mut c_void {
+#[repr(transparent)]
+pub(super) struct Zeros(*mut c_void);
+
+impl Argument for Zeros {
     fn of(given: Given) -> Self {
-        given.room
+        Self(given.room)
     }
 }
 
@@ -72,9 +75,12 @@ impl Argument for First {
 }
 
 /// A number of bytes, always 1.
-impl Argument for usize {
+#[repr(transparent)]
+pub(super) struct ByteCount(usize);
+
+impl Argument for ByteCount {
     fn of(_: Given) -> Self {
-        1
+        Self(1)
     }
 }
 

@@ -21,13 +21,15 @@ use crate::symbols::{as_function, each_loaded};
 /// slot as it is, if there was none or if the memory cannot be written.
 ///
 /// # Safety
-/// `F` is a type of functions. `slot` is a callback of an object that is not freed. From now on any
-/// thread may call `hook` in place of that callback, and that callback in place of `hook`.
+/// `F` is a pointer that is not null, such as a function. `slot` is a callback of an object that is
+/// not freed. From now on any thread may call `hook` in place of that callback, and that callback
+/// in place of `hook`.
 pub(super) unsafe fn replace<F: Copy>(slot: *mut Option<F>, hook: F) -> Option<F> {
+    const { assert!(size_of::<Option<F>>() == size_of::<*mut c_void>()) }
     if !slot.is_aligned() || !is_writable(slot.addr()) {
         return None;
     }
-    // SAFETY: a function is a pointer that is not null, and an `Option` of it one that may be null.
+    // SAFETY: `F` is a pointer that is not null, and an `Option` of it one that may be null.
     // Aligned and writable, as was just checked, and not freed, by the caller's promise. In this
     // library only this function accesses it; for ggml see the top of this file.
     let slot = unsafe { AtomicPtr::from_ptr(slot.cast::<*mut c_void>()) };

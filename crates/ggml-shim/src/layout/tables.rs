@@ -8,6 +8,7 @@
 //! accessor functions of Debian's binary, disassembled.
 
 use std::ffi::{c_char, c_int, c_void};
+use std::mem::offset_of;
 use std::ptr;
 
 use super::slot;
@@ -30,7 +31,7 @@ pub(crate) enum TableLayout {
 }
 
 /// Positions in `struct ggml_backend_buffer`, which begins with `struct ggml_backend_buffer_i`.
-pub(super) mod buffer {
+pub(super) mod buffer_words {
     pub(crate) const FREE_BUFFER: usize = 0;
     // get_base
     pub(crate) const INIT_TENSOR: usize = 2;
@@ -44,16 +45,15 @@ pub(super) mod buffer {
     // reset
     pub(crate) const BUFFER_TYPE: usize = 9;
     // context, size, usage
-    #[cfg(test)]
-    pub(crate) const WORDS: usize = 13;
 }
 
 /// Positions in `struct ggml_backend`, whose second field is `struct ggml_backend_i`.
-pub(super) mod backend {
+pub(super) mod backend_words {
     pub(crate) const GUID: usize = 0;
     pub(crate) const GET_NAME: usize = 1;
     pub(crate) const FREE: usize = 2;
-    // set_tensor_async, get_tensor_async, the strided copies. `two_d` is added to the positions below.
+    // set_tensor_async, get_tensor_async, the strided copies
+    // `two_d` is added to the positions below.
     // cpy_tensor_async
     pub(crate) const SYNCHRONIZE: usize = 6;
     // graph_plan_create, graph_plan_free, graph_plan_update, graph_plan_compute
@@ -133,9 +133,12 @@ pub(crate) unsafe fn hook_host_ptr(
 #[repr(C)]
 struct OwnBackend {
     /// A `struct ggml_backend` of either layout. Only ggml reads it.
-    object: [*mut c_void; backend::WORDS + TWO_D],
+    object: [*mut c_void; backend_words::WORDS + TWO_D],
     stream: Stream,
 }
+
+// `struct ggml_backend` has 136 bytes without strided copies.
+const _: () = assert!(offset_of!(OwnBackend, stream) == 136 + 8 * TWO_D);
 
 impl TableLayout {
     /// Number of slots of strided copies.
@@ -153,11 +156,12 @@ impl TableLayout {
         callbacks: &BackendCallbacks,
     ) -> *mut Backend {
         let mut object = [ptr::null_mut(); _];
-        object[backend::GUID] = ptr::from_ref(callbacks.guid).cast_mut().cast();
-        object[backend::GET_NAME] = callbacks.name as *mut c_void;
-        object[backend::FREE] = callbacks.free as *mut c_void;
-        object[backend::GRAPH_COMPUTE + self.two_d()] = callbacks.graph_compute as *mut c_void;
-        object[backend::DEVICE + self.two_d()] = device.cast();
+        object[backend_words::GUID] = ptr::from_ref(callbacks.guid).cast_mut().cast();
+        object[backend_words::GET_NAME] = callbacks.name as *mut c_void;
+        object[backend_words::FREE] = callbacks.free as *mut c_void;
+        object[backend_words::GRAPH_COMPUTE + self.two_d()] =
+            callbacks.graph_compute as *mut c_void;
+        object[backend_words::DEVICE + self.two_d()] = device.cast();
         let stream = Stream::default();
         Box::into_raw(Box::new(OwnBackend { object, stream })).cast()
     }
@@ -175,26 +179,31 @@ impl TableLayout {
         /// # Safety
         /// This word of `buffer` is a callback of type `F` that may be missing; the rest as above.
         unsafe fn replace<F>(buffer: *mut Buffer, word: usize, hook: Option<F>) -> Option<F> {
-            let slot = buffer.cast::<Option<F>>().wrapping_add(word);
-            // SAFETY: it lies in a live object, and nobody else accesses it, by the caller's promise.
+            const { assert!(size_of::<Option<F>>() == size_of::<*mut c_void>()) }
+            let slot = buffer.cast::<*mut c_void>().wrapping_add(word);
+            let slot = slot.cast::<Option<F>>();
+            // SAFETY: it lies in a live object, and nobody else accesses it, by the caller's
+            // promise.
             unsafe { slot.replace(hook) }
         }
         // Without these ggml copies with `set_tensor` and `get_tensor`, row by row.
-        for word in buffer::COPIES..=buffer::CPY_TENSOR + self.two_d() {
+        for word in buffer_words::COPIES..=buffer_words::CPY_TENSOR + self.two_d() {
             // SAFETY: a callback, by its position; the rest by the caller's promise.
             unsafe { replace::<unsafe extern "C" fn()>(buffer, word, None) };
         }
         BufferCallbacks {
             // SAFETY: as above, and of this type.
-            free_buffer: unsafe { replace(buffer, buffer::FREE_BUFFER, hooks.free_buffer) },
+            free_buffer: unsafe { replace(buffer, buffer_words::FREE_BUFFER, hooks.free_buffer) },
             // SAFETY: as above.
-            init_tensor: unsafe { replace(buffer, buffer::INIT_TENSOR, hooks.init_tensor) },
+            init_tensor: unsafe { replace(buffer, buffer_words::INIT_TENSOR, hooks.init_tensor) },
             // SAFETY: as above.
-            memset_tensor: unsafe { replace(buffer, buffer::MEMSET_TENSOR, hooks.memset_tensor) },
+            memset_tensor: unsafe {
+                replace(buffer, buffer_words::MEMSET_TENSOR, hooks.memset_tensor)
+            },
             // SAFETY: as above.
-            set_tensor: unsafe { replace(buffer, buffer::SET_TENSOR, hooks.set_tensor) },
+            set_tensor: unsafe { replace(buffer, buffer_words::SET_TENSOR, hooks.set_tensor) },
             // SAFETY: as above.
-            clear: unsafe { replace(buffer, buffer::CLEAR + self.two_d(), hooks.clear) },
+            clear: unsafe { replace(buffer, buffer_words::CLEAR + self.two_d(), hooks.clear) },
         }
     }
 }

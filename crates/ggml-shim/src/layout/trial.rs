@@ -11,8 +11,8 @@ use std::ffi::{CStr, c_int, c_void};
 use std::mem::{offset_of, size_of};
 use std::ptr::{self, NonNull};
 
-use super::prototype::{F1, F2, F3, F4, First, Given, Object, Prototype, ROOM};
-use super::tables::{backend, buffer};
+use super::prototype::{ByteCount, F1, F2, F3, F4, First, Given, Object, Prototype, ROOM, Zeros};
+use super::tables::{backend_words, buffer_words};
 use crate::abi::{DeviceObject, RegObject, Tensor};
 use crate::symbols::as_function;
 
@@ -21,7 +21,7 @@ const WORDS: usize = 40;
 
 /// A mark. It ignores its arguments, whichever callback ggml takes it for: the ABIs of 64-bit Linux
 /// pass them in caller-saved registers.
-type Mark = unsafe extern "C" fn() -> usize;
+pub(super) type Mark = unsafe extern "C" fn() -> usize;
 
 thread_local! {
     /// The mark that was called last.
@@ -38,7 +38,7 @@ macro_rules! marks {
 }
 
 /// An object in which each word is the mark of its position.
-static MARKS: [Mark; WORDS] = marks!(
+pub(super) static MARKS: [Mark; WORDS] = marks!(
     0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19
     20 21 22 23 24 25 26 27 28 29 30 31 32 33 34 35 36 37 38 39
 );
@@ -82,25 +82,25 @@ fn trials(two_d: usize) -> Vec<Trial> {
     vec![
         // `struct ggml_backend_buffer_type` begins with these two.
         calls::<F1<Object, Pointer>>(c"ggml_backend_buft_name", 0),
-        calls::<F2<Object, usize, Pointer>>(c"ggml_backend_buft_alloc_buffer", 1),
-        calls::<F2<Object, *mut Tensor, c_int>>(c"ggml_backend_buffer_init_tensor", buffer::INIT_TENSOR),
-        calls::<F4<*mut Tensor, u8, First, usize, ()>>(c"ggml_backend_tensor_memset", buffer::MEMSET_TENSOR),
-        calls::<F4<*mut Tensor, Pointer, First, usize, ()>>(c"ggml_backend_tensor_set", buffer::SET_TENSOR),
-        calls::<F2<Object, u8, ()>>(c"ggml_backend_buffer_clear", buffer::CLEAR + two_d),
-        returns(c"ggml_backend_buffer_get_type", buffer::BUFFER_TYPE + two_d),
-        calls::<F1<Object, Pointer>>(c"ggml_backend_name", backend::GET_NAME),
-        calls::<F1<Object, ()>>(c"ggml_backend_free", backend::FREE),
-        calls::<F1<Object, ()>>(c"ggml_backend_synchronize", backend::SYNCHRONIZE + two_d),
-        calls::<F2<Object, Pointer, c_int>>(c"ggml_backend_graph_compute_async", backend::GRAPH_COMPUTE + two_d),
-        returns(c"ggml_backend_get_device", backend::DEVICE + two_d),
+        calls::<F2<Object, ByteCount, Pointer>>(c"ggml_backend_buft_alloc_buffer", 1),
+        calls::<F2<Object, *mut Tensor, c_int>>(c"ggml_backend_buffer_init_tensor", buffer_words::INIT_TENSOR),
+        calls::<F4<*mut Tensor, u8, First, ByteCount, ()>>(c"ggml_backend_tensor_memset", buffer_words::MEMSET_TENSOR),
+        calls::<F4<*mut Tensor, Zeros, First, ByteCount, ()>>(c"ggml_backend_tensor_set", buffer_words::SET_TENSOR),
+        calls::<F2<Object, u8, ()>>(c"ggml_backend_buffer_clear", buffer_words::CLEAR + two_d),
+        returns(c"ggml_backend_buffer_get_type", buffer_words::BUFFER_TYPE + two_d),
+        calls::<F1<Object, Pointer>>(c"ggml_backend_name", backend_words::GET_NAME),
+        calls::<F1<Object, ()>>(c"ggml_backend_free", backend_words::FREE),
+        calls::<F1<Object, ()>>(c"ggml_backend_synchronize", backend_words::SYNCHRONIZE + two_d),
+        calls::<F2<Object, Zeros, c_int>>(c"ggml_backend_graph_compute_async", backend_words::GRAPH_COMPUTE + two_d),
+        returns(c"ggml_backend_get_device", backend_words::DEVICE + two_d),
         calls::<F1<Object, Pointer>>(c"ggml_backend_dev_name", word!(DeviceObject, iface.get_name)),
         calls::<F1<Object, Pointer>>(c"ggml_backend_dev_description", word!(DeviceObject, iface.get_description)),
-        calls::<F3<Object, Pointer, Pointer, ()>>(c"ggml_backend_dev_memory", word!(DeviceObject, iface.get_memory)),
+        calls::<F3<Object, Zeros, Zeros, ()>>(c"ggml_backend_dev_memory", word!(DeviceObject, iface.get_memory)),
         calls::<F1<Object, c_int>>(c"ggml_backend_dev_type", word!(DeviceObject, iface.get_type)),
-        calls::<F2<Object, Pointer, ()>>(c"ggml_backend_dev_get_props", word!(DeviceObject, iface.get_props)),
-        calls::<F2<Object, Pointer, Pointer>>(c"ggml_backend_dev_init", word!(DeviceObject, iface.init_backend)),
+        calls::<F2<Object, Zeros, ()>>(c"ggml_backend_dev_get_props", word!(DeviceObject, iface.get_props)),
+        calls::<F2<Object, Zeros, Pointer>>(c"ggml_backend_dev_init", word!(DeviceObject, iface.init_backend)),
         calls::<F1<Object, Pointer>>(c"ggml_backend_dev_buffer_type", word!(DeviceObject, iface.get_buffer_type)),
-        calls::<F4<Object, Pointer, usize, usize, Pointer>>(c"ggml_backend_dev_buffer_from_host_ptr", word!(DeviceObject, iface.buffer_from_host_ptr)),
+        calls::<F4<Object, Zeros, ByteCount, ByteCount, Pointer>>(c"ggml_backend_dev_buffer_from_host_ptr", word!(DeviceObject, iface.buffer_from_host_ptr)),
         calls::<F2<Object, *mut Tensor, bool>>(c"ggml_backend_dev_supports_op", word!(DeviceObject, iface.supports_op)),
         calls::<F2<Object, Object, bool>>(c"ggml_backend_dev_supports_buft", word!(DeviceObject, iface.supports_buft)),
         calls::<F2<Object, *mut Tensor, bool>>(c"ggml_backend_dev_offload_op", word!(DeviceObject, iface.offload_op)),
@@ -108,7 +108,7 @@ fn trials(two_d: usize) -> Vec<Trial> {
         calls::<F1<Object, Pointer>>(c"ggml_backend_reg_name", word!(RegObject, iface.get_name)),
         calls::<F1<Object, usize>>(c"ggml_backend_reg_dev_count", word!(RegObject, iface.get_device_count)),
         calls::<F2<Object, First, Pointer>>(c"ggml_backend_reg_dev_get", word!(RegObject, iface.get_device)),
-        calls::<F2<Object, Pointer, Pointer>>(c"ggml_backend_reg_get_proc_address", word!(RegObject, iface.get_proc_address)),
+        calls::<F2<Object, Zeros, Pointer>>(c"ggml_backend_reg_get_proc_address", word!(RegObject, iface.get_proc_address)),
     ]
 }
 
