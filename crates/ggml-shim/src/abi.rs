@@ -23,7 +23,7 @@ macro_rules! opaque {
     ($($(#[$doc:meta])* $name:ident;)+) => {$(
         $(#[$doc])*
         #[repr(C)]
-        #[derive(Debug, Clone, Copy)]
+        #[derive(Debug)]
         pub(crate) struct $name {
             _private: [u8; 0],
         }
@@ -259,7 +259,7 @@ pub(crate) struct RegInterface {
 
 /// `struct ggml_backend_feature`.
 #[repr(C)]
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug)]
 pub(crate) struct Feature {
     /// A null name ends a list.
     pub(crate) name: *const c_char,

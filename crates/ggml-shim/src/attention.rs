@@ -140,7 +140,7 @@ impl<'a> Operands<'a> {
         };
         // A cache of compressed keys has the values in their first channels, which are rounded
         // once.
-        let is_part = dv <= d && begin(&node.values, &node.keys);
+        let is_part = dv <= d && are_first_channels(&node.values, &node.keys);
         let mask = node.mask.as_ref().map(|mask| {
             let data = quants::as_f16(mask.bytes).ok_or(MulMatError::Data("mask"))?;
             Ok::<_, MulMatError>(HeadVectors::new(data, mask))
@@ -237,7 +237,7 @@ impl<'a, T: Clone> HeadVectors<'a, T> {
 }
 
 /// Whether each row of `values` begins where a row of `keys` does, in the same format.
-fn begin(values: &TensorBytes<'_>, keys: &TensorBytes<'_>) -> bool {
+fn are_first_channels(values: &TensorBytes<'_>, keys: &TensorBytes<'_>) -> bool {
     values.bytes.as_ptr() == keys.bytes.as_ptr()
         && values.tensor.nb == keys.tensor.nb
         && values.tensor.format == keys.tensor.format
@@ -254,7 +254,7 @@ impl<'a> HalfRows<'a> {
         what: &'static str,
     ) -> Result<Self, MulMatError> {
         let format = from.tensor.format;
-        if format.id == type_id::F16 {
+        if format.number.id == type_id::F16 {
             let data = quants::as_f16(from.bytes).ok_or(MulMatError::Data(what))?;
             return Ok(Self {
                 vectors: HeadVectors::new(data, from),

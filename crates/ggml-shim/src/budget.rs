@@ -35,6 +35,17 @@ pub(crate) enum LeftOnCpu {
     Written,
 }
 
+impl LeftOnCpu {
+    /// The reason in the words of the log, after a number of tensors.
+    fn in_log(self) -> String {
+        match self {
+            Self::Excluded | Self::Memory | Self::Addresses | Self::Mappings => self.to_string(),
+            Self::Failed => "not packed, see above".to_owned(),
+            Self::Written => "written by a graph".to_owned(),
+        }
+    }
+}
+
 /// Number and size of tensors.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct TensorCount {
@@ -177,11 +188,7 @@ impl Budget {
         }
         let mut separator = "; left to the CPU:";
         for (why, count) in &state.cpu {
-            let _ = match why {
-                LeftOnCpu::Failed => write!(line, "{separator} {count} not packed, see above"),
-                LeftOnCpu::Written => write!(line, "{separator} {count} written by a graph"),
-                _ => write!(line, "{separator} {count} {why}"),
-            };
+            let _ = write!(line, "{separator} {count} {}", why.in_log());
             separator = ",";
         }
         let prompt_ps = std::mem::take(&mut state.prompt_ps);

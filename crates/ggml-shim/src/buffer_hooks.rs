@@ -27,7 +27,7 @@ pub(crate) fn hooks() -> BufferCallbacks {
 }
 
 /// Runs the body of a hook of `buffer` with the buffer's entry, which exists from before anybody
-/// else knows the buffer until after the last call of a hook.
+/// else knows the buffer until [`free`].
 fn with_entry<T: Copy>(
     hook: &'static str,
     buffer: *const Buffer,

@@ -44,7 +44,8 @@ impl TensorDescriptor {
 
     /// Bytes of a row; `None` if it is not a whole number of blocks.
     pub(crate) fn row_bytes(&self) -> Option<usize> {
-        self.format.row_bytes(usize::try_from(self.ne[0]).ok()?)
+        let elements = usize::try_from(self.ne[0]).ok()?;
+        self.format.number.row_bytes(elements)
     }
 
     /// Bytes from the first element to row `index[0]` of matrix `index[1..]`.
@@ -64,7 +65,7 @@ impl TensorDescriptor {
         Some(MatrixKey {
             address: address.checked_add(self.offset([0, b2, b3])?)?,
             len: below.checked_add(self.row_bytes()?)?,
-            type_id: self.format.id,
+            type_id: self.format.number.id,
             n,
             k,
             stride: self.nb[1],
@@ -90,8 +91,8 @@ impl TensorDescriptor {
 
     /// Whether each row of `elements` is an aligned run of whole blocks.
     pub(crate) fn has_rows(&self, elements: usize) -> bool {
-        let block = self.format.block_bytes;
-        self.format.row_bytes(elements).is_some()
+        let block = self.format.number.block_bytes;
+        self.format.number.row_bytes(elements).is_some()
             && self.nb[0] == block
             && self.nb.iter().all(|stride| stride.is_multiple_of(block))
     }
@@ -106,6 +107,6 @@ impl TensorDescriptor {
             let size = usize::try_from(*size).unwrap_or(usize::MAX);
             expected = expected.saturating_mul(size);
         }
-        self.format.id == type_id::F32
+        self.format.number.id == type_id::F32
     }
 }

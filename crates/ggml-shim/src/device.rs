@@ -257,8 +257,7 @@ fn leave_written(runtime: &Runtime, op: HostTensor<'_>) {
     }
 }
 
-/// Whether our device can use the weights of the matmul `op` where they lie. Others than stored
-/// weights that are allocated need no placement.
+/// Whether our device can use the weights of the matmul `op` where they lie.
 fn placed(
     runtime: &Runtime,
     op: HostTensor<'_>,
@@ -289,7 +288,13 @@ fn placed(
             let refusal = decision.and_then(|decision| decision.refusal());
             Err(refusal.map_or(DeclineReason::NotPacked, DeclineReason::from))
         }
-        _ => Ok(()),
+        // These need no placement.
+        WeightOrigin::Cache | WeightOrigin::Unallocated => Ok(()),
+        // `decide` declines these too.
+        WeightOrigin::Computed => Err(DeclineReason::Computed),
+        WeightOrigin::Input => Err(DeclineReason::Input),
+        WeightOrigin::Asked => Err(DeclineReason::Asked),
+        WeightOrigin::Elsewhere => Err(DeclineReason::Elsewhere),
     }
 }
 

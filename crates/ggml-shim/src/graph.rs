@@ -267,9 +267,9 @@ unsafe fn run(runtime: &Runtime, stream: &Stream, list: NodeList<'_>) -> Result<
     };
     let matmuls = matmuls.into_iter().filter_map(|call| call.out.aside());
     let attention = attention.into_iter().filter_map(|call| call.out.aside());
-    // No slice of the nodes' data is left from here on.
     let mut matmuls = matmuls.collect::<Vec<_>>().into_iter();
     let mut attention = attention.collect::<Vec<_>>().into_iter();
+    // No slice of the nodes' data is left from here on.
     let mut cpu_ops = Vec::new();
     for step in steps {
         let (node, values) = match step {

@@ -133,25 +133,32 @@ impl<'a> HostTensor<'a> {
     }
 
     /// What this function of ggml says about its buffer; `None` if it has no buffer.
-    fn of_buffer<T>(self, function: unsafe extern "C" fn(*mut Buffer) -> T) -> Option<T> {
+    ///
+    /// # Safety
+    /// `function` only reads a live buffer.
+    unsafe fn of_buffer<T>(self, function: unsafe extern "C" fn(*mut Buffer) -> T) -> Option<T> {
         let buffer = self.buffer();
-        // SAFETY: a buffer of a tensor is null or live, by the promise to `new`.
+        // SAFETY: a buffer of a tensor is null or live, by the promise to `new`; the rest by the
+        // caller's promise.
         (!buffer.is_null()).then(|| unsafe { function(buffer) })
     }
 
     /// Usage of its buffer, see [`crate::abi::usage`]; `None` if it has no buffer.
     pub(crate) fn buffer_usage(self) -> Option<c_int> {
-        self.of_buffer(self.host().buffer_get_usage)
+        // SAFETY: ggml's getter only reads the buffer.
+        unsafe { self.of_buffer(self.host().buffer_get_usage) }
     }
 
     /// Bytes of its buffer; `None` if it has no buffer.
     pub(crate) fn buffer_size(self) -> Option<usize> {
-        self.of_buffer(self.host().buffer_get_size)
+        // SAFETY: ggml's getter only reads the buffer.
+        unsafe { self.of_buffer(self.host().buffer_get_size) }
     }
 
     /// Whether the CPU reads its buffer in place; `None` if it has no buffer.
     pub(crate) fn is_in_host_buffer(self) -> Option<bool> {
-        let buffer_type = self.of_buffer(self.host().buffer_get_type)?;
+        // SAFETY: ggml's getter only reads the buffer.
+        let buffer_type = unsafe { self.of_buffer(self.host().buffer_get_type) }?;
         // SAFETY: the type of a live buffer.
         Some(unsafe { (self.host().buft_is_host)(buffer_type) })
     }

@@ -104,10 +104,11 @@ mod tests {
     fn what_is_kept_is_bounded() {
         let options = PlanOptions::default();
         let weights = WeightPlan::new(Dtype::Int8, 32, 32, 1, &options).unwrap();
-        let observer = EngineObserver::new(1, Machine::RK3588, None);
+        let observer = EngineObserver::new(1, Machine::RK3588.at_clock(1_000_000_000), None);
         for m in 1..KEPT + 10 {
             observer.predict(&Plan::new(&weights, m, &options).unwrap());
         }
         assert!(lock(&observer.known).len() <= KEPT);
+        assert_eq!(observer.machine.clock_hz, 1_000_000_000);
     }
 }

@@ -50,7 +50,7 @@ pub(crate) fn load_matrix(
 ) -> Result<PackedMatrix, MulMatError> {
     let (n, k) = (matrix.rows.len(), matrix.k);
     let format = matrix.format;
-    let row_bytes = format.row_bytes(k);
+    let row_bytes = format.number.row_bytes(k);
     let suits = |row: &&[u8]| Some(row.len()) == row_bytes && format.is_aligned(row);
     if !matrix.rows.iter().all(suits) {
         return Err(MulMatError::Data("weights"));
@@ -92,7 +92,7 @@ type Halves<'a> = (Cow<'a, [f16]>, Vec<f32>);
 /// Converts `matrix` to FP16.
 fn halves<'a>(engine: &Engine, matrix: &Matrix<'a>) -> Result<Halves<'a>, MulMatError> {
     let misaligned = || MulMatError::Data("weights");
-    if matrix.format.id == type_id::F16 {
+    if matrix.format.number.id == type_id::F16 {
         let halves = match matrix.dense {
             Some(bytes) => Cow::Borrowed(quants::as_f16(bytes).ok_or_else(misaligned)?),
             None => {

@@ -97,6 +97,7 @@ mod tests {
             ("[!0-4]", "3", false),
             ("[a-]", "-", true),
             ("a.c", "abc", false),
+            ("abc", "abcd", false),
         ] {
             assert_eq!(include(pattern, name), matches, "{pattern} {name}");
         }

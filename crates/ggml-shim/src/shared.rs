@@ -11,8 +11,17 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 /// An object that ggml knows by its address and that lives for ever. It is not
 /// accessed through this type.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug)]
 pub(crate) struct GgmlPtr<T>(NonNull<T>);
+
+// Not derived: an address can be copied even if the object cannot.
+impl<T> Clone for GgmlPtr<T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T> Copy for GgmlPtr<T> {}
 
 impl<T> GgmlPtr<T> {
     /// Stores `address`; `None` if it is null.

@@ -150,7 +150,7 @@ pub(crate) fn decide(matmul: &MulMatQuery, rules: &OffloadRules) -> Result<Offlo
     let offload = computable(matmul, rules)?;
     let Shape { n, k, .. } = offload.shape;
     let tokens = offload.rows().min(matmul.viewed_rows.unwrap_or(usize::MAX));
-    let format = *matmul.weights.format;
+    let format = matmul.weights.format.number;
     if !rules.is_worth(format, [n, k], tokens, offload.rows_together()) {
         return Err(match rules.decide(format, [n, k]).fewest_rows {
             Some(_) => DeclineReason::SmallBatch,
@@ -166,7 +166,7 @@ pub(crate) fn decide(matmul: &MulMatQuery, rules: &OffloadRules) -> Result<Offlo
 /// Decides about a matmul of attention without flash attention: keys times queries, or values times
 /// probabilities. The current data of the cache is packed for this matmul alone.
 fn decide_cached(matmul: &MulMatQuery, rules: &OffloadRules) -> Result<Offload, DeclineReason> {
-    if matmul.weights.format.id != type_id::F16 {
+    if matmul.weights.format.number.id != type_id::F16 {
         return Err(DeclineReason::AttentionType);
     }
     let offload = computable(matmul, rules)?;
@@ -179,7 +179,7 @@ fn decide_cached(matmul: &MulMatQuery, rules: &OffloadRules) -> Result<Offload, 
     }
     // Attention is computed in FP16, whatever precision the user chose for weights.
     let is_exact = offload.precision == ComputeType::Fp16;
-    if is_exact && rules.is_worth_packing(*matmul.weights.format, [n, k], m, offload.rows()) {
+    if is_exact && rules.is_worth_packing(matmul.weights.format.number, [n, k], m, offload.rows()) {
         return Ok(offload);
     }
     Err(DeclineReason::AttentionMatmuls)
@@ -191,7 +191,7 @@ pub(crate) fn computable(
     rules: &OffloadRules,
 ) -> Result<Offload, DeclineReason> {
     let dimensions = readable(&matmul.weights)?;
-    if matmul.activations.format.id != type_id::F32 {
+    if matmul.activations.format.number.id != type_id::F32 {
         return Err(DeclineReason::ActivationType);
     }
     let (shape, experts) = match &matmul.ids {
@@ -217,7 +217,7 @@ pub(crate) fn storable(
     let dimensions = readable(weights)?;
     let [k, n, ..] = dimensions;
     let precision = precision(weights, dimensions, rules)?;
-    match rules.decide(*weights.format, [n, k]).fewest_rows {
+    match rules.decide(weights.format.number, [n, k]).fewest_rows {
         Some(_) => Ok((precision, dimensions)),
         None => Err(DeclineReason::Slower),
     }
@@ -225,7 +225,7 @@ pub(crate) fn storable(
 
 /// Returns the dimensions of weights that can be decoded row by row.
 fn readable(weights: &TensorDescriptor) -> Result<[usize; MAX_DIMS], DeclineReason> {
-    if weights.format.class == FormatClass::Other {
+    if weights.format.number.class == FormatClass::Other {
         return Err(DeclineReason::WeightType);
     }
     let dimensions = weights.dimensions()?;
@@ -242,7 +242,7 @@ fn precision(
     [k, n, ..]: [usize; MAX_DIMS],
     rules: &OffloadRules,
 ) -> Result<ComputeType, DeclineReason> {
-    let precision = rules.compute_type(*weights.format, [n, k]);
+    let precision = rules.compute_type(weights.format.number, [n, k]);
     if precision.quantisation().is_some() && k > INT8_K_MAX {
         return Err(DeclineReason::TooDeep);
     }
@@ -280,7 +280,7 @@ fn shape_by_expert(
         return Err(DeclineReason::Shape);
     }
     check_sizes([[n, k, count, 1], [m, k, used, 1], [m, n, used, 1]])?;
-    if ids.format.id != type_id::I32 || !ids.has_rows(used) {
+    if ids.format.number.id != type_id::I32 || !ids.has_rows(used) {
         return Err(DeclineReason::NotContiguous);
     }
     let shape = Shape {

@@ -48,7 +48,7 @@ thread_local! {
     static LIST: Cell<u64> = const { Cell::new(0) };
 }
 
-/// The number of [`LIST`].
+/// This thread's [`LIST`]; 0 if it has none.
 pub(crate) fn list_here() -> u64 {
     LIST.get()
 }

@@ -6,7 +6,6 @@
 
 use std::ffi::{c_char, c_int, c_void};
 use std::mem::{offset_of, size_of};
-use std::ops::Deref;
 
 use npu_offload::{FormatClass, NumberFormat};
 
@@ -40,19 +39,12 @@ const _: () = {
 /// A number format of the host, with its decoder.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct HostFormat {
-    number: NumberFormat,
+    pub(crate) number: NumberFormat,
     /// `None` for F32, which ggml does not decode, and for formats of [`FormatClass::Other`].
     to_float: Option<ToFloat>,
 }
 
-impl Deref for HostFormat {
-    type Target = NumberFormat;
-
-    fn deref(&self) -> &NumberFormat {
-        &self.number
-    }
-}
-
+/// Ignores the decoder, which the number determines.
 impl PartialEq for HostFormat {
     fn eq(&self, other: &Self) -> bool {
         self.number == other.number
@@ -67,7 +59,7 @@ impl HostFormat {
     pub(crate) fn is_aligned(&self, bytes: &[u8]) -> bool {
         // No format has a field of more than four bytes, and the size of a
         // block is a multiple of the alignment of its fields.
-        let alignment = 1 << self.block_bytes.trailing_zeros().min(2);
+        let alignment = 1 << self.number.block_bytes.trailing_zeros().min(2);
         bytes.as_ptr().addr().is_multiple_of(alignment)
     }
 
@@ -77,8 +69,8 @@ impl HostFormat {
     /// # Panics
     /// If they are not, or if the format is of [`FormatClass::Other`].
     pub(crate) fn decode(&self, bytes: &[u8], out: &mut [f32]) {
-        assert_eq!(self.row_bytes(out.len()), Some(bytes.len()));
-        assert!(self.is_aligned(bytes) && self.class != FormatClass::Other);
+        assert_eq!(self.number.row_bytes(out.len()), Some(bytes.len()));
+        assert!(self.is_aligned(bytes) && self.number.class != FormatClass::Other);
         match self.to_float {
             None => {
                 let numbers = bytes.as_chunks::<{ size_of::<f32>() }>().0;
@@ -260,7 +252,7 @@ pub(crate) mod tests {
             (4, FormatClass::Other),
             (u32::MAX, FormatClass::Other),
         ] {
-            assert_eq!(format(id).class, class, "type {id}");
+            assert_eq!(format(id).number.class, class, "type {id}");
         }
     }
 

@@ -134,6 +134,7 @@ impl WeightBuffer {
 
     /// Leaves the tensors in `range`, which a graph writes, to the CPU. Returns whether that is
     /// new. The time of the write is unknown, so nothing packed from the range is used from now on.
+    /// A range inside the known ranges is not reported again.
     fn leave_written(&self, range: &Range<usize>) -> bool {
         let mut written = lock(&self.written);
         if written.covers(range) {
@@ -193,7 +194,7 @@ impl WeightBuffer {
         let wanted = context.patterns.include(name);
         // A prompt needs the output for one row.
         let is_layer = WeightRole::of(name) == WeightRole::Layer;
-        let call_ps = context.rules.decide(*weights.format, [n, k]).call_ps;
+        let call_ps = context.rules.decide(weights.format.number, [n, k]).call_ps;
         let prompt_ps = call_ps.filter(|_| is_layer).unwrap_or(0);
         let decision = (context.budget).decide(wanted, plan, key.1, prompt_ps);
         if lock(&self.written).overlaps(&extent) {
@@ -244,7 +245,10 @@ impl WeightBuffers {
         originals: BufferCallbacks,
         candidates: Vec<Candidate>,
     ) {
-        lock(&self.entries).push(Arc::new(WeightBuffer {
+        let mut entries = lock(&self.entries);
+        // A buffer that was at this address before is gone.
+        entries.retain(|entry| !entry.is(buffer.get()));
+        entries.push(Arc::new(WeightBuffer {
             buffer,
             order,
             originals,

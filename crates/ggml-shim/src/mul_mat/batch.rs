@@ -36,12 +36,15 @@ pub(super) const MOST: BatchLimits = BatchLimits {
 /// Identifies activation rows, as long as no matmul of the batch writes any.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct RowsKey {
+    /// Address of the tensor's first element.
     address: usize,
+    /// Format, sizes and strides of the tensor.
     tensor: TensorDescriptor,
     /// Whether they are rounded to FP16.
     is_rounded: bool,
     /// Address of the experts' numbers, if rows choose their weights.
     ids: Option<usize>,
+    /// The rows of the output that they give.
     rows: PartRows,
 }
 

@@ -8,7 +8,7 @@ use std::ops::Range;
 use std::sync::{Arc, LazyLock};
 
 use half::{bf16, f16};
-use npu_offload::ComputeType;
+use npu_offload::{ComputeType, NumberFormat};
 use proptest::prelude::*;
 use rocket_uapi::Selector;
 use zerocopy::IntoBytes;
@@ -103,7 +103,12 @@ pub(crate) fn lay_out(
     value: impl Fn([usize; 4]) -> f32,
 ) -> TensorData {
     let format = format(id);
-    let (blocks, block_bytes) = (ne[0] / format.block_elements, format.block_bytes);
+    let NumberFormat {
+        block_elements,
+        block_bytes,
+        ..
+    } = format.number;
+    let blocks = ne[0] / block_elements;
     let mut nb = [block_bytes; 4];
     let mut next = (blocks + gap) * block_bytes;
     for dimension in order {
@@ -116,7 +121,7 @@ pub(crate) fn lay_out(
             for i1 in 0..ne[1] {
                 for i0 in 0..blocks {
                     let at = i0 * nb[0] + i1 * nb[1] + i2 * nb[2] + i3 * nb[3];
-                    let element = |index| value([i0 * format.block_elements + index, i1, i2, i3]);
+                    let element = |index| value([i0 * block_elements + index, i1, i2, i3]);
                     encode(id, element, &mut words.as_mut_bytes()[at..][..block_bytes]);
                 }
             }

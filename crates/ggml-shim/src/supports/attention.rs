@@ -131,8 +131,8 @@ pub(crate) fn attention_shape(query: &AttentionQuery) -> Result<AttentionShape, 
     ];
     let has_type = |(operand, id): &(Option<TensorDescriptor>, Option<u32>)| {
         operand.is_none_or(|operand| match id {
-            Some(id) => operand.format.id == *id,
-            None => operand.format.class != FormatClass::Other,
+            Some(id) => operand.format.number.id == *id,
+            None => operand.format.number.class != FormatClass::Other,
         })
     };
     if !operands.iter().all(has_type) {
@@ -140,6 +140,7 @@ pub(crate) fn attention_shape(query: &AttentionQuery) -> Result<AttentionShape, 
     }
     let shape = shape(query)?;
     let [d, dv] = shape.head;
+    // Of queries, keys, values, mask and sinks.
     let mut rows = operands.iter().zip([d, d, dv, shape.keys, shape.heads]);
     let has_rows = rows.all(|((operand, _), len)| operand.is_none_or(|it| it.has_rows(len)));
     if !has_rows || !query.output.is_packed() {

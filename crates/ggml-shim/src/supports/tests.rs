@@ -14,12 +14,12 @@ use crate::types::tests::{BF16, Q8_0, format};
 pub(crate) fn packed(type_id: u32, ne: [i64; 4]) -> TensorDescriptor {
     let format = format(type_id);
     let size = |dimension: usize| usize::try_from(ne[dimension]).unwrap_or(0);
-    let row = format.block_bytes * size(0) / format.block_elements;
+    let row = format.number.block_bytes * size(0) / format.number.block_elements;
     TensorDescriptor {
         format,
         ne,
         nb: [
-            format.block_bytes,
+            format.number.block_bytes,
             row,
             row * size(1),
             row * size(1) * size(2),

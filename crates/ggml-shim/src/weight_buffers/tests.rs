@@ -93,6 +93,18 @@ fn what_is_in_no_buffer_of_weights_waits() {
 }
 
 #[test]
+fn a_new_buffer_takes_the_place_of_one_at_its_address() {
+    let buffers = WeightBuffers::default();
+    let buffer = buffers.add_named(WeightOrder::Plain, &["a"]);
+    let address = GgmlPtr::new(buffer).unwrap();
+    let originals = BufferCallbacks::default();
+    buffers.add(address, WeightOrder::Rearranged, originals, Vec::new());
+    let order = buffers.get(buffer).unwrap().order;
+    assert_eq!(order, WeightOrder::Rearranged);
+    assert!(buffers.due_names(|_| true).is_empty());
+}
+
+#[test]
 fn what_a_graph_writes_is_left_to_the_cpu_and_its_neighbours_are_not() {
     let buffers = WeightBuffers::default();
     let buffer = buffers.add_named(WeightOrder::Plain, &["a", "b", "c"]);
