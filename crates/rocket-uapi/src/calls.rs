@@ -5,12 +5,12 @@ use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
+use crate::arena::Arena;
 use crate::caller::Caller;
 use crate::error::Error;
 use crate::file::{DeviceInfo, FileOperations};
 use crate::raw_job::{RawJob, place};
 use crate::units::Deadline;
-use crate::user_memory::Arena;
 use crate::{Errno, sys};
 
 /// Buffer size for each string of VERSION, bytes; the driver's strings have at most 10.
@@ -59,8 +59,8 @@ plain! {
 /// The errno of the driver.
 ///
 /// # Safety
-/// Addresses in `arg`, and in the memory behind them, are null or belong to `arena`. After
-/// SUBMIT the NPU's accesses are subject to [`crate::Device::submit_raw`].
+/// Addresses in `arg`, and in the memory behind them, are null or belong to `arena`. For
+/// SUBMIT the programs keep the promise of [`FileOperations::ioctl`].
 pub unsafe fn ioctl_bytes<F>(
     file: &F,
     request: u32,
@@ -70,7 +70,8 @@ pub unsafe fn ioctl_bytes<F>(
 where
     F: FileOperations + ?Sized,
 {
-    // SAFETY: `arena` outlives the call, and its memory may be read and written.
+    // SAFETY: `arena` outlives the call, and its memory may be read and written. The caller
+    // promises the rest.
     restarted(|| unsafe { file.ioctl(request, arg, arena) })
 }
 
@@ -205,10 +206,7 @@ pub fn is_busy<F: FileOperations + ?Sized>(file: &F, handle: u32) -> Result<bool
 /// SUBMIT. Success does not mean that a job runs.
 ///
 /// # Safety
-/// The NPU reads and writes any address in the command words. Until the jobs have ended:
-/// all that a program makes the NPU write lies in BOs of this file without references; all
-/// that it makes the NPU read lies in BOs that stay alive, and that this process changes by
-/// atomics at most.
+/// The programs keep the promise of [`FileOperations::ioctl`] for SUBMIT.
 pub(crate) unsafe fn submit(file: &dyn FileOperations, jobs: &[RawJob<'_>]) -> Result<(), Error> {
     let arena = Arena::new();
     let submitted = place(jobs, &arena).and_then(|mut submit| {

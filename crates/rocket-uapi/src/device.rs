@@ -189,6 +189,8 @@ impl Device {
         self.file()
     }
 
+    /// The open file. Not public: closing a handle under a live [`crate::Bo`] would give its
+    /// number to the next one.
     pub(crate) fn file(&self) -> &dyn FileOperations {
         &*self.0.file
     }
@@ -233,7 +235,7 @@ impl Device {
     pub unsafe fn submit_raw(&self, jobs: &[RawJob<'_>]) -> Result<(), Error> {
         self.0.raw_jobs.store(true, Ordering::Release);
         self.note_end();
-        // SAFETY: the caller promises it.
+        // SAFETY: the caller promises more: no guard or slice of any of the BOs.
         unsafe { submit(self.file(), jobs) }
     }
 

@@ -136,7 +136,11 @@ pub unsafe trait FileOperations: fmt::Debug + Send + Sync {
     /// # Safety
     /// If the caller is this process, each address in `arg`, and in the memory behind it,
     /// is either invalid or one that the driver may read or write as the ioctl defines.
-    /// After SUBMIT the NPU's accesses are subject to [`crate::Device::submit_raw`].
+    ///
+    /// After SUBMIT the NPU reads and writes any address in the command words. Until the
+    /// jobs have ended: all that a program makes the NPU write lies in BOs of this file that
+    /// this process accesses by atomics at most; all that it makes the NPU read lies in BOs
+    /// that stay alive, and that this process changes by atomics at most.
     unsafe fn ioctl(&self, request: u32, arg: &mut [u8], caller: &dyn Caller)
     -> Result<i32, Errno>;
 

@@ -39,6 +39,7 @@
 
 #[allow(unsafe_code)]
 mod access;
+mod arena;
 mod bo;
 mod caller;
 #[allow(unsafe_code)]
@@ -67,10 +68,10 @@ mod shared_files;
 mod sync_file;
 pub mod sys;
 mod units;
-mod user_memory;
 pub mod words;
 
 pub use access::{CpuRead, CpuWrite};
+pub use arena::Arena;
 pub use bo::{Bo, FrozenBo};
 pub use caller::{Caller, Descriptor, Wake};
 pub use calls::{
@@ -100,7 +101,6 @@ pub use sync_file::{SyncFile, write_fence};
 pub use units::{
     ByteLen, Deadline, Handle, LengthError, PAGE_BYTES, errno, errno_of, monotonic_ns,
 };
-pub use user_memory::Arena;
 
 /// Runs the program of docs/uapi.md as a doctest.
 #[cfg(doctest)]

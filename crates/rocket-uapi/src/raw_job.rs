@@ -3,9 +3,9 @@
 
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes};
 
+use crate::arena::Arena;
 use crate::caller::Caller;
 use crate::units::Handle;
-use crate::user_memory::Arena;
 use crate::{Errno, sys};
 
 /// Maximum number of jobs of a SUBMIT, of programs of a job, and of entries of a list that

@@ -7,12 +7,12 @@ use std::sync::Arc;
 use rustix::fs::SeekFrom;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
+use crate::arena::Arena;
 use crate::caller::Caller;
 use crate::calls::{PlainArgument, restarted};
 use crate::error::Error;
 use crate::fences::{BufferAccess, FenceInfo, SyncFileInfo, text};
 use crate::file::{MapRequest, MappedMemory, SharedFileOperations};
-use crate::user_memory::Arena;
 use crate::{Errno, sys};
 
 /// Typed calls on dma-bufs and sync_files, which belong to no device.

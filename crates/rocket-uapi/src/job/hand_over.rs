@@ -77,7 +77,9 @@ pub(super) fn hand_over(device: &Device, jobs: &[(Job, Witness)]) -> Result<(), 
     //
     // Aliasing: the job owns the written BOs and the page. The caller keeps the job until
     // it has ended, or leaks it, so no guard and no other job of these BOs exists
-    // meanwhile. The job keeps its shared BOs alive, and those have no guards.
+    // meanwhile. It also owns or keeps alive the BOs that are only read; frozen ones may
+    // have guards, but nobody changes them. It keeps its shared BOs alive, and this process
+    // accesses those by atomics only.
     //
     // Addresses: all BOs belong to `device`'s file, and the programs use the addresses of
     // that file.

@@ -72,7 +72,7 @@ pub(crate) struct Witness {
 impl Witness {
     /// Takes an idle page of the file, or makes a new one. Its result is cleared.
     pub(super) fn take(device: &Device) -> Result<Self, Error> {
-        let program = LinkedWitness::get()?;
+        let witness = WitnessProgram::get()?;
         let (operands, ones) = operands(device)?;
         let idle = device.witnesses().idle.pop();
         let (mut bo, is_new) = match idle {
@@ -83,14 +83,14 @@ impl Witness {
         let iova = bo.iova();
         let mut page = bo.write(Deadline::FOREVER)?;
         if is_new {
-            store_words(&mut page[..C_OFFSET], &program.at(iova, ones));
+            store_words(&mut page[..C_OFFSET], &witness.at(iova, ones));
         } else {
             page[C_OFFSET..].fill(0);
         }
         page.finish()?;
         let task = Task {
             regcmd: iova.0,
-            regcmd_count: program.unlinked.words().len() as u32,
+            regcmd_count: witness.program.words().len() as u32,
         };
         Ok(Self {
             bo,
@@ -120,7 +120,7 @@ impl Witness {
     /// Whether the witness ran, in a job that has ended.
     pub(super) fn is_written(&self) -> Result<bool, Error> {
         let page = self.bo.read(Deadline::FOREVER)?;
-        let atom = &page[LinkedWitness::get()?.atom..][..ATOM_BYTES as usize];
+        let atom = &page[WitnessProgram::get()?.atom..][..ATOM_BYTES as usize];
         Ok(atom.iter().any(|&byte| byte != 0))
     }
 
@@ -189,33 +189,33 @@ fn places(page: Iova, operands: Iova) -> [Binding; 2] {
     })
 }
 
-/// The witness. It is linked once, to prove that it links; each page gets a copy of its
-/// words with other addresses.
-struct LinkedWitness {
-    unlinked: Program,
+/// The witness, not linked: each page gets a copy of its words with other addresses. It was
+/// linked once, to prove that it links.
+struct WitnessProgram {
+    program: Program,
     /// Offset in the page of the atom that the witness writes last.
     atom: usize,
 }
 
-impl LinkedWitness {
-    /// The linked witness; a test excludes the error.
+impl WitnessProgram {
+    /// The witness, if it links; a test excludes the error.
     fn get() -> Result<&'static Self, Error> {
         // Linked once, because computing the extents takes a while.
-        static PROGRAM: LazyLock<Option<LinkedWitness>> = LazyLock::new(LinkedWitness::link);
+        static PROGRAM: LazyLock<Option<WitnessProgram>> = LazyLock::new(WitnessProgram::link);
         PROGRAM.as_ref().ok_or(Error::Witness)
     }
 
     fn link() -> Option<Self> {
-        let unlinked = witness_program()?;
-        let linked = unlinked.link(&places(Iova(0), BEHIND)).ok()?;
+        let program = witness_program()?;
+        let linked = program.link(&places(Iova(0), BEHIND)).ok()?;
         let atom = linked.last_written_atom()?.0 as usize;
-        Some(Self { unlinked, atom })
+        Some(Self { program, atom })
     }
 
     /// Its words for a page at `page` and operands at `operands`.
     fn at(&self, page: Iova, operands: Iova) -> Vec<Word> {
-        let mut words = self.unlinked.words().to_vec();
-        for &(index, to) in self.unlinked.relocations() {
+        let mut words = self.program.words().to_vec();
+        for &(index, to) in self.program.relocations() {
             let start = match to.buffer {
                 OPERANDS => operands.0,
                 _ => page.0,
@@ -235,14 +235,14 @@ mod tests {
 
     #[test]
     fn the_witness_stays_in_its_part_of_any_page() {
-        let program = LinkedWitness::get().unwrap();
-        assert!(size_of_val(program.unlinked.words()) <= C_OFFSET);
-        assert!((C_OFFSET..=PAGE_BYTES - ATOM_BYTES as usize).contains(&program.atom));
+        let witness = WitnessProgram::get().unwrap();
+        assert!(size_of_val(witness.program.words()) <= C_OFFSET);
+        assert!((C_OFFSET..=PAGE_BYTES - ATOM_BYTES as usize).contains(&witness.atom));
         let last = 0_u32.wrapping_sub(PAGE_BYTES as u32);
         for (page, operands) in [(0, last), (PAGE_BYTES as u32, 0), (last, 1 << 20)] {
             let bindings = places(Iova(page), Iova(operands));
             let linked = witness_program().unwrap().link(&bindings).unwrap();
-            assert_eq!(linked.words(), program.at(Iova(page), Iova(operands)));
+            assert_eq!(linked.words(), witness.at(Iova(page), Iova(operands)));
             let of = |start: u32, offset: usize| u64::from(start) + offset as u64;
             for extent in linked.extents() {
                 let (start, end) = match extent.engine.direction() {

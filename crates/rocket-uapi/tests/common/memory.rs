@@ -24,6 +24,8 @@ impl Pages {
 
     /// Fills the pages from byte `offset` on, which begins a word.
     pub(super) fn fill_from(&self, offset: usize, byte: u8) {
+        let len = PAGE_BYTES * self.0.len();
+        assert!(offset.is_multiple_of(WORD_BYTES) && offset <= len);
         let words = self.0.iter().flat_map(|page| &page.0);
         for word in words.skip(offset / WORD_BYTES) {
             word.store(u64::from_ne_bytes([byte; WORD_BYTES]), Ordering::Relaxed);
