@@ -9,7 +9,7 @@ use vm_memory::{Bytes, FileOffset, GuestAddress, GuestMemoryMmap};
 
 use crate::board;
 
-/// The guest's memory, by physical address. Accesses are `None` where there is none.
+/// The guest's memory, by physical address. An access outside RAM gives `None`.
 #[derive(Clone, Debug)]
 pub(crate) struct Ram(GuestMemoryMmap);
 
@@ -22,17 +22,20 @@ impl Ram {
         GuestMemoryMmap::from_ranges_with_files(ranges).map(Self)
     }
 
+    #[must_use]
     pub(crate) fn read(&self, address: u64, out: &mut [u8]) -> Option<()> {
         let address = GuestAddress(address);
         self.0.read_slice(out, address).ok()
     }
 
+    #[must_use]
     pub(crate) fn write(&self, address: u64, data: &[u8]) -> Option<()> {
         let address = GuestAddress(address);
         self.0.write_slice(data, address).ok()
     }
 
     /// Reads a word that others may write at the same time.
+    #[must_use]
     pub(crate) fn load(&self, address: u64) -> Option<u32> {
         let address = GuestAddress(address);
         self.0.load(address, Ordering::Acquire).ok()

@@ -42,8 +42,10 @@ struct Fetched {
 /// Why the contents of CBUF do not match what a reusing task expects.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Stale {
+    /// What differs, for the diagnosis.
     pub(crate) why: String,
-    /// Reuse ignores the address, so a program may leave it unwritten.
+    /// Whether only the address differs. Reuse ignores it, so a program may leave it
+    /// unwritten.
     pub(crate) only_address: bool,
 }
 

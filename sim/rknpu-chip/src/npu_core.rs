@@ -54,6 +54,7 @@ pub trait NpuCore: fmt::Debug + Send {
 
     /// Whether a task hung, and no reset makes the core work again
     /// (`wedge=until-power-cycle`).
+    #[must_use]
     fn needs_power_cycle(&self) -> bool {
         false
     }

@@ -35,8 +35,10 @@ impl MacOperand for i16 {
     }
 }
 
+/// `f32` is the operand of fp16 only (`conv.rs`).
 impl MacOperand for f32 {
-    fn decode(_: Precision, bytes: &[u8], first: usize, out: &mut [Self]) {
+    fn decode(precision: Precision, bytes: &[u8], first: usize, out: &mut [Self]) {
+        debug_assert_eq!(precision, Precision::Fp16);
         let halves = from_element(bytes, first, 2);
         let (out, rest) = out.split_at_mut((halves.len() / 2).min(out.len()));
         vectors::run(Vectors::detect(), Widen { halves, out });

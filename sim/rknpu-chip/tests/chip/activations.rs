@@ -31,6 +31,7 @@ fn run(activation: &Activation, arguments: &[f16]) -> (Vec<f16>, Vec<&'static st
     (results, traps)
 }
 
+/// The results of an activation as one task on `board`, and the task's outcome.
 pub(crate) fn run_on(
     activation: &Activation,
     board: &mut Board,

@@ -20,6 +20,7 @@ mod layouts;
 mod matmul;
 mod mesa;
 mod pooling;
+mod robust;
 mod rules;
 mod traps;
 mod traps_operands;

@@ -466,7 +466,7 @@ fn pooling() -> Vec<Case> {
 }
 
 /// Rules whose effect needs a chain, values, another core, or the other side of a
-/// contested fact: `chains.rs`, `contested.rs`, `extents.rs` and `traps*.rs` have
+/// contested fact: `chains.rs`, `contested.rs`, `robust.rs` and `traps*.rs` have
 /// programs for them.
 const ELSEWHERE: [&str; 17] = [
     "F01-iommu-fault",

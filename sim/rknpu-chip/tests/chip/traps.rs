@@ -155,7 +155,7 @@ fn t07_t14_t49_t51_registers_of_an_earlier_program_count() {
     let plain = matmul.out();
     type Changes = &'static [(u16, u32)];
     // Changes of both programs, and registers that the second leaves out.
-    let cases: [(Changes, &[u16], &str, (&str, u32)); 3] = [
+    let cases: [(Changes, &[u16], _, _); 3] = [
         // Raw weights are not a valid stream, but decode to some values.
         (
             &[
