@@ -78,12 +78,12 @@ fn changed(change: impl FnOnce(&mut Value)) -> Result<Profile, ProfileError> {
 #[test]
 fn what_makes_no_sense_is_refused_by_its_name() {
     assert!(changed(|_| ()).is_ok());
-    let [format, json] = ["its format is", "it is not a board profile"];
+    let json = "it is not a board profile";
     let [number, text] = ["which is out of range", "a text field is"];
     let huge = json!(u64::MAX);
     let mut changes = vec![
-        ("/format", json!("x"), format),
-        ("/version", json!(2), format),
+        ("/format", json!("x"), "its format is \"x\""),
+        ("/version", json!(2), "version 2"),
         ("/profile/envelope/0/dtype", json!("int2"), json),
         ("/profile/envelope/0/rows", json!(-1), json),
         ("/profile/envelope/0/rows", json!(1e99), json),
@@ -235,14 +235,15 @@ proptest! {
         n in 1..9_000_usize,
         devices in 1..4_usize,
         rows in 1..1500_usize,
-        depth in 384..6000_usize,
+        int4_depth in prop::option::of(384..6000_usize),
+        buffer_bytes in prop::sample::select(&[1_usize << 20, 64 << 20][..]),
     ) {
         let mut options = PlanOptions {
             unmeasured_tiles: Some(false),
-            int4_depth: Some(depth),
+            int4_depth,
             ..options(rows)
         };
-        options.limits.buffer_bytes = 1 << 20;
+        options.limits.buffer_bytes = buffer_bytes;
         let weights = WeightPlan::new(dtype, n, k, devices, &options).unwrap();
         let plan = Plan::new(&weights, m, &options).unwrap();
         for step in plan.steps() {

@@ -48,15 +48,6 @@ fn check_all(engine: &Engine, matmuls: &[Matmul]) {
     }
 }
 
-/// INT8 matmuls of the same rows with these numbers of output channels.
-fn of_same_rows(engine: &Engine, m: usize, k: usize, channels: [usize; 3]) -> [Matmul; 3] {
-    let shape = Shape::new(m, channels[0], k);
-    let first = Matmul::new(engine, WeightFormat::Int8, shape, 1).unwrap();
-    let [_, second, third] =
-        channels.map(|n| first.beside(engine, WeightFormat::Int8, n, n as u64));
-    [first, second, third]
-}
-
 proptest! {
     #![proptest_config(test_support::cases(24))]
 
@@ -75,7 +66,8 @@ proptest! {
         };
         options.limits = JobLimits { buffer_bytes, tasks, ..options.limits };
         let (engine, model) = strict_engine(options, DEVICES);
-        check_all(&engine, &of_same_rows(&engine, m, k, channels));
+        let weights = channels.map(|n| (WeightFormat::Int8, n));
+        check_all(&engine, &Matmul::of_same_rows(&engine, m, k, weights));
         prop_assert_eq!(model.events(), []);
     }
 }
@@ -84,7 +76,7 @@ proptest! {
 fn shared_activations_are_packed_once_and_all_is_one_job_a_device() {
     let engine = engine();
     let (m, n, k) = (32, 96, 256);
-    let matmuls = of_same_rows(&engine, m, k, [n; 3]);
+    let matmuls = Matmul::of_same_rows(&engine, m, k, [(WeightFormat::Int8, n); 3]);
     let one_by_one = counted(&engine, || {
         for matmul in &matmuls {
             matmul.check(&engine).unwrap();
@@ -100,16 +92,15 @@ fn shared_activations_are_packed_once_and_all_is_one_job_a_device() {
     let packed = plan.predict(&Machine::RK3588).packed_bytes;
     let programs = one_by_one.bytes_to_device - 3 * packed;
     assert!(at_once.bytes_to_device <= packed + programs, "{at_once:?}");
-    // Equal values at another address count as other activations, with the same result.
-    let same =
-        [(); 2].map(|()| Matmul::new(&engine, WeightFormat::Int8, Shape::new(m, n, k), 1).unwrap());
-    check_all(&engine, &same);
+    // The same weights with other activations. Equal values at another address count as others.
+    let others = [1, 1, 2].map(|seed| matmuls[0].with_rows(m, seed));
+    check_all(&engine, &others);
 }
 
-/// A separate job lets the CPU unpack large results while the NPU computes as many others, or fewer.
-/// Small results are not worth it.
+/// A job of large results ends before the rest of the last wave, if the rest has no more results:
+/// the CPU unpacks them while the NPU computes the rest. Small results are not worth it.
 #[test]
-fn large_results_get_a_separate_job_before_as_many_others() {
+fn large_results_get_a_separate_job_unless_more_follow() {
     let options = PlanOptions {
         parts: Some(1),
         ..PlanOptions::default()
@@ -123,7 +114,8 @@ fn large_results_get_a_separate_job_before_as_many_others() {
         ([3072, 3072, 96], 2),
         ([3072, 3072, 3072], 2),
     ] {
-        let matmuls = of_same_rows(&engine, 64, 64, sizes);
+        let weights = sizes.map(|n| (WeightFormat::Int8, n));
+        let matmuls = Matmul::of_same_rows(&engine, 64, 64, weights);
         let counted = counted(&engine, || check_all(&engine, &matmuls));
         assert_eq!(counted.jobs, 3 * jobs_of_device, "{sizes:?}");
     }

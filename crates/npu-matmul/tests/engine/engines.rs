@@ -8,7 +8,7 @@ use npu_matmul::{Engine, Error, Output, PackedWeights, PlanOptions, Weights};
 use rocket_uapi::DevicePool;
 
 use crate::common::matmul::Matmul;
-use crate::common::{DEVICES, Lint, Shape, check_all, engine, multiply, random_i8, strict_model};
+use crate::common::{DEVICES, Lint, Shape, engine, multiply, random_i8, strict_model};
 
 const THREADS: u64 = 4;
 const ROUNDS: u64 = 4;
@@ -20,18 +20,28 @@ fn engine_on(pool: DevicePool) -> Engine {
     engine.observed_by(Arc::new(Lint))
 }
 
+/// The rows of a thread.
+const fn rows(thread: u64) -> usize {
+    1 + 13 * thread as usize
+}
+
 /// Each thread makes an engine on a pool; all compute at once.
 fn compute_at_once(pool: impl Fn() -> DevicePool + Sync) {
     let ready = Barrier::new(THREADS as usize);
     thread::scope(|scope| {
-        for seed in 0..THREADS {
+        for thread in 0..THREADS {
             let (pool, ready) = (&pool, &ready);
             scope.spawn(move || {
                 let engine = engine_on(pool());
                 ready.wait();
+                let shape = Shape::new(rows(thread), N, K);
+                let load = |format| Matmul::new(&engine, format, shape, 100 + thread).unwrap();
+                let matmuls = Matmul::PLAIN.map(load);
                 for round in 0..ROUNDS {
-                    let shape = Shape::new(1 + 13 * seed as usize, N, K);
-                    check_all(&engine, shape, 10 * seed + round);
+                    for matmul in &matmuls {
+                        let other = matmul.with_rows(shape.m, 10 * thread + round);
+                        other.check_outputs(&engine);
+                    }
                 }
                 // FP16 has two kinds of results.
                 assert_eq!(engine.counters().matmuls, 4 * ROUNDS);
@@ -59,30 +69,38 @@ fn engines_share_files() {
 #[test]
 fn threads_share_an_engine_and_weights() {
     let engine = engine();
-    let matmuls = (0..).step_by(13).zip(Matmul::formats());
-    let matmuls =
-        matmuls.map(|(m, format)| Matmul::new(&engine, format, Shape::new(m + 1, N, K), 7));
-    let matmuls: Vec<_> = matmuls.map(Result::unwrap).collect();
-    let run = |matmul: &Matmul| matmul.run(&engine).unwrap();
-    let alone: Vec<_> = matmuls.iter().map(run).collect();
+    let load = |format| Matmul::new(&engine, format, Shape::new(1, N, K), 7).unwrap();
+    let loaded: Vec<_> = Matmul::formats().map(load).collect();
+    // Each thread has other rows.
+    let mut cases = [(); THREADS as usize].map(|()| Vec::new());
+    for (thread, cases) in (0..).zip(&mut cases) {
+        for matmul in &loaded {
+            let matmul = matmul.with_rows(rows(thread), thread);
+            let alone = matmul.run(&engine).unwrap();
+            if Matmul::PLAIN.contains(&matmul.weights.format()) {
+                matmul.compare(&alone);
+            }
+            cases.push((matmul, alone));
+        }
+    }
     thread::scope(|scope| {
-        for first in 0..matmuls.len() {
-            let (matmuls, alone, run) = (&matmuls, &alone, &run);
+        for cases in &cases {
+            let engine = &engine;
             scope.spawn(move || {
-                let cases = matmuls.iter().zip(alone).cycle().skip(first);
-                for (matmul, alone) in cases.take(matmuls.len()) {
-                    assert!(run(matmul) == *alone);
+                for (matmul, alone) in cases {
+                    assert!(matmul.run(engine).unwrap() == *alone);
                 }
             });
         }
     });
-    let (counters, times) = (engine.counters(), 1 + matmuls.len());
-    let rows: usize = times * matmuls.iter().map(|matmul| matmul.m).sum::<usize>();
-    let weights: u64 = matmuls
+    let counters = engine.counters();
+    let matmuls = 2 * loaded.len();
+    let rows: usize = matmuls * (0..THREADS).map(rows).sum::<usize>();
+    let weights: u64 = loaded
         .iter()
         .map(|matmul| matmul.weights.device_bytes())
         .sum();
-    assert_eq!(counters.matmuls, (times * matmuls.len()) as u64);
+    assert_eq!(counters.matmuls, THREADS * matmuls as u64);
     assert_eq!(counters.macs, (rows * N * K) as u64);
     assert!(counters.jobs >= counters.matmuls && counters.tasks >= counters.jobs);
     assert!(counters.bytes_from_device >= (2 * rows * N) as u64);

@@ -6,7 +6,7 @@ use half::f16;
 use npu_matmul::{Dtype, Output, PlanOptions, WeightFormat};
 use proptest::prelude::*;
 
-use crate::common::matmul::{Matmul, Rows};
+use crate::common::matmul::{Matmul, Results, Rows};
 use crate::common::{
     Shape, check, check_all, counted, engine, engine_with, reusing, strict_engine, watched,
 };
@@ -131,20 +131,30 @@ fn extreme_integers() {
 #[test]
 fn the_npu_writes_half_the_bytes_of_half_results() {
     let shape = Shape::new(40, 96, 128);
-    let read = |k_tile, output| {
+    let bytes = |k_tile| {
         let options = PlanOptions {
             k_tile: Some(k_tile),
             ..PlanOptions::default()
         };
         let (engine, model) = strict_engine(options, 1);
         let mut matmul = Matmul::new(&engine, WeightFormat::Fp16, shape, 1).unwrap();
-        matmul.output = output;
-        let counters = counted(&engine, || matmul.check(&engine).unwrap());
+        let mut results = Vec::new();
+        let bytes = [Output::F32, Output::F16].map(|output| {
+            matmul.output = output;
+            let run = || results.push(matmul.run(&engine).unwrap());
+            counted(&engine, run).bytes_from_device
+        });
+        results.iter().for_each(|results| matmul.compare(results));
+        // Binary16 results are the binary32 results rounded once.
+        let [Results::Floats(floats), Results::Halves(halves)] = &results[..] else {
+            panic!("other kinds of results");
+        };
+        let rounded: Vec<_> = floats.iter().map(|&x| f16::from_f32(x)).collect();
+        assert_eq!(*halves, rounded);
         assert_eq!(model.events(), []);
-        counters.bytes_from_device
+        bytes
     };
     let whole = (shape.m * shape.n * 4) as u64;
-    let bytes = |k_tile| [Output::F32, Output::F16].map(|output| read(k_tile, output));
     assert_eq!(bytes(128), [whole, whole / 2]);
     // Tiles of K are added in binary32.
     assert_eq!(bytes(64), [2 * whole, 2 * whole]);

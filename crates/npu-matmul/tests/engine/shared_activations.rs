@@ -8,7 +8,10 @@ use npu_matmul::{Engine, PlanOptions, WeightFormat};
 
 use crate::common::matmul::Matmul;
 use crate::common::slow::{Entry, Log};
-use crate::common::{DEVICES, Shape, counted, strict_engine};
+use crate::common::{DEVICES, counted, strict_engine};
+
+const M: usize = 40;
+const K: usize = 192;
 
 fn engine() -> (Engine, Arc<Log>) {
     let log = Arc::new(Log::default());
@@ -41,21 +44,12 @@ fn check(engine: &Engine, log: &Log, matmuls: &[Matmul], times: usize) {
     assert_eq!(at_once.matmuls, matmuls.len() as u64);
 }
 
-/// Matmuls of the same rows, one for each of these weights.
-fn of_same_rows(engine: &Engine, seed: u64, weights: [(Quantisation, usize); 3]) -> [Matmul; 3] {
-    let [first, second, third] = weights.map(|(to, n)| (WeightFormat::Quantised(to), n));
-    let shape = Shape::new(40, first.1, 192);
-    let first = Matmul::new(engine, first.0, shape, seed).unwrap();
-    let others = [second, third].map(|(format, n)| first.beside(engine, format, n, n as u64));
-    let [second, third] = others;
-    [first, second, third]
-}
-
 #[test]
 fn they_give_what_each_matmul_alone_gives() {
     let (engine, log) = engine();
     for to in Quantisation::ALL {
-        let matmuls = of_same_rows(&engine, 99, [70, 33, 70].map(|n| (to, n)));
+        let weights = [70, 33, 70].map(|n| (WeightFormat::Quantised(to), n));
+        let matmuls = Matmul::of_same_rows(&engine, M, K, weights);
         check(&engine, &log, &matmuls, 1);
     }
 }
@@ -64,7 +58,8 @@ fn they_give_what_each_matmul_alone_gives() {
 #[test]
 fn those_of_other_weights_are_others() {
     let (engine, log) = engine();
-    let kinds = Quantisation::ALL.map(|to| (to, 5));
-    let matmuls = [99, 98].map(|seed| of_same_rows(&engine, seed, kinds));
+    let kinds = Quantisation::ALL.map(|to| (WeightFormat::Quantised(to), 5));
+    let matmuls = Matmul::of_same_rows(&engine, M, K, kinds);
+    let matmuls = matmuls.map(|matmul| [matmul.with_rows(M, 98), matmul]);
     check(&engine, &log, matmuls.as_flattened(), 6);
 }

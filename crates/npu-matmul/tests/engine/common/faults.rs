@@ -43,19 +43,7 @@ pub(crate) struct Faults {
     pub(crate) pauses: AtomicU64,
 }
 
-/// A kind of failure.
-pub(crate) type Fault = fn(&Faults) -> &AtomicUsize;
-
 impl Faults {
-    /// The kinds that fail a call.
-    pub(crate) const KINDS: [Fault; 5] = [
-        |faults| &faults.lost,
-        |faults| &faults.refused,
-        |faults| &faults.killed,
-        |faults| &faults.no_memory,
-        |faults| &faults.fini,
-    ];
-
     /// Counts a call; fails if the device is gone.
     fn call(&self) -> Result<(), Errno> {
         self.calls.fetch_add(1, Ordering::Relaxed);

@@ -48,20 +48,23 @@ impl Results {
 
 /// Loaded weights, with both operands.
 pub(crate) struct Matmul {
-    pub(crate) weights: PackedWeights,
+    pub(crate) weights: Arc<PackedWeights>,
     pub(crate) m: usize,
     a: Arc<Rows>,
-    b: Rows,
+    b: Arc<Rows>,
     /// Binary32 for FP16 weights, unless a test changes it.
     pub(crate) output: Output,
 }
 
 impl Matmul {
+    /// The formats whose results have a reference.
+    pub(crate) const PLAIN: [WeightFormat; 3] =
+        [WeightFormat::Int8, WeightFormat::Int4, WeightFormat::Fp16];
+
     /// All formats.
     pub(crate) fn formats() -> impl Iterator<Item = WeightFormat> {
         let quantised = Quantisation::ALL.map(WeightFormat::Quantised);
-        let plain = [WeightFormat::Int8, WeightFormat::Int4, WeightFormat::Fp16];
-        plain.into_iter().chain(quantised)
+        Self::PLAIN.into_iter().chain(quantised)
     }
 
     /// A matmul with random operands.
@@ -76,17 +79,29 @@ impl Matmul {
         Self::load(engine, format, shape, a, b)
     }
 
-    /// A matmul of the same rows with random weights of `n` channels.
-    pub(crate) fn beside(
-        &self,
+    /// Matmuls of the same random rows, one for each of these weights: format and output channels.
+    pub(crate) fn of_same_rows(
         engine: &Engine,
-        format: WeightFormat,
-        n: usize,
-        seed: u64,
-    ) -> Self {
-        let (m, k) = (self.m, self.weights.k());
-        let b = random(format, seed, n * k);
-        Self::load(engine, format, Shape { m, n, k }, Arc::clone(&self.a), b).unwrap()
+        m: usize,
+        k: usize,
+        weights: [(WeightFormat, usize); 3],
+    ) -> [Self; 3] {
+        let a = Arc::new(random(weights[0].0, 0, m * k));
+        weights.map(|(format, n)| {
+            let b = random(format, n as u64, n * k);
+            Self::load(engine, format, Shape { m, n, k }, Arc::clone(&a), b).unwrap()
+        })
+    }
+
+    /// A matmul of the same weights with `m` other random rows.
+    pub(crate) fn with_rows(&self, m: usize, seed: u64) -> Self {
+        Self {
+            weights: Arc::clone(&self.weights),
+            m,
+            a: random(self.weights.format(), seed, m * self.weights.k()).into(),
+            b: Arc::clone(&self.b),
+            output: self.output,
+        }
     }
 
     pub(crate) fn load(
@@ -106,10 +121,10 @@ impl Matmul {
             _ => panic!("floats are quantised"),
         };
         Ok(Self {
-            weights: engine.load(weights)?,
+            weights: engine.load(weights)?.into(),
             m,
             a: a.into(),
-            b,
+            b: b.into(),
             output,
         })
     }
@@ -143,10 +158,19 @@ impl Matmul {
         Ok(())
     }
 
+    /// Checks it with each kind of results: those of FP16 may be binary32 or binary16.
+    pub(crate) fn check_outputs(mut self, engine: &Engine) {
+        self.check(engine).unwrap();
+        if self.output == Output::F32 {
+            self.output = Output::F16;
+            self.check(engine).unwrap();
+        }
+    }
+
     /// Compares results with the reference. Quantised matmuls have none here.
     pub(crate) fn compare(&self, results: &Results) {
         let (m, n, k) = (self.m, self.weights.n(), self.weights.k());
-        match (&*self.a, &self.b) {
+        match (&*self.a, &*self.b) {
             (Rows::Integers(a), Rows::Integers(b)) => {
                 let expected = Results::Integers(reference::multiply_i32(m, n, k, a, b));
                 assert!(
@@ -172,7 +196,7 @@ impl Matmul {
         let all: Vec<_> = all.into_iter().collect();
         let mut results: Vec<_> = all.iter().map(|one| one.room()).collect();
         let matmuls = all.iter().zip(&mut results);
-        let matmuls = matmuls.map(|(one, c)| (&one.weights, one.m, one.rows(), c.rows()));
+        let matmuls = matmuls.map(|(one, c)| (&*one.weights, one.m, one.rows(), c.rows()));
         multiply_all(engine, matmuls.collect())?;
         Ok(results)
     }
@@ -180,16 +204,20 @@ impl Matmul {
 
 /// Checks that results are within their bounds, also if they were rounded once more.
 pub(crate) fn check_floats(results: &Results, expected: &[Expected]) {
-    for (at, want) in expected.iter().enumerate() {
-        match results {
-            Results::Floats(c) => {
-                let error = (f64::from(c[at]) - want.value).abs();
-                assert!(error <= want.tolerance, "[{at}]: {}, {want:?}", c[at]);
+    match results {
+        Results::Floats(c) => {
+            assert_eq!(c.len(), expected.len());
+            for (at, (&got, want)) in c.iter().zip(expected).enumerate() {
+                let error = (f64::from(got) - want.value).abs();
+                assert!(error <= want.tolerance, "[{at}]: {got}, {want:?}");
             }
-            Results::Halves(c) => {
-                assert!(want.allows_half(c[at]), "[{at}]: {}, {want:?}", c[at]);
-            }
-            Results::Integers(_) => panic!("integers are exact"),
         }
+        Results::Halves(c) => {
+            assert_eq!(c.len(), expected.len());
+            for (at, (&got, want)) in c.iter().zip(expected).enumerate() {
+                assert!(want.allows_half(got), "[{at}]: {got}, {want:?}");
+            }
+        }
+        Results::Integers(_) => panic!("integers are exact"),
     }
 }
