@@ -2,7 +2,8 @@
 //! CPU kernels for matmuls on the NPU: packing, quantising, unpacking and softmax.
 //!
 //! ```text
-//! rows of A or B --(encode: quantise, to f16, nibbles)--> runs --(order)--> tile
+//! rows of floats --(round to f16, or quantise)--> rows of A or B
+//! rows of A or B --(encode: nibbles)--> runs --(order)--> tile
 //! tile of C --(order, add up, dequantise)--> rows of sums or floats
 //! rows of floats --(Hadamard)--> rows that quantise better
 //! tile of scores --(mask, softmax)--> tile of probabilities, in place

@@ -52,7 +52,8 @@ pub fn program(
     }
 }
 
-/// The operands that a task finds in CBUF after `before`; none if one of the two is not legal.
+/// The operands that a task finds in CBUF after `before`, the previous task of `job`; none if it is
+/// the first, or if one of the two is not legal.
 #[must_use]
 pub fn reuse(job: &JobPlan, task: &TaskPlan, before: Option<&TaskPlan>) -> Reuse {
     let (task, chip) = (matmul(job.ty, task), &ChipProfile::RK3588);

@@ -181,11 +181,13 @@ impl FirstRuns {
     /// One task of each kind in the job that was not checked before.
     pub(crate) fn unchecked<'j>(&self, job: &'j JobPlan) -> Vec<(TaskKind, &'j TaskPlan)> {
         let mut seen = HashSet::new();
-        let state = lock(&self.0);
-        emit::with_previous(job)
+        let mut tasks: Vec<_> = emit::with_previous(job)
             .map(|(task, before)| (TaskKind::of(job, task, before), task))
-            .filter(|(kind, _)| !state.right.contains(kind) && seen.insert(*kind))
-            .collect()
+            .filter(|(kind, _)| seen.insert(*kind))
+            .collect();
+        let state = lock(&self.0);
+        tasks.retain(|(kind, _)| !state.right.contains(kind));
+        tasks
     }
 
     /// Compares tasks with the CPU's results. Kinds that are right are not checked again.

@@ -78,8 +78,8 @@ impl Engine {
     /// weights with the same activations.
     ///
     /// Calls that pass the same slice of activations quantise it once, and pack it once if their
-    /// plans tile it the same way. What reads the same activations shares SUBMITs and jobs; the CPU
-    /// packs the next ones, and unpacks earlier results, while the NPU computes.
+    /// plans tile it the same way. Calls share SUBMITs, and jobs if they have the same type. The
+    /// CPU packs the next activations and unpacks earlier results while the NPU computes.
     ///
     /// ```no_run
     /// # fn example(

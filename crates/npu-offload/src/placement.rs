@@ -28,7 +28,7 @@ impl WeightRole {
     }
 }
 
-/// Adds a tensor of so many matrices, each packed by `plan`, to `memory`: all of them or none.
+/// Adds a tensor of `matrices` matrices, each packed by `plan`, to `memory`: all or none.
 ///
 /// # Errors
 /// Why they do not fit.

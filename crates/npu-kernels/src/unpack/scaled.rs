@@ -77,6 +77,7 @@ fastest! {
         to: Destination<'_, f32>,
     ) {
         let store = |x: T, _, row, column| scaled(x.widen().into(), row, column);
+        // Computed in f64, rounded once.
         let add = |x: T, old: f32, row: f64, column: f64| {
             (f64::from(old) + x.widen().into() * row * column) as f32
         };
