@@ -3,10 +3,10 @@
 
 use std::thread;
 
-use rocket_uapi::{PAGE_BYTES, SETTLE, sys};
+use rocket_uapi::{Errno, PAGE_BYTES, SETTLE, sys};
 
 use crate::busy::patience;
-use crate::check::{Must, NotPassed, RowOutcome};
+use crate::check::{Must, NotPassed, RowOutcome, refused};
 use crate::program::MatmulProgram;
 use crate::raw::{File, Map};
 use crate::submit::{IDLE_AT_ZERO, JobArgs, SubmitArgs, Task};
@@ -21,6 +21,21 @@ pub(crate) fn settle() {
     for _ in 0..NAPS {
         thread::sleep(SETTLE / NAPS);
     }
+}
+
+/// Closes the handles below `end` that are open, once the jobs that write their objects have
+/// ended: today's kernels may free the objects of a job after its file. Fails if `end` is
+/// open too.
+pub(crate) fn close_handles(file: &File, end: u32) -> RowOutcome {
+    for handle in 1..end {
+        match file.prep(handle, patience().as_nanos()) {
+            Err(Errno::NOENT) => continue,
+            waited => waited.must("PREP_BO before GEM_CLOSE")?,
+        }
+        file.close(handle).must("GEM_CLOSE")?;
+    }
+    let what = format!("GEM_CLOSE of handle {end}, which should be unused");
+    refused(&what, file.close(end), Errno::INVAL)
 }
 
 /// A file with a page of zeros, its first object.

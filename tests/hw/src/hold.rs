@@ -11,7 +11,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use npu_model::driver::SharedFile;
 use rocket_uapi::{BufferAccess, ByteLen, Device, DmaBuf, PAGE_BYTES};
 
-use crate::check::{Must, NotPassed};
+use crate::check::{Must, NotPassed, RowOutcome};
 use crate::raw::File;
 use crate::request::Advance;
 
@@ -47,6 +47,21 @@ pub(crate) fn is_possible(device: &Device) -> bool {
     matches!(timeline(device), Ok(Some(_)))
 }
 
+/// The outcome of rows that only held jobs can prove anything for: a long job may be over
+/// before the row has seen it.
+fn impossible() -> NotPassed {
+    NotPassed::Skip("no job can be held".to_owned())
+}
+
+/// Skips the row where no job can be held.
+pub(crate) fn check_possible(device: &Device) -> RowOutcome {
+    if is_possible(device) {
+        Ok(())
+    } else {
+        Err(impossible())
+    }
+}
+
 impl Hold {
     /// `None` where the kernel has no such fences.
     pub(crate) fn new(device: &Device) -> Result<Option<Self>, NotPassed> {
@@ -65,10 +80,9 @@ impl Hold {
         }))
     }
 
-    /// Skips the row where the kernel has none: a long job may be over before the row has
-    /// seen it.
+    /// Skips the row where the kernel has none.
     pub(crate) fn required(device: &Device) -> Result<Self, NotPassed> {
-        Self::new(device)?.ok_or_else(|| NotPassed::Skip("no job can be held".to_owned()))
+        Self::new(device)?.ok_or_else(impossible)
     }
 
     pub(crate) fn handle(&self) -> u32 {

@@ -60,7 +60,7 @@ use raw::File;
 use report::RowReport;
 
 /// Handles of a row's file are lower: no row has as many.
-const HANDLES: u32 = 64;
+const ROW_HANDLES: u32 = 64;
 
 /// Exit status if the requested device cannot be used.
 pub const NO_DEVICE: u8 = 3;
@@ -195,7 +195,8 @@ pub fn run(
 
 /// Runs a row on a separate file, so that its addresses, handles and damage are its
 /// own. Afterwards it closes the handles of the row's files, waits, and closes the
-/// files: in this order today's kernels stay alive.
+/// files: in this order today's kernels stay alive. [`Device`] then warns that the pages
+/// that it kept are closed already.
 fn run_row(row: &Row, device: &Device, info: &DeviceInfo) -> RowOutcome {
     let context = RowContext {
         device: device.reopen()?,
@@ -207,7 +208,7 @@ fn run_row(row: &Row, device: &Device, info: &DeviceInfo) -> RowOutcome {
     let closed = others
         .iter()
         .chain([&context.device])
-        .try_for_each(|device| File::new(device).close_handles(HANDLES));
+        .try_for_each(|device| bench::close_handles(&File::new(device), ROW_HANDLES));
     if !info.is_model {
         bench::settle();
     }

@@ -10,7 +10,7 @@ use rocket_uapi::{
 use rustix::mm::MprotectFlags;
 use zerocopy::IntoBytes;
 
-use crate::check::{Must, NotPassed, RowOutcome};
+use crate::check::NotPassed;
 
 /// Bits of a request number that hold the size of its argument.
 const SIZE_SHIFT: u32 = 16;
@@ -92,14 +92,6 @@ impl File {
 
     pub(crate) fn close(&self, handle: u32) -> Result<(), Errno> {
         gem_close(self.raw(), handle)
-    }
-
-    /// Closes the handles below `end` that are open.
-    pub(crate) fn close_handles(&self, end: u32) -> RowOutcome {
-        (1..end).try_for_each(|handle| match self.close(handle) {
-            Err(Errno::INVAL) => Ok(()),
-            closed => closed.must("GEM_CLOSE"),
-        })
     }
 
     pub(crate) fn prep(&self, handle: u32, timeout_ns: i64) -> Result<(), Errno> {

@@ -11,6 +11,7 @@ use rocket_uapi::{Deadline, Device, Errno, MapRequest, PAGE_BYTES, sys};
 use rustix::mm::MapFlags;
 
 use super::choices::{CallChoices, handle, size};
+use crate::bench::close_handles;
 use crate::check::{Must, NotPassed, RowOutcome, ensure};
 use crate::fork::{self, Child};
 use crate::program::MatmulProgram;
@@ -334,7 +335,7 @@ impl<C: CallChoices> World<C> {
         mem::take(&mut self.fences);
         mem::take(&mut self.dma_bufs);
         for slot in &mut self.slots {
-            slot.file.close_handles(HANDLES)?;
+            close_handles(&slot.file, HANDLES)?;
             slot.bos.clear();
         }
         Ok(())

@@ -10,13 +10,14 @@ use std::time::{Duration, Instant};
 
 use rocket_uapi::Errno;
 
-use crate::RowContext;
+use crate::bench::{close_handles, settle};
 use crate::busy::{patience, quick};
 use crate::calls::balanced;
 use crate::check::{Must, NotPassed, RowOutcome, ensure, expect, refused};
 use crate::kmsg::Kmsg;
 use crate::scenario::Scenario;
 use crate::submit::{JobArgs, SubmitArgs, TASKS};
+use crate::{ROW_HANDLES, RowContext};
 
 /// Number of races with the scheduler, which wins most of the time.
 pub(super) const RACES: usize = 20;
@@ -42,6 +43,8 @@ fn silent_with(context: &RowContext, spoil: fn(&mut JobArgs)) -> RowOutcome {
     spoil(&mut job);
     bench.submit(job)?;
     bench.wait(page)?;
+    close_handles(&bench.file, ROW_HANDLES)?;
+    settle();
     log.silence()
 }
 

@@ -9,7 +9,7 @@ use crate::RowContext;
 use crate::bench::RowBench;
 use crate::busy::{Busy, Ready, patience, quick};
 use crate::check::{NotPassed, RowOutcome, ensure, expect};
-use crate::hold::Hold;
+use crate::hold::check_possible;
 use crate::program::RESULT;
 use crate::raw::File;
 
@@ -32,7 +32,7 @@ fn files(context: &RowContext, count: usize) -> Result<Vec<Device>, NotPassed> {
 }
 
 pub(super) fn one_each(context: &RowContext) -> RowOutcome {
-    Hold::required(&context.device)?;
+    check_possible(&context.device)?;
     let files = files(context, CORES + 1)?;
     let ready = files.iter().map(Ready::new);
     let ready: Vec<Ready> = ready.collect::<Result<_, _>>()?;
@@ -49,7 +49,7 @@ pub(super) fn one_each(context: &RowContext) -> RowOutcome {
 }
 
 pub(super) fn alternates(context: &RowContext) -> RowOutcome {
-    Hold::required(&context.device)?;
+    check_possible(&context.device)?;
     let device = context.reopen()?;
     let mut cores = Vec::new();
     for _ in 0..4 {
@@ -65,7 +65,7 @@ pub(super) fn alternates(context: &RowContext) -> RowOutcome {
 }
 
 pub(super) fn stays(context: &RowContext) -> RowOutcome {
-    Hold::required(&context.device)?;
+    check_possible(&context.device)?;
     let device = context.reopen()?;
     let first = Busy::start(&device)?;
     let later = [quick(&device, |job| job)?, quick(&device, |job| job)?];
