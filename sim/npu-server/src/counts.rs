@@ -6,7 +6,8 @@ use rustix::io::Errno;
 use serde::Serialize;
 use zerocopy::FromBytes;
 
-/// Counts of the calls of a server's clients so far.
+/// Counts of the calls of a server's clients so far. Serialised, in this order, as part of
+/// the report of `npu-probe run`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Counts {
     /// Opens of the device.
@@ -30,10 +31,10 @@ pub struct Counts {
     pub submits: u64,
     /// Jobs in them, including those that the driver dropped.
     pub jobs: u64,
-    /// ioctls of the device.
+    /// ioctls of the device. Not in the report.
     #[serde(skip)]
     pub ioctls: u64,
-    /// mmaps of the device.
+    /// mmaps of the device. Not in the report.
     #[serde(skip)]
     pub mmaps: u64,
 }

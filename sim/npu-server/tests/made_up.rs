@@ -31,7 +31,7 @@ fn driver() -> impl Fn(Box<dyn OpenFile>) -> Box<dyn OpenFile> + Send + Sync {
     })
 }
 
-/// The server carries it too.
+/// The server and the recorder carry it.
 #[test]
 fn the_recorder_carries_it_and_tells_that_it_may_have_missed_something() {
     let folder = tempfile::tempdir().unwrap();

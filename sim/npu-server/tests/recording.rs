@@ -42,22 +42,32 @@ fn create(file: &dyn OpenFile, size: u32) -> sys::CreateBo {
 /// An address without memory.
 const NOWHERE: u64 = 0xdead_0000_0000;
 
+/// What a SUBMIT has besides the address of its jobs, and its oddities.
+#[derive(Clone, Copy, Default)]
+struct Submission {
+    count: u32,
+    reserved: u64,
+    /// An address to name instead of that of the jobs.
+    jobs: Option<u64>,
+    /// Extra bytes behind each job and each task.
+    job_tail: usize,
+    task_tail: usize,
+}
+
 /// A SUBMIT of so many jobs.
-fn jobs(job_count: u32) -> sys::Submit {
-    sys::Submit {
-        job_count,
-        ..sys::Submit::default()
+fn jobs(count: u32) -> Submission {
+    Submission {
+        count,
+        ..Submission::default()
     }
 }
 
 /// Submits the same job as often as `head` says: a program of zeroes, which starts
-/// nothing and is killed. Each structure has `tail` extra bytes behind it. `spoil` may put
-/// a mistake into the job, `head` an address of the jobs.
+/// nothing and is killed. `spoil` may put a mistake into the job.
 fn submit(
     file: &dyn OpenFile,
     (iova, lists): (u64, [&[u32]; 2]),
-    head: sys::Submit,
-    tail: usize,
+    head: Submission,
     spoil: fn(&mut sys::Job),
 ) -> Result<i32, Errno> {
     let arena = Arena::new();
@@ -65,7 +75,7 @@ fn submit(
         regcmd: iova as u32,
         regcmd_count: 4,
     };
-    let task = [task.as_bytes(), &[0xff].repeat(tail)].concat();
+    let task = [task.as_bytes(), &[0xff].repeat(head.task_tail)].concat();
     let mut job = sys::Job {
         tasks: arena.push(&task.repeat(2)),
         in_bo_handles: arena.push(lists[0].as_bytes()),
@@ -76,12 +86,13 @@ fn submit(
         out_bo_handle_count: lists[1].len() as u32,
     };
     spoil(&mut job);
-    let job = [job.as_bytes(), &[0].repeat(tail)].concat();
-    let jobs = arena.push(&job.repeat(head.job_count.min(4) as usize));
+    let job = [job.as_bytes(), &[0].repeat(head.job_tail)].concat();
+    let jobs = arena.push(&job.repeat(head.count.min(4) as usize));
     let mut submit = sys::Submit {
-        jobs: if head.jobs == 0 { jobs } else { head.jobs },
+        jobs: head.jobs.unwrap_or(jobs),
+        job_count: head.count,
         job_struct_size: job.len() as u32,
-        ..head
+        reserved: head.reserved,
     };
     ioctl(file, sys::SUBMIT, submit.as_mut_bytes(), &arena)
 }
@@ -90,30 +101,35 @@ fn submit(
 fn client(file: &dyn OpenFile) -> Vec<Result<i32, Errno>> {
     let (a, b) = (create(file, 4096), create(file, 100));
     let (one, both) = (jobs(1), [&[a.handle][..], &[b.handle]]);
-    let nowhere = sys::Submit {
-        jobs: NOWHERE,
+    let tails = Submission {
+        job_tail: 8,
+        task_tail: 24,
+        ..jobs(2)
+    };
+    let nowhere = Submission {
+        jobs: Some(NOWHERE),
         ..one
     };
-    let absurd = sys::Submit {
-        job_count: u32::MAX,
+    let absurd = Submission {
+        count: u32::MAX,
         ..nowhere
     };
-    let reserved = sys::Submit { reserved: 1, ..one };
+    let reserved = Submission { reserved: 1, ..one };
     let plain: fn(&mut sys::Job) = |_| ();
-    let call = |lists, head, tail, spoil| submit(file, (a.dma_address, lists), head, tail, spoil);
+    let call = |lists, head, spoil| submit(file, (a.dma_address, lists), head, spoil);
     vec![
-        call(both, jobs(2), 0, plain),
-        call(both, jobs(2), 24, plain),
-        call([&[], &[]], one, 0, plain),
-        call([&[a.handle], &[]], one, 0, plain),
-        call([&[a.handle], &[a.handle]], one, 0, plain),
-        call([&[77], &[b.handle]], one, 0, plain),
-        call(both, one, 0, |job| job.tasks = NOWHERE),
-        call(both, one, 0, |job| job.in_bo_handles = NOWHERE),
-        call(both, nowhere, 0, plain),
-        call(both, jobs(0), 0, plain),
-        call(both, reserved, 0, plain),
-        call(both, absurd, 0, plain),
+        call(both, jobs(2), plain),
+        call(both, tails, plain),
+        call([&[], &[]], one, plain),
+        call([&[a.handle], &[]], one, plain),
+        call([&[a.handle], &[a.handle]], one, plain),
+        call([&[77], &[b.handle]], one, plain),
+        call(both, one, |job| job.tasks = NOWHERE),
+        call(both, one, |job| job.in_bo_handles = NOWHERE),
+        call(both, nowhere, plain),
+        call(both, jobs(0), plain),
+        call(both, reserved, plain),
+        call(both, absurd, plain),
         gem_close(file, a.handle).map(|()| 0),
     ]
 }
@@ -181,7 +197,7 @@ fn handles_go_from_thread_to_thread() {
     });
     assert_eq!(new.handle, old.handle);
     let place = (new.dma_address, [&[][..], &[new.handle]]);
-    submit(&*file, place, jobs(1), 0, |_| ()).unwrap();
+    submit(&*file, place, jobs(1), |_| ()).unwrap();
     let outcomes = recorder.outcomes();
     assert_eq!((outcomes.killed, outcomes.dropped), (1, 0), "{outcomes:?}");
     file.close(&|| false, &|| ());

@@ -53,7 +53,7 @@ pub trait NpuCore: fmt::Debug + Send {
     }
 
     /// Whether a task hung, and no reset makes the core work again
-    /// (`wedge=until-power-cycle`).
+    /// (`wedge=until-power-cycle`). A core that wraps another one must hand this on.
     #[must_use]
     fn needs_power_cycle(&self) -> bool {
         false

@@ -34,7 +34,7 @@ hook! {
             if !look(false, || may_be_dma_buf(fd, flags)) {
                 return pass(fd, offset);
             }
-            return match offset_in_dma_buf(fd, &request(RequestKind::FileMmap, offset), offset) {
+            return match offset_in_dma_buf(fd, &request(RequestKind::FileMmap, offset)) {
                 Some(offset) => pass(fd, offset),
                 None => libc::MAP_FAILED,
             };
@@ -70,9 +70,9 @@ fn is_of_device(fd: c_int, flags: c_int) -> bool {
 
 /// Offset at which to map a file that may be a dma-buf of the device. `None`, with `errno`
 /// set, if it is one and the kernel would refuse the mapping.
-fn offset_in_dma_buf(fd: c_int, request: &Request, offset: off_t) -> Option<off_t> {
+fn offset_in_dma_buf(fd: c_int, request: &Request) -> Option<off_t> {
     match device::ask_about(fd, request, &Named::nothing()) {
-        Ok(CallOutcome { value: 0, .. }) | Err(_) => Some(offset),
+        Ok(CallOutcome { value: 0, .. }) | Err(_) => Some(request.offset.cast_signed()),
         Ok(CallOutcome { result: Ok(_), .. }) => Some(0),
         Ok(CallOutcome {
             result: Err(errno), ..

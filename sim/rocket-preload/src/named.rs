@@ -15,7 +15,8 @@ use crate::wire::{ClientMemory, Room};
 /// Kind of the file of an ioctl.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// A file that is not the device's, or no ioctl. The call names nothing.
+    /// A file that is not the device's, no ioctl, or a request that the kernel handles for any
+    /// file. The call names nothing.
     None,
     /// The device. The argument is sent with the request, and returns with the result.
     Device,

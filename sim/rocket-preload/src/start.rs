@@ -43,6 +43,7 @@ pub(crate) fn server(is_there: impl Fn() -> bool) -> Result<(), Errno> {
     started.map_err(|_| Errno::NODEV)
 }
 
+/// An environment variable; `None` if unset.
 pub(crate) fn variable(name: &CStr) -> Option<&'static [u8]> {
     // SAFETY: a C string. As always in C, nobody may change the environment at the same
     // time.
@@ -54,13 +55,17 @@ pub(crate) fn variable(name: &CStr) -> Option<&'static [u8]> {
     Some(unsafe { CStr::from_ptr(value) }.to_bytes())
 }
 
-fn set_variable(name: &CStr) -> Option<&'static [u8]> {
+/// An environment variable; `None` if unset or empty.
+fn non_empty_variable(name: &CStr) -> Option<&'static [u8]> {
     variable(name).filter(|value| !value.is_empty())
 }
 
 /// The directory that this user's programs with the same server have in common.
 pub(crate) fn folder() -> &'static [u8] {
-    npu_wire::shared_directory(set_variable(c"XDG_RUNTIME_DIR"), set_variable(c"TMPDIR"))
+    npu_wire::shared_directory(
+        non_empty_variable(c"XDG_RUNTIME_DIR"),
+        non_empty_variable(c"TMPDIR"),
+    )
 }
 
 /// Takes the lock for starting a server of this user.
@@ -96,7 +101,7 @@ fn lock() -> Result<OwnedFd, Errno> {
 /// Candidate paths of the server's program, best first.
 fn programs() -> Vec<CString> {
     let mut paths: Vec<Vec<u8>> = Vec::new();
-    if let Some(path) = set_variable(PROGRAM_VARIABLE) {
+    if let Some(path) = non_empty_variable(PROGRAM_VARIABLE) {
         paths.push(path.to_vec());
     } else {
         if let Some(folder) = own_folder() {
@@ -104,7 +109,7 @@ fn programs() -> Vec<CString> {
                 paths.push([&folder, beside.as_bytes(), PROGRAM.as_bytes()].concat());
             }
         }
-        let folders = set_variable(c"PATH").unwrap_or_default();
+        let folders = non_empty_variable(c"PATH").unwrap_or_default();
         let folders = folders.split(|&byte| byte == b':');
         for folder in folders.filter(|folder| folder.first() == Some(&b'/')) {
             paths.push([folder, b"/", PROGRAM.as_bytes()].concat());

@@ -69,8 +69,10 @@ impl Cache {
         let synced = lock(&self.synced);
         self.written_by_npu.store(false, Ordering::Release);
         let mut lost = false;
-        for (at, seen, old) in pages(cpu, &synced) {
-            let mut new = [0; PAGE_BYTES];
+        let [mut seen, mut old, mut new] = [[0; PAGE_BYTES]; 3];
+        for at in (0..cpu.len()).step_by(PAGE_BYTES) {
+            cpu.load(at, &mut seen);
+            synced.load(at, &mut old);
             self.device.load(at, &mut new);
             lost |= seen != old;
             if seen != new {
@@ -88,7 +90,13 @@ impl Cache {
     pub(super) fn write_back(&self, cpu: &Pages) -> bool {
         let synced = lock(&self.synced);
         let mut dirty = false;
-        for (at, seen, old) in pages(cpu, &synced).filter(|(_, seen, old)| seen != old) {
+        let [mut seen, mut old] = [[0; PAGE_BYTES]; 2];
+        for at in (0..cpu.len()).step_by(PAGE_BYTES) {
+            cpu.load(at, &mut seen);
+            synced.load(at, &mut old);
+            if seen == old {
+                continue;
+            }
             dirty = true;
             let lines = seen.chunks(LINE_BYTES).zip(old.chunks(LINE_BYTES));
             for (index, (line, _)) in lines.enumerate().filter(|(_, (line, old))| line != old) {
@@ -101,18 +109,12 @@ impl Cache {
 
     /// Whether the CPU has written bytes that the NPU cannot see.
     pub(super) fn is_dirty(&self, cpu: &Pages) -> bool {
-        pages(cpu, &lock(&self.synced)).any(|(_, seen, old)| seen != old)
-    }
-}
-
-type Page = [u8; PAGE_BYTES];
-
-/// Offset and contents of each page, as the CPU sees it and as it was at the last call.
-fn pages(cpu: &Pages, synced: &Pages) -> impl Iterator<Item = (usize, Page, Page)> {
-    (0..cpu.len()).step_by(PAGE_BYTES).map(|at| {
+        let synced = lock(&self.synced);
         let [mut seen, mut old] = [[0; PAGE_BYTES]; 2];
-        cpu.load(at, &mut seen);
-        synced.load(at, &mut old);
-        (at, seen, old)
-    })
+        (0..cpu.len()).step_by(PAGE_BYTES).any(|at| {
+            cpu.load(at, &mut seen);
+            synced.load(at, &mut old);
+            seen != old
+        })
+    }
 }

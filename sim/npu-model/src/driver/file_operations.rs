@@ -14,7 +14,6 @@ use rustix::fs::SeekFrom;
 
 use super::bugs::Bug;
 use super::drm_file::DrmFile;
-use super::mapping::Mapping;
 use super::shared_file::SharedFile;
 
 /// [`DeviceInfo::name`] of the model.
@@ -90,22 +89,6 @@ unsafe impl FileOperations for DrmFile {
     fn was_killed(&self, handle: u32, _: Instant) -> Option<bool> {
         // The host's clock says nothing about jobs in modelled time.
         Some(self.lookup(handle)?.reservation.was_killed())
-    }
-}
-
-// SAFETY: the memory is all pages of an object or the first of them, zeroed when
-// made. The address (a mapping or a boxed slice) is fixed while the mapping keeps
-// the object: pages that move into a memfd keep theirs.
-unsafe impl MappedMemory for Mapping {
-    fn as_ptr(&self) -> *mut u8 {
-        match &self.map {
-            Some(map) => map.as_mut_ptr(),
-            None => self.object.pages.as_ptr(),
-        }
-    }
-
-    fn len(&self) -> usize {
-        self.len
     }
 }
 

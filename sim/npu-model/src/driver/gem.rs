@@ -19,6 +19,7 @@ use crate::lock::lock;
 use crate::options::ModelOptions;
 
 /// Buffer objects must be smaller than this, bytes; see [`Bug::HugeBo`].
+/// An `int` for the mapped size overflows: `ENOMEM`.
 const BO_LIMIT_BYTES: u32 = 1 << 31;
 
 /// First mmap offset of a DRM device, the first that needs more than 32 bits

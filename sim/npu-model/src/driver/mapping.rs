@@ -5,6 +5,7 @@ use std::any::Any;
 use std::sync::Arc;
 
 use memmap2::MmapRaw;
+use rocket_uapi::MappedMemory;
 use rustix::io::Errno;
 use rustix::mm::ProtFlags;
 
@@ -20,10 +21,10 @@ pub struct Mapping {
     // Fields drop in this order: the object must be gone before the file.
     /// A separate mapping with the requested protection; `None` for the pages that the NPU
     /// side uses too.
-    pub(super) map: Option<MmapRaw>,
-    /// Length in bytes, as asked for.
-    pub(super) len: usize,
-    pub(super) object: Arc<GemObject>,
+    map: Option<MmapRaw>,
+    /// Length in bytes, as asked for; never 0.
+    len: usize,
+    object: Arc<GemObject>,
     /// The open file that a mapping of the device node keeps alive.
     _file: Option<Arc<dyn Any + Send + Sync>>,
 }
@@ -63,5 +64,21 @@ impl Mapping {
             object: Arc::clone(object),
             _file: file,
         })
+    }
+}
+
+// SAFETY: the memory is all pages of an object or the first of them, zeroed when
+// made. The address (a mapping or a boxed slice) is fixed while the mapping keeps
+// the object: pages that move into a memfd keep theirs.
+unsafe impl MappedMemory for Mapping {
+    fn as_ptr(&self) -> *mut u8 {
+        match &self.map {
+            Some(map) => map.as_mut_ptr(),
+            None => self.object.pages.as_ptr(),
+        }
+    }
+
+    fn len(&self) -> usize {
+        self.len
     }
 }

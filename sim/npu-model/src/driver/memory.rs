@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The pages of a buffer object, and every `unsafe` line of the driver half.
+//! The pages of a buffer object, and every `unsafe` block of the driver half.
 //!
 //! The NPU side never holds a `&[u8]` or `&mut [u8]` to these pages: it copies
 //! relaxed atomic words. So no register program causes a data race between threads

@@ -44,6 +44,7 @@ mod iommu;
 mod iova;
 mod job;
 mod life;
+#[allow(unsafe_code)]
 mod mapping;
 #[allow(unsafe_code)]
 mod memory;
