@@ -150,12 +150,13 @@ impl Client {
         self.command(options, arguments).output().unwrap()
     }
 
-    /// Runs the client; panics with its output unless it ends with 0.
+    /// Runs the client; panics with its name and output unless it ends with 0.
     pub fn pass(&self, options: &[&str], arguments: &[&str]) -> Output {
         let output = self.run(options, arguments);
         assert!(
             output.status.success(),
-            "{}: {}",
+            "{}: {}: {}",
+            self.binary.display(),
             output.status,
             text(&output)
         );

@@ -48,7 +48,7 @@ fn threads_on_three_files() {
 /// A child works on its parent's file; every way to open and to call works; so do
 /// 64 processes.
 #[test]
-fn children_all_ways_and_many_processes() {
+fn jobs_of_several_processes_complete() {
     for (name, opens, jobs) in [("fork", 1, 4), ("ways", 15, 13), ("many", 64, 128)] {
         all_ran(&report(&compile(name), &[]), opens, jobs);
     }
@@ -109,7 +109,7 @@ fn plain_ioctls() {
 /// The chip and its one device are found; objects and fences are shared; closing
 /// waits for the queue; many processes, files and threads work.
 #[test]
-fn clients_find_share_close_and_crowd() {
+fn clients_that_print_one_line_pass() {
     for name in ["identify", "sharing", "shares", "maps", "leaves", "crowd"] {
         let output = Client::compile(name, &["-pthread"]).pass(&[], &[]);
         let expected = format!("{name}: all is well\n");

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The complete convolution program. mtx512/rk3588-npu (without DPU_RDMA), librocketnpu (with it), Mesa and happyme531
-//! write its registers in one order.
+//! The complete convolution program. mtx512/rk3588-npu (without DPU_RDMA), librocketnpu (with it),
+//! Mesa and happyme531 write its registers in one order.
 
 use super::{A, B, C, CONV, CONV_RDMA, D, Words, stride28};
 use rknpu_regcmd::Word;
