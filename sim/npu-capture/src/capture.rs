@@ -86,15 +86,15 @@ impl CapturedObject {
     }
 }
 
-/// How a job uses an object.
+/// How a job uses an object. The numbers are those of the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Role {
     /// It is in the list of objects that the job reads.
-    In,
+    In = 0,
     /// It is in the list of objects that the job writes.
-    Out,
+    Out = 1,
     /// It is in no list, but the job's programs reach it.
-    Reached,
+    Reached = 2,
 }
 
 impl fmt::Display for Role {

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The pages of an object that changed since they were last stored.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
+use std::ops::Range;
 
 use twox_hash::XxHash3_128;
 
@@ -15,9 +16,27 @@ pub(crate) const ZERO_PAGE: u128 = 0;
 /// Function that fills a slice with the bytes of an object from an offset on.
 pub(crate) type ReadAt<'a> = &'a dyn Fn(u64, &mut [u8]);
 
-/// The ranges of an object that are stored, start to end; its other bytes are stored as
-/// zeroes. `None` stores all.
-pub(crate) type KeptRanges = Option<BTreeSet<(u64, u64)>>;
+/// The ranges of an object that are stored, as [`add_range`] makes them; its other bytes
+/// are stored as zeroes. `None` stores all.
+pub(crate) type KeptRanges = Option<BTreeMap<u64, u64>>;
+
+/// Adds a range to disjoint ones, which map their starts to their ends. Merges ranges that overlap
+/// or adjoin.
+pub fn add_range(ranges: &mut BTreeMap<u64, u64>, range: Range<u64>) {
+    if range.is_empty() {
+        return;
+    }
+    let Range { mut start, mut end } = range;
+    while let Some((&other, &other_end)) = ranges.range(..=end).next_back() {
+        if other_end < start {
+            break;
+        }
+        ranges.remove(&other);
+        start = start.min(other);
+        end = end.max(other_end);
+    }
+    ranges.insert(start, end);
+}
 
 /// Fills `into` with the stored bytes of an object from `offset` on.
 fn read_kept(kept: &KeptRanges, read: ReadAt<'_>, offset: u64, into: &mut [u8]) {
@@ -26,12 +45,11 @@ fn read_kept(kept: &KeptRanges, read: ReadAt<'_>, offset: u64, into: &mut [u8]) 
     };
     into.fill(0);
     let end = offset + into.len() as u64;
-    for &(first, past) in ranges.range(..(end, 0)) {
+    let before_end = ranges.range(..end).rev();
+    for (&first, &past) in before_end.take_while(|&(_, &past)| past > offset) {
         let (first, past) = (first.max(offset), past.min(end));
-        if first < past {
-            let place = (first - offset) as usize..(past - offset) as usize;
-            read(first, &mut into[place]);
-        }
+        let place = (first - offset) as usize..(past - offset) as usize;
+        read(first, &mut into[place]);
     }
 }
 
@@ -103,10 +121,32 @@ mod tests {
             let read = |offset, into: &mut [u8]| {
                 (offset..).zip(into).for_each(|(at, into)| *into = byte(at));
             };
-            let ranges = ranges.iter().map(|&(start, count)| (start, start + count));
+            let mut kept = BTreeMap::new();
+            for (start, count) in ranges {
+                add_range(&mut kept, start..start + count);
+            }
             let mut bytes = vec![1; len];
-            read_kept(&Some(ranges.collect()), &read, offset, &mut bytes);
+            read_kept(&Some(kept), &read, offset, &mut bytes);
             prop_assert_eq!(&bytes, &expected[offset as usize..][..len]);
+        }
+
+        #[test]
+        fn ranges_are_the_bytes_that_were_added(
+            added in prop::collection::vec((0..60_u64, 0..12_u64), 0..20),
+        ) {
+            let mut ranges = BTreeMap::new();
+            let mut expected = [false; 80];
+            for (start, len) in added {
+                add_range(&mut ranges, start..start + len);
+                expected[start as usize..(start + len) as usize].fill(true);
+            }
+            let mut bytes = [false; 80];
+            for (&start, &end) in &ranges {
+                bytes[start as usize..end as usize].fill(true);
+            }
+            prop_assert_eq!(bytes, expected);
+            let next = ranges.keys().skip(1);
+            prop_assert!(ranges.values().zip(next).all(|(end, start)| end < start));
         }
     }
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Compares two captures.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use rknpu_regcmd::{Iova, Item};
@@ -91,13 +91,14 @@ fn job_facts(capture: &Capture, job: &CapturedJob) -> Facts {
 
 /// Reports the facts that differ, each name once.
 fn compare(place: &str, [ours, theirs]: &[Facts; 2], each: &mut dyn FnMut(fmt::Arguments<'_>)) {
-    let find = |facts: &'_ Facts, name: &str| {
-        let found = facts.iter().find(|(other, _)| other == name);
-        found.map_or_else(|| "none".to_owned(), |(_, value)| value.clone())
-    };
+    // Of equal names the first counts.
+    let by_name = |facts: &'_ Facts| facts.iter().rev().cloned().collect::<BTreeMap<_, _>>();
+    let sides = [ours, theirs].map(by_name);
     let mut told = BTreeSet::new();
     for (name, _) in ours.iter().chain(theirs) {
-        let (first, second) = (find(ours, name), find(theirs, name));
+        let [first, second] = sides
+            .each_ref()
+            .map(|side| side.get(name).map_or("none", String::as_str));
         if told.insert(name) && first != second {
             each(format_args!("{place}{name}: {first} | {second}"));
         }

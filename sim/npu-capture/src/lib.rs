@@ -56,6 +56,7 @@ pub use capture::{
     Capture, CapturedJob, CapturedObject, JobOutcome, ObjectUse, RecordedDevice, Role,
 };
 pub use contents::{Contents, Moment};
+pub use delta::add_range;
 pub use diff::diff;
 pub use error::{CaptureError, RecordError};
 pub use programs::CapturedProgram;

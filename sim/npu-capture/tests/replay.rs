@@ -5,6 +5,7 @@
 
 mod common;
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use common::{
@@ -17,7 +18,7 @@ use npu_capture::{
 };
 use npu_model::{Model, ModelOptions};
 use rknpu_regcmd::{Precision, TaskRegisters, written_element};
-use rocket_uapi::{ByteLen, Deadline, Device, Errno, Handle, RawJob, sys};
+use rocket_uapi::{Bo, ByteLen, Deadline, Device, Errno, Handle, RawJob, sys};
 
 fn model() -> Device {
     Model::new(quick()).open_device()
@@ -109,7 +110,10 @@ fn addresses_are_had_again_whatever_else_was_there() {
             .skip(at + 1)
             .any(|b| a.start < b.end && b.start < a.end)
     });
-    assert!(overlaps, "the recording should need several files");
+    assert!(
+        overlaps,
+        "jobs should have different objects at the same addresses"
+    );
     let report = replay(&capture, &model(), &options()).unwrap();
     assert!(report.matches(), "{report:?}");
 }
@@ -201,27 +205,60 @@ fn element_coordinates_are_those_of_the_matmul() {
     assert_eq!(found, m * n);
 }
 
-/// Submits jobs whose program starts nothing and so never ends, and two that the
-/// driver drops.
-fn hang(device: &Device) {
-    let mut bo = device.alloc(ByteLen::new(4096).unwrap()).unwrap();
-    bo.write(Deadline::FOREVER).unwrap()[..8].fill(0);
+/// Submits a job whose program, in `bo`, starts nothing and so never ends.
+fn submit_idle(bo: &Bo, writes: &[Handle]) {
     let tasks = [sys::Task {
         regcmd: bo.iova().0,
         regcmd_count: 4,
     }];
+    let job = RawJob {
+        tasks: &tasks,
+        reads: &[],
+        writes,
+    };
+    // SAFETY: the program accesses nothing.
+    #[allow(unsafe_code)]
+    unsafe { bo.device().submit_raw(&[job]) }.unwrap();
+}
+
+/// Submits jobs that never end, and two that the driver drops.
+fn hang(device: &Device) {
+    let mut bo = device.alloc(ByteLen::new(4096).unwrap()).unwrap();
+    bo.write(Deadline::FOREVER).unwrap()[..8].fill(0);
     let (own, unknown) = (bo.handle(), Handle::new(77).unwrap());
     for writes in [&[own][..], &[], &[own, own], &[own, unknown]] {
-        let job = RawJob {
-            tasks: &tasks,
-            reads: &[],
-            writes,
-        };
-        // SAFETY: the program accesses nothing.
-        #[allow(unsafe_code)]
-        unsafe { device.submit_raw(&[job]) }.unwrap();
+        submit_idle(&bo, writes);
     }
     assert!(bo.read(Deadline::FOREVER).is_ok());
+}
+
+#[test]
+fn a_file_that_is_used_again_keeps_no_bytes() {
+    // More jobs than files stay open.
+    let capture = recorded(&model(), RecorderOptions::default(), |device| {
+        let mut bo = device.alloc(ByteLen::new(4096).unwrap()).unwrap();
+        for byte in [7, 7, 7, 0] {
+            bo.write(Deadline::FOREVER).unwrap()[4000..].fill(byte);
+            submit_idle(&bo, &[bo.handle()]);
+        }
+    });
+    assert_eq!((capture.objects().len(), capture.jobs().len()), (1, 4));
+    let report = replay(&capture, &model(), &options()).unwrap();
+    assert!(report.matches(), "{report:?}");
+}
+
+#[test]
+fn all_cores_run_jobs() {
+    let capture = recorded_matmuls(6, RecorderOptions::default());
+    let model = Model::new(ModelOptions {
+        timeline: true,
+        ..quick()
+    });
+    let report = replay(&capture, &model.open_device(), &options()).unwrap();
+    assert!(report.matches(), "{report:?}");
+    let timeline = model.timeline().unwrap();
+    let cores: BTreeSet<_> = timeline.jobs().map(|(_, time)| time.core).collect();
+    assert_eq!(cores.len(), 3);
 }
 
 #[test]
@@ -301,12 +338,27 @@ fn claims_of_a_small_file_are_refused_before_any_work() {
             other => panic!("{other}"),
         }
     }
-    // 512 MiB, 200 times.
-    let many = claims(200, false, 0, 0x2_0000);
-    match replay(&many, &device, &options()).unwrap_err() {
-        ReplayError::TooMuchWork { bytes, .. } => assert_eq!(bytes, 200 << 29),
-        other => panic!("{other}"),
+    // 512 MiB 200 times; different pages 100 times, each behind a gap of almost 1 GiB.
+    let many = [
+        (claims(200, false, 0, 0x2_0000), 200 << 29),
+        (claims(100, true, 0x3_ffff, 1), 100 << 30),
+    ];
+    for (many, work) in many {
+        match replay(&many, &device, &options()).unwrap_err() {
+            ReplayError::TooMuchWork { bytes, .. } => assert_eq!(bytes, work),
+            other => panic!("{other}"),
+        }
     }
+    // For the same objects, the gap is filled once.
+    let same = claims(100, false, 0xff, 1);
+    let mut limits = ReplayOptions {
+        bytes_max: 1 << 20,
+        work_max: (1 << 20) + 99 * 4096,
+    };
+    assert!(replay(&same, &model(), &limits).unwrap().matches());
+    limits.work_max -= 1;
+    let error = replay(&same, &model(), &limits).unwrap_err();
+    assert!(matches!(error, ReplayError::TooMuchWork { .. }), "{error}");
     // With a higher limit the claim is accepted.
     let far = ReplayOptions {
         bytes_max: 4 << 30,

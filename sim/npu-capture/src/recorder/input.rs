@@ -28,8 +28,9 @@ pub struct JobView<'a> {
     pub reads: &'a [u32],
     /// The handles that it writes, as the client gave them.
     pub writes: &'a [u32],
-    /// All buffer objects of its file. Those that the job lists or its programs reach are
-    /// recorded.
+    /// All buffer objects of its file, so their `file` is that of the job. Those that the
+    /// job lists or its programs reach are recorded. An object without an address has 0
+    /// bytes.
     pub objects: &'a [CapturedObject],
     /// Reads them.
     pub bytes: ReadObject<'a>,

@@ -11,7 +11,7 @@ use rocket_uapi::sys;
 
 use super::input::{JobView, ReadObject, RecorderOptions};
 use crate::capture::{CapturedJob, CapturedObject, JobOutcome, ObjectUse, Role};
-use crate::delta::{KeptRanges, ZERO_PAGE, changes};
+use crate::delta::{KeptRanges, ZERO_PAGE, add_range, changes};
 use crate::error::RecordError;
 use crate::format::{PAGE, SectionKind};
 use crate::programs::{programs, words_range};
@@ -127,7 +127,7 @@ impl State {
         self.section(SectionKind::OBJECT, &payload)?;
         self.objects.push(WrittenObject {
             captured: *captured,
-            kept: zero.then(BTreeSet::new),
+            kept: zero.then(BTreeMap::new),
             stored: vec![ZERO_PAGE; (captured.bytes / PAGE) as usize],
         });
         self.current.insert((file, handle), object);
@@ -150,7 +150,9 @@ impl State {
         };
         let words = tasks.iter().map(words_range);
         let inside = words.filter(|words| range.start <= words.start && words.end <= range.end);
-        kept.extend(inside.map(|words| (words.start - range.start, words.end - range.start)));
+        for words in inside {
+            add_range(kept, words.start - range.start..words.end - range.start);
+        }
     }
 
     /// Writes the pages of an object that changed.

@@ -59,9 +59,12 @@ pub enum ReplayError {
         max: u64,
     },
     /// The capture needs more work than allowed.
-    #[error("all jobs together load and compare {bytes} bytes, more than the limit of {max}")]
+    #[error(
+        "all jobs together load and compare {bytes} bytes, with the gaps between them, more than \
+         the limit of {max}"
+    )]
     TooMuchWork {
-        /// Bytes of the objects of each job, added up.
+        /// Bytes of the objects of each job, and of the gaps in each new file, added up.
         bytes: u64,
         /// The limit, [`crate::ReplayOptions::work_max`].
         max: u64,

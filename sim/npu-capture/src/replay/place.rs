@@ -6,10 +6,10 @@
 //! hole, so objects lie one behind the other. Made in the order of their addresses,
 //! with fillers in the gaps, each gets its recorded address. The fillers are closed
 //! afterwards, so unmapped addresses of the recording are unmapped again. On a
-//! board a filler takes memory while it exists, so a job needs as many bytes as
+//! board a filler takes memory while it exists, so a file needs as many bytes as
 //! its highest address.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 use std::time::Duration;
 
@@ -30,14 +30,14 @@ pub(super) struct PlacedFile {
 }
 
 impl PlacedFile {
-    /// Opens a new file of `device` with the objects of `job`, which contain zeroes.
+    /// Opens a new file of `device` with the objects at `ranges`.
     pub(super) fn new(
         capture: &Capture,
         device: &Device,
-        job: &CapturedJob,
+        ranges: &ObjectRanges,
     ) -> Result<Self, ReplayError> {
         let device = device.reopen()?;
-        let mut ranges: Vec<_> = ranges(capture, job).collect();
+        let mut ranges = ranges.clone();
         ranges.sort_unstable_by_key(|(_, range)| range.start);
         let mut bos = BTreeMap::new();
         let mut fillers = Vec::new();
@@ -77,11 +77,70 @@ fn alloc(device: &Device, object: usize, bytes: u64) -> Result<Bo, ReplayError> 
     Ok(device.alloc(len)?)
 }
 
-/// The objects of `job` that have an address, and their addresses.
-pub(super) fn ranges(
-    capture: &Capture,
-    job: &CapturedJob,
-) -> impl Iterator<Item = (usize, Range<u64>)> {
+/// The objects of a job that have an address, and their addresses.
+pub(super) type ObjectRanges = Vec<(usize, Range<u64>)>;
+
+pub(super) fn ranges(capture: &Capture, job: &CapturedJob) -> ObjectRanges {
     let objects = job.objects().into_iter();
-    objects.filter_map(|object| Some((object, capture.objects()[object].range()?)))
+    let ranges = objects.filter_map(|object| Some((object, capture.objects()[object].range()?)));
+    ranges.collect()
+}
+
+/// Bytes that a file with these objects takes.
+pub(super) fn bytes_kept(ranges: &ObjectRanges) -> u64 {
+    ranges
+        .iter()
+        .map(|(_, range)| range.end - range.start)
+        .sum()
+}
+
+/// Bytes that it takes for a moment, when it is made: those of the fillers too.
+pub(super) fn bytes_placed(ranges: &ObjectRanges) -> u64 {
+    let ends = ranges.iter().map(|(_, range)| range.end);
+    ends.max().unwrap_or(0)
+}
+
+/// The open files with their objects, the longest unused first. `T` is `()` to find out in
+/// advance which jobs need a new file.
+///
+/// There are as many files as cores, if the memory suffices: the driver chooses the core
+/// that the fewest files used last, so the jobs reach all cores.
+#[derive(Debug)]
+pub(super) struct OpenFiles<T> {
+    files: VecDeque<(ObjectRanges, T)>,
+    files_max: usize,
+    bytes_max: u64,
+}
+
+impl<T> OpenFiles<T> {
+    pub(super) fn new(device: &Device, bytes_max: u64) -> Self {
+        Self {
+            files: VecDeque::new(),
+            files_max: device.info().files(),
+            bytes_max,
+        }
+    }
+
+    /// Removes a file with these objects. `None` if a new one is due, for which this makes
+    /// room.
+    pub(super) fn take(&mut self, ranges: &ObjectRanges) -> Option<T> {
+        while !self.has_room(bytes_placed(ranges)) {
+            let same = self.files.iter().position(|(other, _)| other == ranges);
+            let (_, file) = self.files.remove(same.unwrap_or(0))?;
+            if same.is_some() {
+                return Some(file);
+            }
+        }
+        None
+    }
+
+    fn has_room(&self, bytes: u64) -> bool {
+        let kept = self.files.iter().map(|(ranges, _)| bytes_kept(ranges));
+        self.files.len() < self.files_max && kept.sum::<u64>() + bytes <= self.bytes_max
+    }
+
+    /// Adds a file that was just used.
+    pub(super) fn put(&mut self, ranges: ObjectRanges, file: T) {
+        self.files.push_back((ranges, file));
+    }
 }

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Runs the jobs of a capture one after another, and compares each.
 
-use std::collections::VecDeque;
+use std::mem;
 
 use rocket_uapi::{Bo, BufferAccess, Deadline, Device, Error, Handle, RawJob};
 
 use super::compare;
 use super::error::ReplayError;
-use super::place::{PlacedFile, WAIT, ranges};
+use super::place::{OpenFiles, PlacedFile, WAIT, bytes_kept, bytes_placed, ranges};
 use super::report::{ReplayReport, ReplayedJob};
 use crate::capture::{Capture, CapturedJob, JobOutcome, Role, is_dropped};
 use crate::contents::{Contents, Moment};
@@ -18,7 +18,8 @@ pub struct ReplayOptions {
     /// Maximum bytes of buffer objects at a time. The gaps between the addresses of
     /// a job's objects count too, since they are allocated for a moment.
     pub bytes_max: u64,
-    /// Maximum bytes that all jobs together load and compare.
+    /// Maximum bytes that all jobs together load and compare. For a job that needs a new
+    /// file, the gaps before and between its objects count too.
     pub work_max: u64,
 }
 
@@ -37,15 +38,17 @@ impl Default for ReplayOptions {
 }
 
 /// Checks the claims of the file: a replay takes memory and time by the lengths of
-/// objects, and a small file may claim much.
-fn check_limits(capture: &Capture, options: &ReplayOptions) -> Result<(), ReplayError> {
+/// objects and the gaps between them, and a small file may claim much.
+fn check_limits(
+    capture: &Capture,
+    device: &Device,
+    options: &ReplayOptions,
+) -> Result<(), ReplayError> {
     let mut work = 0_u64;
+    let mut files = OpenFiles::new(device, options.bytes_max);
     for (index, job) in capture.jobs().iter().enumerate() {
-        let mut bytes = 0;
-        for (_, range) in ranges(capture, job) {
-            bytes = bytes.max(range.end);
-            work = work.saturating_add(range.end - range.start);
-        }
+        let ranges = ranges(capture, job);
+        let bytes = bytes_placed(&ranges);
         if bytes > options.bytes_max {
             return Err(ReplayError::TooLarge {
                 job: index,
@@ -53,6 +56,12 @@ fn check_limits(capture: &Capture, options: &ReplayOptions) -> Result<(), Replay
                 max: options.bytes_max,
             });
         }
+        let needed = match files.take(&ranges) {
+            Some(()) => bytes_kept(&ranges),
+            None => bytes,
+        };
+        work = work.saturating_add(needed);
+        files.put(ranges, ());
     }
     if work > options.work_max {
         return Err(ReplayError::TooMuchWork {
@@ -63,8 +72,7 @@ fn check_limits(capture: &Capture, options: &ReplayOptions) -> Result<(), Replay
     Ok(())
 }
 
-/// Runs all jobs of `capture` in order, each on a new file of `device`, and compares the
-/// results.
+/// Runs all jobs of `capture` in order on new files of `device`, and compares the results.
 ///
 /// The programs run as they were recorded. On a board that is as safe as the recorded
 /// program: the NPU reaches only the file's own objects, but a program may hang a core
@@ -80,21 +88,23 @@ pub fn replay(
     device: &Device,
     options: &ReplayOptions,
 ) -> Result<ReplayReport, ReplayError> {
-    check_limits(capture, options)?;
+    check_limits(capture, device, options)?;
     let mut before = Contents::new(capture);
     let mut after = Contents::new(capture);
-    // The latest files stay open, without objects: the driver chooses the core that the
-    // fewest files used last, so the jobs reach all cores.
-    let mut open = VecDeque::new();
+    let mut files = OpenFiles::new(device, options.bytes_max);
     let mut jobs = Vec::new();
     for (index, job) in capture.jobs().iter().enumerate() {
         before.go(Moment::Before(index));
         after.go(Moment::After(index));
-        let mut placed = PlacedFile::new(capture, device, job)?;
+        let ranges = ranges(capture, job);
+        let mut placed = match files.take(&ranges) {
+            Some(placed) => placed,
+            None => PlacedFile::new(capture, device, &ranges)?,
+        };
         for (&object, bo) in &mut placed.bos {
             load(&before, object, bo)?;
         }
-        let replayed = run(job, &placed)?;
+        let replayed = run(job, &mut placed)?;
         // If the recorded end is unknown, there is nothing to compare with.
         // Objects of a job that may still run must not be read.
         let known = job.outcome != JobOutcome::Unknown && replayed != JobOutcome::Unknown;
@@ -108,9 +118,9 @@ pub fn replay(
         } else {
             None
         };
-        open.push_back(placed.device);
-        if open.len() >= device.info().files() {
-            open.pop_front();
+        // The file of a job that may still run has lost its objects.
+        if placed.bos.len() == ranges.len() {
+            files.put(ranges, placed);
         }
         jobs.push(ReplayedJob {
             recorded: job.outcome,
@@ -121,19 +131,17 @@ pub fn replay(
     Ok(ReplayReport { jobs })
 }
 
-/// Fills `bo`, which contains zeroes, with its bytes in `contents`.
+/// Fills `bo` with its bytes in `contents`.
 fn load(contents: &Contents<'_>, object: usize, bo: &mut Bo) -> Result<(), ReplayError> {
     let mut bytes = bo.write(Deadline::after(WAIT))?;
-    for range in contents.data_ranges(object) {
-        let range = range.start as usize..range.end as usize;
-        contents.read(object, range.start as u64, &mut bytes[range])?;
-    }
+    contents.read(object, 0, &mut bytes)?;
     bytes.finish()?;
     Ok(())
 }
 
-/// Runs a job of a file, and waits for its end.
-fn run(job: &CapturedJob, placed: &PlacedFile) -> Result<JobOutcome, ReplayError> {
+/// Runs a job of a file, and waits for its end. If the end is not seen, the file loses its
+/// objects.
+fn run(job: &CapturedJob, placed: &mut PlacedFile) -> Result<JobOutcome, ReplayError> {
     let exists = |handle| {
         let mut list = job.uses.iter();
         list.any(|used| used.handle == handle && used.object.is_some())
@@ -164,20 +172,22 @@ fn run(job: &CapturedJob, placed: &PlacedFile) -> Result<JobOutcome, ReplayError
         reads: &reads,
         writes: &writes,
     };
-    // SAFETY: the NPU reaches only objects of this file, which all belong to
-    // it. The file lives past the wait below, and no guard of any of them
-    // exists here. If the end of the job is not seen, the objects are dropped
-    // without being read, and the driver keeps those of a job until it has ended.
+    // SAFETY: the NPU reaches only objects of this file, which are those in `placed`:
+    // they live, or are leaked, until the job has ended. No guard of any of them exists
+    // here.
     if let Err(error) = unsafe { placed.device.submit_raw(&[raw]) } {
         return match error {
             Error::Refused { errno, .. } => Ok(JobOutcome::Refused(errno)),
             error => Err(error.into()),
         };
     }
-    match last.read(Deadline::after(WAIT)) {
-        Ok(_) => {}
-        Err(Error::TimedOut { .. }) => return Ok(JobOutcome::Unknown),
-        Err(error) => return Err(error.into()),
+    if let Err(error) = last.read(Deadline::after(WAIT)).map(drop) {
+        // The NPU may still access the objects.
+        mem::forget(mem::take(&mut placed.bos));
+        return match error {
+            Error::TimedOut { .. } => Ok(JobOutcome::Unknown),
+            error => Err(error.into()),
+        };
     }
     Ok(last.fence(BufferAccess::Read)?.status()?.into())
 }
