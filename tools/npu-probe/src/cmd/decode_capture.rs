@@ -7,8 +7,8 @@ use rknpu_regcmd::Iova;
 use serde::Serialize;
 
 use super::decode::DecodeFlags;
-use crate::capture_file;
 use crate::exit::{Failure, Verdict};
+use crate::{capture_file, output};
 
 /// The `--json` output.
 #[derive(Debug, Serialize)]
@@ -81,17 +81,21 @@ pub(crate) fn run(decode: &DecodeFlags) -> Result<Verdict, Failure> {
         contents.go(Moment::Before(index));
         job_report(&capture, &contents, index, decode)
     });
-    let report = Report {
-        device: capture.device().info.name.clone(),
-        chip: capture.device().chip.clone(),
-        finished: capture.finished(),
-        zero_data: capture.zero_data(),
-        jobs: jobs.collect(),
-    };
-    decode.report.print(&report, || {
-        let jobs = report.jobs.iter().map(job_text);
-        capture_file::head(&capture) + &jobs.collect::<String>()
-    })?;
+    if decode.report.json {
+        output::print_json(&Report {
+            device: capture.device().info.name.clone(),
+            chip: capture.device().chip.clone(),
+            finished: capture.finished(),
+            zero_data: capture.zero_data(),
+            jobs: jobs.collect(),
+        })?;
+    } else {
+        output::print(&capture_file::head(&capture))?;
+        // One by one: the text of a long capture would fill the memory.
+        for job in jobs {
+            output::print(&job_text(&job))?;
+        }
+    }
     Ok(Verdict::Pass)
 }
 

@@ -3,7 +3,7 @@
 
 use std::env;
 use std::fs::{self, File};
-use std::io::Read;
+use std::io::{ErrorKind, Read};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -255,21 +255,24 @@ impl EvidenceRun<'_> {
                 }
             };
             self.state.record(&step.name, outcome)?;
-        } else if self.state.steps.get(&step.name) == Some(&EvidenceOutcome::MachineWentDown) {
-            // The files are as they were when the machine crashed.
-            self.clean(&step)?;
         }
         let summary = summary(self.state.steps.get(&step.name));
         self.say(&format!("{:<24} {summary}\n", step.name))?;
-        self.keep(step);
+        self.keep(step)?;
         Ok(due)
     }
 
     /// Adds a step to those whose files are results.
-    fn keep(&mut self, step: EvidenceStep) {
+    fn keep(&mut self, step: EvidenceStep) -> Result<(), Failure> {
+        let outcome = self.state.steps.get(&step.name);
+        if !outcome.is_some_and(EvidenceOutcome::has_ended) {
+            // The files may be as they were when the machine or this program crashed.
+            self.clean(&step)?;
+        }
         if self.done.iter().all(|done| done.name != step.name) {
             self.done.push(step);
         }
+        Ok(())
     }
 
     /// The command of a step and its time limit; or why it must not run.
@@ -298,8 +301,7 @@ impl EvidenceRun<'_> {
         // This step succeeds also if it finds a failing register.
         flips.success_codes = &[0, 1];
         if self.state.steps.contains_key(&name) && !self.args.retry {
-            self.keep(flips);
-            return Ok(());
+            return self.keep(flips);
         }
         self.one(flips)?;
         // A register that hung the rung may hang a core for good when changed alone.
@@ -428,11 +430,15 @@ impl EvidenceRun<'_> {
         for name in step.files() {
             let file = self.setup.folder.join(&name);
             // Recordings are not text; this program made their programs and matrices.
-            if name.ends_with(RECORDING_END) || !file.exists() {
+            if name.ends_with(RECORDING_END) {
                 continue;
             }
             let mut bytes = Vec::new();
-            File::open(&file)
+            let opened = match File::open(&file) {
+                Err(error) if error.kind() == ErrorKind::NotFound => continue,
+                opened => opened,
+            };
+            opened
                 .and_then(|file| file.take(MOST_OF_FILE).read_to_end(&mut bytes))
                 .map_err(Failure::output(format!("reading {}", file.display())))?;
             if bytes.is_empty() {

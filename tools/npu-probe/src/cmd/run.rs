@@ -243,7 +243,11 @@ fn start(run: &RunFlags, server: &Server, library: &Path, before: &SigSet) -> Re
     let Some(program) = run.command.first() else {
         return Err(Failure::Usage(anyhow!("no program to run")));
     };
-    let mut environment: BTreeMap<OsString, OsString> = env::vars_os().collect();
+    let mut environment = BTreeMap::<OsString, OsString>::new();
+    for (name, value) in env::vars_os() {
+        // If a variable occurs twice, the first counts, as for getenv.
+        environment.entry(name).or_insert(value);
+    }
     environment.insert(LD_PRELOAD.into(), preload(library));
     let address = OsStr::from_bytes(server.address().name()).to_owned();
     environment.insert(npu_wire::ENVIRONMENT.into(), address);

@@ -70,9 +70,11 @@ impl SystemRoot {
         Some(bytes)
     }
 
-    /// The present records of a log such as /dev/kmsg, one line each, without waiting for more.
+    /// The present records of a log such as /dev/kmsg, one line each, without waiting for more;
+    /// none if there is no record.
     pub(super) fn records(&self, path: &str) -> Option<String> {
-        read_records(&mut open_without_waiting(&self.at(path)).ok()?).ok()
+        let records = read_records(&mut open_without_waiting(&self.at(path)).ok()?);
+        records.ok().filter(|text| !text.is_empty())
     }
 
     /// The content of a file, for parsing.

@@ -3,9 +3,9 @@
 //! but without a driver.
 
 use std::collections::BTreeMap;
-use std::ops::Range;
 use std::time::Duration;
 
+use npu_capture::add_range;
 use npu_model::driver::kick;
 use rknpu_chip::{Bus, ChipOptions, Core, Diagnosis, Direction, Fault, Master};
 
@@ -60,24 +60,6 @@ struct Mapped<'a> {
 
 /// Start to end of each range, by master and by whether it is written.
 type Accesses = BTreeMap<(Master, bool), BTreeMap<u64, u64>>;
-
-/// Adds a range to disjoint ones, which map their starts to their ends. Merges ranges that overlap
-/// or adjoin.
-fn add_range(ranges: &mut BTreeMap<u64, u64>, range: Range<u64>) {
-    if range.is_empty() {
-        return;
-    }
-    let Range { mut start, mut end } = range;
-    while let Some((&other, &other_end)) = ranges.range(..=end).next_back() {
-        if other_end < start {
-            break;
-        }
-        ranges.remove(&other);
-        start = start.min(other);
-        end = end.max(other_end);
-    }
-    ranges.insert(start, end);
-}
 
 fn reports(accesses: Accesses) -> Vec<AccessReport> {
     let all = accesses.into_iter().flat_map(|((master, write), ranges)| {
@@ -138,35 +120,5 @@ impl Bus for Mapped<'_> {
         self.walk((master, Direction::Write), iova, data.len(), |bytes, at| {
             bytes.copy_from_slice(&data[at..at + bytes.len()]);
         })
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-
-    use super::*;
-
-    proptest! {
-        #![proptest_config(test_support::cases(128))]
-
-        #[test]
-        fn ranges_are_the_bytes_that_were_added(
-            added in prop::collection::vec((0..60_u64, 0..12_u64), 0..20),
-        ) {
-            let mut ranges = BTreeMap::new();
-            let mut expected = [false; 80];
-            for (start, len) in added {
-                add_range(&mut ranges, start..start + len);
-                expected[start as usize..(start + len) as usize].fill(true);
-            }
-            let mut bytes = [false; 80];
-            for (&start, &end) in &ranges {
-                bytes[start as usize..end as usize].fill(true);
-            }
-            prop_assert_eq!(bytes, expected);
-            let next = ranges.keys().skip(1);
-            prop_assert!(ranges.values().zip(next).all(|(end, start)| end < start));
-        }
     }
 }

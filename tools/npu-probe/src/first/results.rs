@@ -35,6 +35,10 @@ impl FirstResults {
 
     pub(crate) fn add(&mut self, name: &str, text: &[u8]) -> anyhow::Result<()> {
         if let Some(step) = rung_step(name) {
+            if self.steps.get(step).is_some_and(|step| !step.has_ended()) {
+                // It may be part of a record.
+                return Ok(());
+            }
             let record = serde_json::from_slice(text).with_context(|| name.to_owned())?;
             self.records.insert(step.to_owned(), record);
         } else {

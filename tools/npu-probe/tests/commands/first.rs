@@ -151,6 +151,37 @@ fn told([device, code, verdict, cause, side, sentence]: [&str; 6]) {
     }
 }
 
+/// The files of a step that did not end may be partial, and contain private data.
+#[test]
+fn what_a_crash_left_of_changed_registers_is_cleaned() {
+    if test_support::emulated() {
+        return;
+    }
+    let board = Board::new("model:core-idle-mainline=hangs");
+    board.json(&["first", "--json"], 0);
+    let before = read_json(board.result("state.json"));
+    let same = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap();
+    for boot in ["another", same.trim()] {
+        let mut begun = before.clone();
+        let step = "rung-form-a-flips";
+        assert_eq!(begun["steps"][step]["outcome"], "ended");
+        begun["steps"][step] = json!({ "outcome": "begun", "boot": boot });
+        fs::write(board.result("state.json"), begun.to_string()).unwrap();
+        let partial = r#"{"rung": "/home/wilhelmina"#;
+        fs::write(board.result("rung-form-a-flips.json"), partial).unwrap();
+        fs::write(board.result("rung-form-a-flips-stderr.txt"), partial).unwrap();
+        let report = board.json(&["first", "--json"], 0);
+        assert_eq!(causes(&report), ["form-a"]);
+        assert_eq!(report["causes"][0]["registers"], json!([]));
+        let files = unpacked(&board.archive());
+        for end in [".json", "-stderr.txt"] {
+            let text = String::from_utf8_lossy(&files[&format!("{step}{end}")]);
+            assert!(text.contains("rung") && !text.contains("home"), "{text}");
+        }
+        assert_eq!(board.explain(0), report);
+    }
+}
+
 /// A rung breaks a core until a power cycle. No process runs anything else on the core
 /// before the power cycle; then `first` continues after that rung.
 #[test]

@@ -21,7 +21,7 @@ use tempfile::TempDir;
 
 /// Directory of the lists and of expected output.
 pub(crate) fn lists() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/doctor/machines")
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/commands/machines")
 }
 
 /// A directory that replaces a machine's root.
