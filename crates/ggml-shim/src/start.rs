@@ -118,9 +118,10 @@ fn open(
     rules.choice = config.precision;
     rules.min_rows = config.min_m;
     rules.attention = config.attention;
-    let memory = AvailableMemory::below(Path::new("/"));
-    let budget = memory.map_or(u64::MAX, |memory| memory.default_budget());
-    let limit = config.memory.unwrap_or(budget);
+    let limit = config.memory.unwrap_or_else(|| {
+        let memory = AvailableMemory::below(Path::new("/"));
+        memory.map_or(u64::MAX, |memory| memory.default_budget())
+    });
     let start = describe::start_line(&info, &description, &rules, limit);
     // A warning for the software model, because most programs show warnings without being asked.
     let level = if info.is_model {

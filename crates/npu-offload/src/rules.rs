@@ -249,6 +249,7 @@ pub(crate) mod tests {
     use std::sync::Arc;
 
     use super::*;
+    use crate::models::ModelShape;
 
     const SIZE: [usize; 2] = [1024, 2048];
 
@@ -366,13 +367,8 @@ pub(crate) mod tests {
     }
 
     const HEADS: AttentionBatch = AttentionBatch {
-        heads: 32,
-        kv_heads: 8,
-        rows: 512,
-        keys: 2048,
-        head_dim: 64,
-        value_dim: 64,
         window: None,
+        ..ModelShape::LLAMA32_1B.attention(512, 2048)
     };
 
     #[test]

@@ -14,6 +14,7 @@ mod command_line;
 mod data;
 mod date;
 mod doctor;
+mod end_signals;
 mod evidence;
 mod exec;
 mod exit;

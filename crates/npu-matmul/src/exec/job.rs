@@ -45,8 +45,6 @@ pub(super) struct PlannedJob {
     /// Index of the matmul.
     pub(super) matmul: usize,
     pub(super) at: JobIndex,
-    /// Index of the device.
-    pub(super) device: usize,
     /// Index of the activations that the job reads.
     pub(super) input: usize,
     /// The number of its step, which joined steps have in common. On each device their jobs are

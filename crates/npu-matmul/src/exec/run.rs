@@ -44,7 +44,6 @@ impl<'a> MatmulRun<'a> {
                 let of_step = step.inputs.into_iter().enumerate();
                 jobs.extend(of_step.map(|(job, input)| PlannedJob {
                     matmul: step.matmul,
-                    device: step.step.jobs[job].device,
                     at: JobIndex {
                         step: step.index,
                         job,

@@ -51,7 +51,7 @@ impl<'e> Wave<'e> {
     ) -> Result<Self, GemmCallError> {
         let mut of_devices = vec![Vec::new(); engine.devices.len()];
         for job in jobs {
-            of_devices[job.device].push(*job);
+            of_devices[matmuls[job.matmul].prepared.job(job.at).device].push(*job);
         }
         let started: Vec<_> = of_devices
             .into_par_iter()

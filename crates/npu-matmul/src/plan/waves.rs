@@ -71,22 +71,20 @@ impl WaveSize {
         devices.filter(|[results, _]| *results > 0).count()
     }
 
-    /// The size with one more step.
-    fn with(&self, step: &PlannedStep<'_>) -> Self {
-        let mut size = self.clone();
+    /// Adds a step.
+    fn add(&mut self, step: &PlannedStep<'_>) {
         let jobs = &step.step.jobs;
-        size.jobs += jobs.len();
+        self.jobs += jobs.len();
         for (job, packs) in jobs.iter().zip(&step.packs) {
-            if size.devices.len() <= job.device {
-                size.devices.resize(job.device + 1, [0; 2]);
+            if self.devices.len() <= job.device {
+                self.devices.resize(job.device + 1, [0; 2]);
             }
-            let [results, packed] = &mut size.devices[job.device];
+            let [results, packed] = &mut self.devices[job.device];
             *results += job.output_bytes;
             if *packs {
                 *packed += job.band.activation_bytes;
             }
         }
-        size
     }
 
     /// Whether this wave may start while `[bytes, jobs]` are in flight: bytes in use on a device,
@@ -168,7 +166,8 @@ pub(crate) struct PlannedWave<'s> {
 impl<'s> PlannedWave<'s> {
     /// Whether `step` belongs to this wave.
     fn accepts(&self, step: &PlannedStep<'_>, limits: &JobLimits) -> bool {
-        let together = self.size.with(step);
+        let mut together = self.size.clone();
+        together.add(step);
         let most = limits.buffer_bytes.saturating_mul(BUFFERS_OF_A_JOB);
         let fits = together.jobs <= WAVE_JOBS && together.bytes() <= most;
         let packed = self.size.most(|[_, packed]| *packed);
@@ -237,7 +236,7 @@ pub(crate) fn waves<'s, A: PartialEq + Copy>(
             wave.join(false, limits);
             waves.push(std::mem::take(&mut wave));
         }
-        wave.size = wave.size.with(&step);
+        wave.size.add(&step);
         wave.steps.push(step);
     }
     wave.join(true, limits);

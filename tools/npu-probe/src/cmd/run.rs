@@ -23,6 +23,7 @@ use npu_server::{ForwardService, Server, Service};
 use rocket_uapi::{DeviceInfo, Selector};
 use rustix::process::{WaitOptions, WaitStatus};
 
+use crate::end_signals::SIGNAL_CODE;
 use crate::exit::Failure;
 use crate::flags::{ReportFlags, RunFiles};
 use crate::output::{self, OutputFile};
@@ -70,9 +71,6 @@ const LIBRARY: &str = "librocket_preload.so";
 const PLACES: [&str; 3] = ["", "../lib", "../lib/npu-probe"];
 
 const LD_PRELOAD: &str = "LD_PRELOAD";
-
-/// Offset of exit codes for programs that a signal ended, like in shells.
-const SIGNAL_CODE: i32 = 128;
 
 /// How long to wait for clients and jobs that outlive the program.
 const LINGER: Duration = Duration::from_secs(5);

@@ -7,12 +7,11 @@ use std::time::Duration;
 
 use anyhow::anyhow;
 use clap::Args;
-use nix::sys::signal::{SigSet, Signal};
-use nix::sys::signalfd::{SfdFlags, SignalFd};
 use npu_model::Model;
 use npu_server::{Server, ServerError};
 use npu_wire::Address;
 
+use crate::end_signals::EndSignals;
 use crate::exit::{Failure, Verdict};
 use crate::{output, served};
 
@@ -33,18 +32,6 @@ const LINGER: Duration = Duration::from_secs(2);
 /// Printed when clients can connect.
 const READY: &str = "ready\n";
 
-/// The signals that ask this process to end, so that it can clean up. Call this on the thread
-/// that starts all others.
-fn end_signals() -> Result<SignalFd, Failure> {
-    let signals: SigSet = [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP]
-        .into_iter()
-        .collect();
-    let pending = signals.thread_block().and_then(|()| {
-        SignalFd::with_flags(&signals, SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC)
-    });
-    pending.map_err(Failure::device("cannot wait for signals"))
-}
-
 /// The address at which this user's programs look for a server.
 fn shared_address() -> Result<Address, Failure> {
     let [runtime, temporary] =
@@ -64,7 +51,7 @@ pub(crate) fn run(serve: &ServeFlags) -> Result<Verdict, Failure> {
             .ok_or_else(|| Failure::Usage(anyhow!("`{name}` is not a valid name of a server")))?,
     };
     npu_server::shared_server_limits().map_err(Failure::device("cannot serve the model"))?;
-    let signals = end_signals()?;
+    let signals = EndSignals::block()?;
     let server = match Server::start_at(Model::new(options), address) {
         // Another server started first, so clients that wait for this one can use it.
         Err(ServerError::InUse(_)) if serve.address.is_none() => {
@@ -74,7 +61,6 @@ pub(crate) fn run(serve: &ServeFlags) -> Result<Verdict, Failure> {
         other => other.map_err(Failure::device("cannot serve the model"))?,
     };
     output::print(READY)?;
-    let is_ended = || matches!(signals.read_signal(), Ok(Some(_)));
-    server.wait_until_idle(LINGER, is_ended);
+    server.wait_until_idle(LINGER, || signals.arrived());
     Ok(Verdict::Pass)
 }

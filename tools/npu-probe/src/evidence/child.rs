@@ -7,38 +7,24 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow};
-use nix::sys::signal::{SigSet, Signal, killpg};
-use nix::sys::signalfd::{SfdFlags, SignalFd};
+use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 
+use crate::end_signals::{EndSignals, SIGNAL_CODE};
 use crate::exit::Failure;
 
 /// Interval between checks of a running program.
 const POLL: Duration = Duration::from_millis(20);
 /// How long to wait for a killed program; one in a call to a driver may never end.
 const GRACE: Duration = Duration::from_secs(10);
-/// Offset of exit codes for programs that a signal ended, as in shells.
-const SIGNAL_CODE: i32 = 128;
 
 /// Runs programs in separate process groups, so that it can kill all their processes.
 /// Kills them if a signal ends this program.
-pub(crate) struct ChildRunner {
-    signals: SigSet,
-    pending: SignalFd,
-}
+pub(crate) struct ChildRunner(EndSignals);
 
 impl ChildRunner {
     pub(crate) fn new() -> Result<Self, Failure> {
-        let signals: SigSet = [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP]
-            .into_iter()
-            .collect();
-        let pending = signals
-            .thread_block()
-            .and_then(|()| {
-                SignalFd::with_flags(&signals, SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC)
-            })
-            .map_err(Failure::device("cannot wait for signals"))?;
-        Ok(Self { signals, pending })
+        EndSignals::block().map(Self)
     }
 
     /// Runs a program and returns its exit code; `None` if it was killed after
@@ -50,9 +36,9 @@ impl ChildRunner {
     ) -> Result<Option<i32>, Failure> {
         let end = Instant::now() + limit;
         // The program starts with its signals unblocked.
-        let unblocked = self.signals.thread_unblock();
+        let unblocked = self.0.set.thread_unblock();
         let child = command.stdin(Stdio::null()).process_group(0).spawn();
-        let blocked = self.signals.thread_block();
+        let blocked = self.0.set.thread_block();
         unblocked.and(blocked).map_err(Failure::device("signals"))?;
         let mut child = child
             .with_context(|| format!("cannot run {}", command.get_program().display()))
@@ -64,19 +50,19 @@ impl ChildRunner {
                 let of_signal = status.signal().map(|signal| SIGNAL_CODE + signal);
                 return Ok(Some(status.code().or(of_signal).unwrap_or(1)));
             }
-            let told = self.pending.read_signal().ok().flatten();
-            if told.is_some() || Instant::now() >= end {
+            let told = self.0.arrived();
+            if told || Instant::now() >= end {
                 kill(&child);
                 let gone = Instant::now() + GRACE;
                 while ended(&mut child)?.is_none() && Instant::now() < gone {
                     thread::sleep(POLL);
                 }
-                return match told {
-                    None => Ok(None),
-                    Some(_) => Err(Failure::Device(anyhow!(
+                if told {
+                    return Err(Failure::Device(anyhow!(
                         "stopped by a signal; run the same command to continue"
-                    ))),
-                };
+                    )));
+                }
+                return Ok(None);
             }
             thread::sleep(POLL);
         }
