@@ -288,13 +288,13 @@ fn placed(
             let refusal = decision.and_then(|decision| decision.refusal());
             Err(refusal.map_or(DeclineReason::NotPacked, DeclineReason::from))
         }
-        // These need no placement.
-        WeightOrigin::Cache | WeightOrigin::Unallocated => Ok(()),
-        // `decide` declines these too.
-        WeightOrigin::Computed => Err(DeclineReason::Computed),
-        WeightOrigin::Input => Err(DeclineReason::Input),
-        WeightOrigin::Asked => Err(DeclineReason::Asked),
-        WeightOrigin::Elsewhere => Err(DeclineReason::Elsewhere),
+        // Others need no placement, or are declined.
+        WeightOrigin::Cache
+        | WeightOrigin::Unallocated
+        | WeightOrigin::Computed
+        | WeightOrigin::Input
+        | WeightOrigin::Asked
+        | WeightOrigin::Elsewhere => matmul.origin.check(),
     }
 }
 

@@ -60,6 +60,20 @@ pub(crate) enum WeightOrigin {
     Elsewhere,
 }
 
+impl WeightOrigin {
+    /// Declines weights that the NPU cannot or should not take from there.
+    pub(crate) const fn check(self) -> Result<(), DeclineReason> {
+        match self {
+            Self::Cache | Self::Unallocated | Self::Plain | Self::Rearranged => Ok(()),
+            Self::Computed => Err(DeclineReason::Computed),
+            Self::Input => Err(DeclineReason::Input),
+            // The CPU's own places are better: its kernels want some weights in another order.
+            Self::Asked => Err(DeclineReason::Asked),
+            Self::Elsewhere => Err(DeclineReason::Elsewhere),
+        }
+    }
+}
+
 /// The data that the decision depends on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct MulMatQuery {
@@ -138,14 +152,9 @@ impl Offload {
 
 /// Decides about a matmul that ggml asks about.
 pub(crate) fn decide(matmul: &MulMatQuery, rules: &OffloadRules) -> Result<Offload, DeclineReason> {
-    match matmul.origin {
-        WeightOrigin::Unallocated | WeightOrigin::Plain | WeightOrigin::Rearranged => {}
-        WeightOrigin::Cache => return decide_cached(matmul, rules),
-        WeightOrigin::Computed => return Err(DeclineReason::Computed),
-        WeightOrigin::Input => return Err(DeclineReason::Input),
-        // The CPU's own places are better: its kernels want some weights in another order.
-        WeightOrigin::Asked => return Err(DeclineReason::Asked),
-        WeightOrigin::Elsewhere => return Err(DeclineReason::Elsewhere),
+    matmul.origin.check()?;
+    if matmul.origin == WeightOrigin::Cache {
+        return decide_cached(matmul, rules);
     }
     let offload = computable(matmul, rules)?;
     let Shape { n, k, .. } = offload.shape;

@@ -144,6 +144,12 @@ impl RegisterInfo {
         Word::new(self.block.target(), self.offset, value)
     }
 
+    /// Whether `word` writes this register.
+    #[must_use]
+    pub fn is_written_by(&self, word: Word) -> bool {
+        self.write(word.value()) == word
+    }
+
     /// Whether this is a block's S_POINTER, which selects register groups.
     #[must_use]
     pub fn is_pointer(&self) -> bool {

@@ -94,18 +94,26 @@ impl Capture {
         }
     }
 
+    /// The objects of `job` that have an address, and their addresses.
+    pub(crate) fn ranges(
+        &self,
+        job: &CapturedJob,
+    ) -> impl Iterator<Item = (usize, Range<u64>)> + use<'_> {
+        let objects = job.objects().into_iter();
+        objects.filter_map(|object| Some((object, self.objects.get(object)?.range()?)))
+    }
+
     /// The programs of `job`, read from `contents`.
     pub fn programs<'a>(
         &'a self,
         job: &'a CapturedJob,
         contents: &'a Contents<'_>,
     ) -> impl Iterator<Item = CapturedProgram> + 'a {
-        let objects = job.objects().into_iter();
-        let ranges =
-            objects.filter_map(|object| Some((object, self.objects.get(object)?.range()?)));
-        programs(&job.tasks, ranges, move |&object, offset, into| {
-            contents.read(object, offset, into).is_ok()
-        })
+        programs(
+            &job.tasks,
+            self.ranges(job),
+            move |&object, offset, into| contents.read(object, offset, into).is_ok(),
+        )
     }
 }
 

@@ -116,7 +116,7 @@ pub(crate) fn input_of<A: PartialEq>(
     let is_same = |input: &PlannedInput<A>| {
         input.device == job.device && input.a == a && input.band == job.band
     };
-    let index = inputs.iter().position(is_same).unwrap_or(inputs.len());
+    let index = inputs.iter().rposition(is_same).unwrap_or(inputs.len());
     if index == inputs.len() {
         inputs.push(PlannedInput {
             a,
@@ -147,12 +147,10 @@ pub(crate) struct PlannedStep<'s> {
 impl PlannedStep<'_> {
     /// Bytes of results, tasks, and time bound in nanoseconds, each on the device with most.
     fn load(&self) -> [u64; 3] {
-        let of = |job: &JobPlan| {
-            let tasks = job.tasks.len() as u64;
-            [job.output_bytes as u64, tasks, job.time_bound_ns]
-        };
-        let most = |most: [u64; 3], job: [u64; 3]| std::array::from_fn(|at| most[at].max(job[at]));
-        self.step.jobs.iter().map(of).fold([0; 3], most)
+        let most = |of: fn(&JobPlan) -> u64| self.step.jobs.iter().map(of).max().unwrap_or(0);
+        let tasks = most(|job| job.tasks.len() as u64);
+        let time_ns = most(|job| job.time_bound_ns);
+        [most(|job| job.output_bytes as u64), tasks, time_ns]
     }
 }
 
@@ -164,10 +162,8 @@ pub(crate) struct PlannedWave<'s> {
 }
 
 impl<'s> PlannedWave<'s> {
-    /// Whether `step` belongs to this wave.
-    fn accepts(&self, step: &PlannedStep<'_>, limits: &JobLimits) -> bool {
-        let mut together = self.size.clone();
-        together.add(step);
+    /// Whether `step` belongs to this wave, which then has the size `together`.
+    fn accepts(&self, step: &PlannedStep<'_>, together: &WaveSize, limits: &JobLimits) -> bool {
         let most = limits.buffer_bytes.saturating_mul(BUFFERS_OF_A_JOB);
         let fits = together.jobs <= WAVE_JOBS && together.bytes() <= most;
         let packed = self.size.most(|[_, packed]| *packed);
@@ -178,11 +174,11 @@ impl<'s> PlannedWave<'s> {
     /// Decides which steps are joined.
     fn join(&mut self, is_last: bool, limits: &JobLimits) {
         // Bytes of results of the steps that have no job yet.
-        let mut left: u64 = self.steps.iter().map(|step| step.load()[0]).sum();
+        let loads: Vec<_> = self.steps.iter().map(PlannedStep::load).collect();
+        let mut left: u64 = loads.iter().map(|[results, ..]| results).sum();
         let mut before: Option<(usize, Option<MatmulType>, [u64; 3])> = None;
-        for step in &mut self.steps {
+        for (step, alone) in self.steps.iter_mut().zip(loads) {
             let ty = step.step.jobs.first().map(|job| job.ty);
-            let alone = step.load();
             let joined = before.and_then(|(matmul, before_ty, load)| {
                 let together @ [_, tasks, time_ns] =
                     std::array::from_fn(|at| alone[at].saturating_add(load[at]));
@@ -232,11 +228,15 @@ pub(crate) fn waves<'s, A: PartialEq + Copy>(
     for (_, mut step) in all {
         let packs = |&input: &usize| !std::mem::replace(&mut packed[input], true);
         step.packs = step.inputs.iter().map(packs).collect();
-        if !wave.accepts(&step, limits) {
+        let mut together = wave.size.clone();
+        together.add(&step);
+        if !wave.accepts(&step, &together, limits) {
             wave.join(false, limits);
             waves.push(std::mem::take(&mut wave));
+            together = WaveSize::default();
+            together.add(&step);
         }
-        wave.size.add(&step);
+        wave.size = together;
         wave.steps.push(step);
     }
     wave.join(true, limits);

@@ -81,7 +81,7 @@ impl fmt::Display for DmaEngine {
 }
 
 /// Direction of an access to memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Direction {
     /// From memory to the NPU.
     Read,

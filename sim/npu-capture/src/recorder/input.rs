@@ -36,6 +36,13 @@ pub struct JobView<'a> {
     pub bytes: ReadObject<'a>,
 }
 
+impl JobView<'_> {
+    /// Whether it reads or writes the object with this handle.
+    pub(super) fn lists(&self, handle: u32) -> bool {
+        self.reads.contains(&handle) || self.writes.contains(&handle)
+    }
+}
+
 /// Function that fills a slice with the bytes of the object with a handle, as the CPU sees
 /// them now, from an offset on.
 pub type ReadObject<'a> = &'a dyn Fn(u32, u64, &mut [u8]);

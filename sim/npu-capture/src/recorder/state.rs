@@ -93,8 +93,7 @@ impl State {
         let mut objects = Vec::new();
         for captured in job.objects {
             let handle = captured.handle;
-            let is_listed = job.reads.contains(&handle) || job.writes.contains(&handle);
-            if is_listed || reached.contains(&handle) {
+            if job.lists(handle) || reached.contains(&handle) {
                 let object = self.object(captured, options.zero_data)?;
                 self.keep_words(object, job.tasks);
                 self.contents(object, job.bytes)?;
@@ -178,9 +177,7 @@ impl State {
     ) -> Result<(), RecordError> {
         let listed = [(job.reads, Role::In), (job.writes, Role::Out)].into_iter();
         let listed = listed.flat_map(|(list, role)| list.iter().map(move |&handle| (handle, role)));
-        let others = reached
-            .iter()
-            .filter(|handle| !job.reads.contains(handle) && !job.writes.contains(handle));
+        let others = reached.iter().filter(|handle| !job.lists(**handle));
         let uses = listed.chain(others.map(|&handle| (handle, Role::Reached)));
         let uses = uses.map(|(handle, role)| {
             let there = job.objects.iter().any(|object| object.handle == handle);

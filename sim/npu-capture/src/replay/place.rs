@@ -16,7 +16,7 @@ use std::time::Duration;
 use rocket_uapi::{Bo, ByteLen, Device};
 
 use super::error::ReplayError;
-use crate::capture::{Capture, CapturedJob};
+use crate::capture::Capture;
 
 /// How long to wait for a job. The driver kills it after half a second; this leaves room
 /// for a slow host that computes it in software.
@@ -79,12 +79,6 @@ fn alloc(device: &Device, object: usize, bytes: u64) -> Result<Bo, ReplayError> 
 
 /// The objects of a job that have an address, and their addresses.
 pub(super) type ObjectRanges = Vec<(usize, Range<u64>)>;
-
-pub(super) fn ranges(capture: &Capture, job: &CapturedJob) -> ObjectRanges {
-    let objects = job.objects().into_iter();
-    let ranges = objects.filter_map(|object| Some((object, capture.objects()[object].range()?)));
-    ranges.collect()
-}
 
 /// Bytes that a file with these objects takes.
 pub(super) fn bytes_kept(ranges: &ObjectRanges) -> u64 {

@@ -7,7 +7,7 @@ use rocket_uapi::{Bo, BufferAccess, Deadline, Device, Error, Handle, RawJob};
 
 use super::compare;
 use super::error::ReplayError;
-use super::place::{OpenFiles, PlacedFile, WAIT, bytes_kept, bytes_placed, ranges};
+use super::place::{ObjectRanges, OpenFiles, PlacedFile, WAIT, bytes_kept, bytes_placed};
 use super::report::{ReplayReport, ReplayedJob};
 use crate::capture::{Capture, CapturedJob, JobOutcome, Role, is_dropped};
 use crate::contents::{Contents, Moment};
@@ -47,7 +47,7 @@ fn check_limits(
     let mut work = 0_u64;
     let mut files = OpenFiles::new(device, options.bytes_max);
     for (index, job) in capture.jobs().iter().enumerate() {
-        let ranges = ranges(capture, job);
+        let ranges: ObjectRanges = capture.ranges(job).collect();
         let bytes = bytes_placed(&ranges);
         if bytes > options.bytes_max {
             return Err(ReplayError::TooLarge {
@@ -96,7 +96,7 @@ pub fn replay(
     for (index, job) in capture.jobs().iter().enumerate() {
         before.go(Moment::Before(index));
         after.go(Moment::After(index));
-        let ranges = ranges(capture, job);
+        let ranges: ObjectRanges = capture.ranges(job).collect();
         let mut placed = match files.take(&ranges) {
             Some(placed) => placed,
             None => PlacedFile::new(capture, device, &ranges)?,

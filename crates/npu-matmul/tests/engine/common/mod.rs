@@ -14,7 +14,7 @@ use std::sync::Arc;
 use half::f16;
 use npu_matmul::{
     Activations, Counters, Dtype, Engine, Error, Observer, Output, OutputRows, PackedWeights, Plan,
-    PlanOptions, Profile, SubmittedJob, WeightFormat,
+    PlanOptions, Profile, SubmittedJob,
 };
 use npu_model::{Level, Model, ModelOptions};
 use rknpu_regcmd::{Before, LintContext, ReuseRule, Severity, lint, tasks};
@@ -102,12 +102,10 @@ pub(crate) fn multiply<'a>(
 
 /// Checks a matmul of random operands; for FP16, with both kinds of results.
 pub(crate) fn check(engine: &Engine, dtype: Dtype, shape: Shape, seed: u64) {
-    let format = match dtype {
-        Dtype::Int8 => WeightFormat::Int8,
-        Dtype::Int4 => WeightFormat::Int4,
-        Dtype::Fp16 => WeightFormat::Fp16,
-    };
-    let matmul = Matmul::new(engine, format, shape, seed).unwrap();
+    let format = Matmul::PLAIN
+        .into_iter()
+        .find(|format| format.dtype() == dtype);
+    let matmul = Matmul::new(engine, format.unwrap(), shape, seed).unwrap();
     matmul.check_outputs(engine);
 }
 
