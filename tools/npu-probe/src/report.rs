@@ -186,6 +186,26 @@ pub(crate) const fn time_of(is_model: bool) -> Cow<'static, str> {
     })
 }
 
+/// Times of several equal matmuls.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize, Serialize)]
+pub(crate) struct TimeSpread {
+    pub(crate) best: f64,
+    pub(crate) median: f64,
+    pub(crate) worst: f64,
+}
+
+impl TimeSpread {
+    pub(crate) fn of(mut times: Vec<f64>) -> Self {
+        times.sort_by(f64::total_cmp);
+        let at = |index: usize| times.get(index).copied().unwrap_or_default();
+        Self {
+            best: at(0),
+            median: at(times.len() / 2),
+            worst: at(times.len().saturating_sub(1)),
+        }
+    }
+}
+
 /// Microseconds as text, in milliseconds.
 fn milliseconds(us: f64) -> String {
     format!("{:.3} ms", us / 1000.0)
@@ -200,16 +220,12 @@ impl RunReport {
 impl SelfTestReport {
     /// The wall time, the verdict, and the differences.
     pub(crate) fn verdict_text(&self) -> String {
-        let mut times: Vec<f64> = self.runs.iter().map(|run| run.wall_us).collect();
-        times.sort_by(f64::total_cmp);
-        let wall = match times.as_slice() {
-            [] => "none".to_owned(),
-            [only] => milliseconds(*only),
-            [least, .., most] => {
-                let [median, least, most] =
-                    [times[times.len() / 2], *least, *most].map(milliseconds);
-                format!("{median} median, {least} to {most}, {} times", times.len())
-            }
+        let spread = TimeSpread::of(self.runs.iter().map(|run| run.wall_us).collect());
+        let [median, best, worst] = [spread.median, spread.best, spread.worst].map(milliseconds);
+        let wall = match self.runs.len() {
+            0 => "none".to_owned(),
+            1 => median,
+            count => format!("{median} median, {best} to {worst}, {count} times"),
         };
         let mut text = format!("wall time  {wall} ({})\n", self.time_of);
         match self.runs.iter().position(|run| !run.passes()) {

@@ -14,6 +14,7 @@ use crate::exit::Failure;
 use crate::expected::CpuResult;
 use crate::flags::OperandDtypes;
 use crate::matmul::MatmulResult;
+use crate::report::TimeSpread;
 use crate::shape::MatmulShape;
 
 /// Seed of the random numbers: the values do not matter.
@@ -62,26 +63,6 @@ pub(crate) struct Measurement {
     pub(crate) modelled_share_of_bound: f64,
     /// Operations per byte of A, B and C, each moved once.
     pub(crate) operations_per_byte: f64,
-}
-
-/// Times of several equal matmuls, milliseconds.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize, Serialize)]
-pub(crate) struct TimeSpread {
-    pub(crate) best: f64,
-    pub(crate) median: f64,
-    pub(crate) worst: f64,
-}
-
-impl TimeSpread {
-    fn of(mut times: Vec<f64>) -> Self {
-        times.sort_by(f64::total_cmp);
-        let at = |index: usize| times.get(index).copied().unwrap_or_default();
-        Self {
-            best: at(0),
-            median: at(times.len() / 2),
-            worst: at(times.len().saturating_sub(1)),
-        }
-    }
 }
 
 /// 10^9 operations per second.

@@ -58,18 +58,20 @@ struct Mapped<'a> {
     accesses: Accesses,
 }
 
-/// Start to end of each range, by master and by whether it is written.
-type Accesses = BTreeMap<(Master, bool), BTreeMap<u64, u64>>;
+/// Start to end of each range, by master and direction.
+type Accesses = BTreeMap<(Master, Direction), BTreeMap<u64, u64>>;
 
 fn reports(accesses: Accesses) -> Vec<AccessReport> {
-    let all = accesses.into_iter().flat_map(|((master, write), ranges)| {
-        ranges.into_iter().map(move |(start, end)| AccessReport {
-            master: master.to_string(),
-            direction: if write { "Write" } else { "Read" }.to_owned(),
-            start,
-            end,
-        })
-    });
+    let all = accesses
+        .into_iter()
+        .flat_map(|((master, direction), ranges)| {
+            ranges.into_iter().map(move |(start, end)| AccessReport {
+                master: master.to_string(),
+                direction: format!("{direction:?}"),
+                start,
+                end,
+            })
+        });
     all.collect()
 }
 
@@ -84,8 +86,7 @@ impl Mapped<'_> {
         mut each: impl FnMut(&mut [u8], usize),
     ) -> Result<(), Fault> {
         let start = u64::from(iova);
-        let key = (master, direction == Direction::Write);
-        let ranges = self.accesses.entry(key).or_default();
+        let ranges = self.accesses.entry((master, direction)).or_default();
         add_range(ranges, start..start + len as u64);
         let mut done = 0;
         while done < len {

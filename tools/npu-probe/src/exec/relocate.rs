@@ -56,7 +56,7 @@ pub(crate) fn relocate(
             let last = written
                 .enumerate()
                 .rev()
-                .find(|(_, word)| register.write(word.value()) == **word);
+                .find(|(_, word)| register.is_written_by(**word));
             let (word, before) = last
                 .with_context(|| format!("task {task}: {extent}, but no word writes {register}"))?;
             let from = before.value();

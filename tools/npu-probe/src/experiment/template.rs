@@ -3,8 +3,7 @@
 //! late. rknpu-regcmd's linker would reject most of them, since they test unknown behaviour.
 
 use rknpu_regcmd::{
-    AddressRegister, BufferRef, EnableMask, Iova, Program, Register, RegisterInfo, RegisterSet,
-    Word, regs,
+    AddressRegister, BufferRef, EnableMask, Iova, Program, Register, RegisterSet, Word, regs,
 };
 
 /// Code of an addition in ALU_ALGO of BS, BN and EW.
@@ -23,12 +22,6 @@ pub(crate) struct TaskTemplate {
 struct Line {
     word: Word,
     to: Option<BufferRef>,
-}
-
-impl Line {
-    fn writes(&self, register: &RegisterInfo) -> bool {
-        register.write(self.word.value()) == self.word
-    }
 }
 
 /// The word that writes a register.
@@ -90,7 +83,11 @@ impl TaskTemplate {
     /// Sets the value of a register; a new write comes first in the program.
     pub(crate) fn put<R: Register>(&mut self, register: R) -> &mut Self {
         let word = word_of(register);
-        match self.lines.iter_mut().rfind(|line| line.writes(R::INFO)) {
+        match self
+            .lines
+            .iter_mut()
+            .rfind(|line| R::INFO.is_written_by(line.word))
+        {
             Some(line) => line.word = word,
             None => self.lines.insert(0, Line { word, to: None }),
         }
@@ -99,7 +96,11 @@ impl TaskTemplate {
 
     /// Sets the address in a register that the program writes.
     pub(crate) fn put_address<R: AddressRegister>(&mut self, to: BufferRef) -> &mut Self {
-        for line in self.lines.iter_mut().filter(|line| line.writes(R::INFO)) {
+        for line in self
+            .lines
+            .iter_mut()
+            .filter(|line| R::INFO.is_written_by(line.word))
+        {
             line.to = Some(to);
         }
         self
@@ -107,13 +108,19 @@ impl TaskTemplate {
 
     /// The value of a register; 0 if it is not written.
     pub(crate) fn value<R: Register>(&self) -> R {
-        let written = self.lines.iter().rfind(|line| line.writes(R::INFO));
+        let written = self
+            .lines
+            .iter()
+            .rfind(|line| R::INFO.is_written_by(line.word));
         R::from_bits(written.map_or(0, |line| line.word.value()))
     }
 
     /// The target of an address register, if the program writes it.
     pub(crate) fn target<R: AddressRegister>(&self) -> Option<BufferRef> {
-        self.lines.iter().rfind(|line| line.writes(R::INFO))?.to
+        self.lines
+            .iter()
+            .rfind(|line| R::INFO.is_written_by(line.word))?
+            .to
     }
 
     /// Declares a register whose value has an undocumented meaning. Accesses are computed
@@ -125,7 +132,7 @@ impl TaskTemplate {
 
     /// Removes the words that write a register.
     pub(crate) fn leave_out<R: Register>(&mut self) -> &mut Self {
-        self.lines.retain(|line| !line.writes(R::INFO));
+        self.lines.retain(|line| !R::INFO.is_written_by(line.word));
         self
     }
 
@@ -133,7 +140,8 @@ impl TaskTemplate {
     pub(crate) fn begin_with(&mut self, words: impl IntoIterator<Item = Word>) -> &mut Self {
         let pointers = |line: &&Line| {
             let register = regs::lookup(line.word.offset());
-            register.is_some_and(|register| line.writes(register) && register.is_pointer())
+            register
+                .is_some_and(|register| register.is_written_by(line.word) && register.is_pointer())
         };
         let behind = self.lines.iter().take_while(pointers).count();
         let lines = words.into_iter().map(|word| Line { word, to: None });
@@ -200,7 +208,7 @@ impl TaskTemplate {
 #[cfg(test)]
 mod tests {
     use rknpu_regcmd::regs::{cna, dpu};
-    use rknpu_regcmd::{BufferId, FieldRangeError};
+    use rknpu_regcmd::{BufferId, FieldRangeError, RegisterInfo};
 
     use super::*;
 
@@ -215,7 +223,7 @@ mod tests {
             .words(|to| Some(Iova(0x1000 * to.buffer.0 + to.offset)))
             .unwrap();
         let lines = words.into_iter().map(|word| Line { word, to: None });
-        let written = lines.filter(|line| line.writes(register));
+        let written = lines.filter(|line| register.is_written_by(line.word));
         written.map(|line| line.word.value()).collect()
     }
 

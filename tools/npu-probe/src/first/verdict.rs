@@ -10,7 +10,7 @@ use rknpu_regcmd::ReuseRule;
 use serde::Serialize;
 
 use super::finding::RungFinding;
-use super::ladder::{HEALTH_STEP, LADDER, RUNG_STEP, Rung, RungMeaning};
+use super::ladder::{HEALTH_STEP, LADDER, Rung, RungMeaning};
 use super::results::FirstResults;
 use crate::evidence::{EvidenceOutcome, SELF_TEST};
 use crate::exit::Verdict;
@@ -195,7 +195,10 @@ impl FirstReport {
     }
 
     fn judge(&mut self, results: &FirstResults) {
-        let has_run = |name: &str| results.record(&format!("{RUNG_STEP}{name}")).is_some();
+        let has_run = |name: &str| {
+            let state = self.rungs.get(name);
+            matches!(state, Some(RungState::Passed | RungState::Failed(_)))
+        };
         let is_refused = |dtype| {
             let mut failed = self.failed();
             failed.any(|rung| rung.meaning == RungMeaning::Precision(dtype))
