@@ -24,6 +24,7 @@
 mod cost;
 mod depth;
 mod envelope;
+mod list;
 mod matmul;
 mod options;
 mod rule;
@@ -31,19 +32,19 @@ mod steps;
 #[cfg(test)]
 mod tests;
 mod tiles;
-mod waves;
+
 mod weights;
 
 pub(crate) use cost::task_time_bound_ns;
 pub use depth::int4_depth;
+pub(crate) use list::{
+    BUFFERS_OF_A_JOB, PlannedInput, PlannedStep, PlannedWave, WAVE_JOBS, WAVES_IN_FLIGHT, WaveSize,
+    input_of, waves,
+};
 pub use matmul::Plan;
 pub use options::{JobLimits, PlanError, PlanOptions};
 pub use steps::{ActivationTile, Band, JobPlan, Step, TaskPlan};
 pub use tiles::INT4_K_TILE_MAX;
 pub(crate) use tiles::even_tile;
-pub(crate) use waves::{
-    BUFFERS_OF_A_JOB, PlannedInput, PlannedStep, PlannedWave, WAVE_JOBS, WAVES_IN_FLIGHT, WaveSize,
-    input_of, waves,
-};
 pub(crate) use weights::DEVICE_BYTES_MAX;
 pub use weights::{KTile, WeightBlock, WeightPlan};

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Groups steps into waves, and steps of different matmuls into the same jobs.
+//! Groups the steps of a list of matmuls into waves, and steps of different matmuls into the same
+//! jobs.
 //!
 //! The steps of a *wave* go to each device in one SUBMIT. A step that packs activations begins a
 //! wave, so that the NPU computes one wave while the CPU packs the next. A step belongs to the wave
