@@ -5,8 +5,11 @@
 //! carries there and back.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
+use std::ffi::OsStr;
 use std::os::fd::{AsFd, OwnedFd};
-use std::process;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::process::{self, Command};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 
@@ -89,6 +92,13 @@ impl Call {
     }
 }
 
+/// The client that uses the server at `address`.
+fn connected(name: &str, folder: &Path, address: &Address) -> Command {
+    let mut client = Client::compile(name, &[]).alone(folder);
+    client.env(npu_wire::ENVIRONMENT, OsStr::from_bytes(address.name()));
+    client
+}
+
 /// Runs the program, which makes the call `what`, on a server that answers with
 /// `deed`. The program fails unless the call fails without any effect. Returns
 /// what the program printed.
@@ -97,9 +107,8 @@ fn run(what: &str, deed: impl Fn(&Call) + Sync) -> String {
     let address = Address::unique(process::id(), SERVERS.fetch_add(1, Ordering::Relaxed));
     let listener = listen(&address, 1);
     let folder = tempfile::tempdir().unwrap();
-    let mut client = Client::compile("unnamed", &[]).alone(folder.path());
-    let name = String::from_utf8(address.name().to_vec()).unwrap();
-    client.arg(what).env(npu_wire::ENVIRONMENT, name);
+    let mut client = connected("unnamed", folder.path(), &address);
+    client.arg(what);
     let output = thread::scope(|scope| {
         scope.spawn(|| {
             // Connections for the shadow directory have no second call.
@@ -218,9 +227,7 @@ fn why_is_told_however_early_the_server_goes() {
     let listener = listen(&address, BACKLOG);
     let ended = AtomicBool::new(false);
     let folder = tempfile::tempdir().unwrap();
-    let mut client = Client::compile("refused", &[]).alone(folder.path());
-    let name = String::from_utf8(address.name().to_vec()).unwrap();
-    client.env(npu_wire::ENVIRONMENT, name);
+    let mut client = connected("refused", folder.path(), &address);
     let output = thread::scope(|scope| {
         let ended = &ended;
         // The listener closes with the thread; then no connection waits.
@@ -261,9 +268,8 @@ fn the_preload_library_carries_an_ioctl_that_no_code_here_knows() {
     });
     let server = Server::start_through(model, adds_one).unwrap();
     let folder = tempfile::tempdir().unwrap();
-    let mut client = Client::compile("made_up", &[]).alone(folder.path());
-    let address = String::from_utf8(server.address().name().to_vec()).unwrap();
-    let output = client.env(npu_wire::ENVIRONMENT, address).output().unwrap();
+    let mut client = connected("made_up", folder.path(), server.address());
+    let output = client.output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{said}");
     assert!(server.counts().ioctls >= 2, "{:?}", server.counts());

@@ -158,6 +158,22 @@ impl ConvProgram {
         }
     }
 
+    /// With depthwise weights of `weight_bytes`, and the registers that librocketnpu
+    /// writes for them.
+    #[must_use]
+    pub fn depthwise(self, weight_bytes: u32) -> Self {
+        let conv = Self {
+            depthwise: true,
+            grains: 50 + self.stride.1 + 1,
+            kernels: 1,
+            weight_bytes,
+            od_bypass: 0,
+            ow_op: 0x80,
+            ..self
+        };
+        conv.groups(3)
+    }
+
     fn mode(&self) -> u32 {
         if self.depthwise { 3 } else { 0 }
     }
@@ -336,24 +352,18 @@ impl ConvProgram {
 pub fn captured_depthwise() -> ConvProgram {
     let conv = ConvProgram {
         po: 0,
-        depthwise: true,
         qd: 1,
-        grains: 52,
         pad: (1, 1),
-        kernels: 1,
-        weight_bytes: 576,
         kernel_bytes: 576,
         data_banks: 2,
         entries: 8,
         pad_value: 0x7e,
         bs_cfg: 0x20150,
-        od_bypass: 0,
-        ow_op: 0x80,
         out_offset: -123i32 as u32,
         out_scale: 17675,
         out_shift: 22,
         rdma: Some(Rdma::bias(D)),
         ..ConvProgram::new((8, 8, 64), (8, 8, 64), (3, 3))
     };
-    conv.groups(3)
+    conv.depthwise(576)
 }

@@ -105,7 +105,8 @@ pub fn write(offset: u16, value: u32) -> Word {
 pub struct Words(pub Vec<Word>);
 
 impl Words {
-    fn extend(&mut self, list: &[(u16, u32)]) -> &mut Self {
+    /// Appends writes of registers: offset, value.
+    pub fn extend(&mut self, list: &[(u16, u32)]) -> &mut Self {
         self.0.extend(list.iter().map(|&(o, v)| write(o, v)));
         self
     }

@@ -207,15 +207,9 @@ pub(crate) fn convolutions() -> Vec<Sample> {
         let name = format!("librocketnpu fp16 depthwise {size}x{size}x{c}");
         let conv = ConvProgram {
             pad: (1, 1),
-            depthwise: true,
-            kernels: 1,
-            weight_bytes: 2 * c * 9,
-            grains: 50 + 1 + 1,
-            od_bypass: 0,
-            ow_op: 0x80,
             ..FP16_FP16.conv((size, size, c), (size, size, c), (3, 3), (A, B, C))
         };
-        let conv = conv.groups(3).with_rdma();
+        let conv = conv.depthwise(2 * c * 9).with_rdma();
         samples.push(Sample::new(name, conv.task()));
     }
     let name = "captured int8 depthwise 8x8x64";

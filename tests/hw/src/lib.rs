@@ -101,6 +101,11 @@ impl RowContext {
         self.others.borrow_mut().push(device.clone());
         Ok(device)
     }
+
+    /// The raw calls of another file.
+    fn other_file(&self) -> Result<File, NotPassed> {
+        Ok(File::new(&self.reopen()?))
+    }
 }
 
 /// The rows to run.

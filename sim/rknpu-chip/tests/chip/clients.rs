@@ -14,7 +14,7 @@ use super::tensor::{Numbers, cube_index, half_at, halves, word_at};
 use families::conv::Rdma;
 use families::flying::Flying;
 use families::matmul::{FP16_FP16, FP16_FP32, INT8_INT32};
-use families::{CONV, CONV_RDMA, FLYING, write};
+use families::{CONV, CONV_RDMA, FLYING, Words};
 
 /// allbilly's element-wise program on 8 columns: no strides, no writer sizes,
 /// no BS, BN and converter. It writes S_POINTER only with `pointers`.
@@ -25,35 +25,36 @@ pub(crate) fn allbilly(
     pointers: bool,
     at: (u32, u32, u32),
 ) -> Vec<Word> {
-    let mut words = Vec::new();
+    let mut words = Words::default();
     if pointers {
-        words.extend([
-            write(dpu::SPointer::OFFSET, 0xe),
-            write(dpu_rdma::SPointer::OFFSET, 0xe),
+        words.extend(&[
+            (dpu::SPointer::OFFSET, 0xe),
+            (dpu_rdma::SPointer::OFFSET, 0xe),
         ]);
     }
-    words.extend([
-        write(dpu::FeatureModeCfg::OFFSET, 0x1e5),
-        write(dpu::DataFormat::OFFSET, 0x4800_0002),
-        write(dpu::DataCubeWidth::OFFSET, 7),
-        write(dpu::DataCubeHeight::OFFSET, 0),
-        write(dpu::DataCubeNotchAddr::OFFSET, 0),
-        write(dpu::DataCubeChannel::OFFSET, 0x0007_0007),
-        write(dpu::EwCfg::OFFSET, op),
+    words.extend(&[
+        (dpu::FeatureModeCfg::OFFSET, 0x1e5),
+        (dpu::DataFormat::OFFSET, 0x4800_0002),
+        (dpu::DataCubeWidth::OFFSET, 7),
+        (dpu::DataCubeHeight::OFFSET, 0),
+        (dpu::DataCubeNotchAddr::OFFSET, 0),
+        (dpu::DataCubeChannel::OFFSET, 0x0007_0007),
+        (dpu::EwCfg::OFFSET, op),
     ]);
-    words.extend(out.map(|out| write(dpu::OutCvtScale::OFFSET, out)));
-    words.extend([
-        write(dpu_rdma::DataCubeWidth::OFFSET, 7),
-        write(dpu_rdma::DataCubeHeight::OFFSET, 0),
-        write(dpu_rdma::DataCubeChannel::OFFSET, 7),
-        write(dpu_rdma::ErdmaCfg::OFFSET, 0x4000_0008),
-        write(dpu::DstBaseAddr::OFFSET, at.2),
-        write(dpu_rdma::SrcBaseAddr::OFFSET, at.0),
-        write(dpu_rdma::EwBaseAddr::OFFSET, at.1),
-        write(dpu_rdma::FeatureModeCfg::OFFSET, mode),
-        Word::enable(EnableMask::from_bits_retain(FLYING)),
+    words.extend(out.map(|out| (dpu::OutCvtScale::OFFSET, out)).as_slice());
+    words.extend(&[
+        (dpu_rdma::DataCubeWidth::OFFSET, 7),
+        (dpu_rdma::DataCubeHeight::OFFSET, 0),
+        (dpu_rdma::DataCubeChannel::OFFSET, 7),
+        (dpu_rdma::ErdmaCfg::OFFSET, 0x4000_0008),
+        (dpu::DstBaseAddr::OFFSET, at.2),
+        (dpu_rdma::SrcBaseAddr::OFFSET, at.0),
+        (dpu_rdma::EwBaseAddr::OFFSET, at.1),
+        (dpu_rdma::FeatureModeCfg::OFFSET, mode),
     ]);
-    words
+    let enable = Word::enable(EnableMask::from_bits_retain(FLYING));
+    words.0.push(enable);
+    words.0
 }
 
 /// Bytes of each of [`operands`] and of the result.

@@ -148,13 +148,7 @@ impl Tensors {
         conv.dilation = pair(shape.dilation);
         conv.pad = pair(shape.pad);
         if self.depthwise {
-            conv.depthwise = true;
-            conv.kernels = 1;
-            conv.weight_bytes = ty.bytes(self.weights.len()) as u32;
-            conv.grains = 50 + conv.stride.1 + 1;
-            conv.od_bypass = 0;
-            conv.ow_op = 0x80;
-            conv = conv.groups(3);
+            conv = conv.depthwise(ty.bytes(self.weights.len()) as u32);
         }
         conv
     }

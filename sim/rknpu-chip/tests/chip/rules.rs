@@ -34,7 +34,7 @@ impl Case {
         }
     }
 
-    /// A convolution without DPU_RDMA.
+    /// A convolution, with DPU_RDMA if it has that part.
     fn conv(rule: &'static str, conv: &ConvProgram) -> Self {
         Self::new(rule, conv.task())
     }
@@ -160,7 +160,7 @@ fn fp16() -> ConvProgram {
 }
 
 fn form_a(rule: &'static str) -> Case {
-    Case::new(rule, int8().task())
+    Case::conv(rule, &int8())
 }
 
 /// A matmul whose trailer links to `address`.
@@ -189,12 +189,11 @@ fn reuse_after(reuse: (u32, u32), before: ConvProgram) -> Case {
 }
 
 fn form_b(rule: &'static str) -> Case {
-    Case::new(rule, fp16().with_rdma().task())
+    Case::conv(rule, &fp16().with_rdma())
 }
 
 fn add(rule: &'static str) -> Case {
-    let words = accumulating(0x1082_02c0, 64, 64, 64).task();
-    Case::new(rule, words)
+    Case::conv(rule, &accumulating(0x1082_02c0, 64, 64, 64))
 }
 
 fn int32_add(rule: &'static str) -> Case {
@@ -402,7 +401,7 @@ fn convolution() -> Vec<Case> {
         wide("wide-flying", 4999),
         wide("T30-width", 8190),
         form_a("T41-transposing-writer").set(0x4050, 1 << 27 | 0x36e),
-        Case::new("H08-transposed-group", int16().task())
+        Case::conv("H08-transposed-group", &int16())
             .set(0x4050, 1 << 27 | 0x36e)
             .set(0x4058, 1 << 27 | 31),
         Case::sample("H08-partial-group", "captured int8 depthwise").set(0x4058, 62),
@@ -411,7 +410,7 @@ fn convolution() -> Vec<Case> {
 
 fn operands() -> Vec<Case> {
     let biased = |rule| Case::sample(rule, "Mesa 1x1 4x4x8");
-    let narrow = accumulating(0x1082_02c0, 4, 64, 64).task();
+    let narrow = accumulating(0x1082_02c0, 4, 64, 64);
     vec![
         form_b("T01-mrdma-unfed").set(0x5044, 0x7800),
         form_b("T01-mrdma-unfed").set(0x5044, 0),
@@ -435,12 +434,12 @@ fn operands() -> Vec<Case> {
         form_b("brdma-unused").set(0x5028, 8),
         add("T43-no-surface-notch").set(0x504c, 0),
         add("T43-no-surface-notch").set(0x506c, 0),
-        Case::new("T42-surface-notch", narrow),
+        Case::conv("T42-surface-notch", &narrow),
         add("T44-in-place").set(0x4020, D),
         add("T45-operand-as-bytes").set(0x5044, 0x17d00),
         add("edata-size").set(0x5034, 0x4000_000c),
         int32_add("T46-operand-as-float").set(0x4070, 0x10c2_02c0),
-        Case::new("T46-wide-operand-behind-core", int8().with_rdma().task())
+        Case::conv("T46-wide-operand-behind-core", &int8().with_rdma())
             .set(0x4070, 0x10c2_03c0)
             .set(0x5034, 0x4000_000c)
             .set(0x5044, 0x17d40),
@@ -547,11 +546,7 @@ fn rules_are_not_told_in_vain() {
         form_a("T33-size-e-small").set(0x3010, 2),
         // In place is fine for additions fed from memory (measured by happyme).
         int32_add("T44-in-place").set(0x4020, A),
-        Case::new(
-            "T44-in-place",
-            matmul(FP16_FP16, 64, 64, 64).with_rdma().task(),
-        )
-        .set(0x4020, C),
+        Case::conv("T44-in-place", &matmul(FP16_FP16, 64, 64, 64).with_rdma()).set(0x4020, C),
     ] {
         assert!(!case.is_told(), "{}", case.rule);
     }
@@ -577,7 +572,7 @@ fn the_list_of_traps_has_every_rule() {
 #[test]
 fn a_task_that_relies_on_the_one_before_is_found() {
     let mut words = fp16().task();
-    let second = Case::new("", fp16().task()).without(0x4070);
+    let second = Case::conv("", &fp16()).without(0x4070);
     words.extend(second.words.0);
     let findings = lint(&words, &LintContext::default());
     let found = findings

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Traps of operands that DPU and PPU read: symptom and diagnosis.
 
+use families::FLYING;
 use families::conv::Rdma;
 use families::flying::Flying;
 use families::matmul::FP16_FP16;
 use families::pooling::{Padding, PoolProgram};
-use families::{FLYING, write};
 use rknpu_chip::{Effect, Level};
 use rknpu_regcmd::regs::dpu;
 
@@ -96,9 +96,9 @@ fn t55_an_upload_that_begins_anew_is_told() {
     copy.erdma = 1;
     let mut words = copy.words();
     for entry in [1, 2] {
-        words.0.extend([
-            write(dpu::LutAccessCfg::OFFSET, 0x20000),
-            write(dpu::LutAccessData::OFFSET, entry),
+        words.extend(&[
+            (dpu::LutAccessCfg::OFFSET, 0x20000),
+            (dpu::LutAccessData::OFFSET, entry),
         ]);
     }
     let outcome = board.run(&words.finish(FLYING));

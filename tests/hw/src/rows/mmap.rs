@@ -9,7 +9,6 @@ use rustix::mm::{MapFlags, ProtFlags};
 
 use crate::RowContext;
 use crate::check::{Must, RowOutcome, ensure, expect, refused};
-use crate::raw::File;
 
 /// Pages of the objects here, and their bytes.
 const PAGES: usize = 3;
@@ -73,7 +72,7 @@ pub(super) fn private(context: &RowContext) -> RowOutcome {
 
 pub(super) fn other_file(context: &RowContext) -> RowOutcome {
     let file = context.file();
-    let other = File::new(&context.reopen()?);
+    let other = context.other_file()?;
     let bo = file.create(SIZE as u32).must("CREATE_BO")?;
     let early = other.map_shared(bo.offset, SIZE);
     refused("mmap before the import", early, Errno::ACCESS)?;
@@ -123,7 +122,7 @@ pub(super) fn closed(context: &RowContext) -> RowOutcome {
 
 pub(super) fn offsets(context: &RowContext) -> RowOutcome {
     let file = context.file();
-    let other = File::new(&context.reopen()?);
+    let other = context.other_file()?;
     let mut pages = BTreeSet::new();
     for number in 1..=4 {
         let size = number * PAGE as u32 - 1;

@@ -49,7 +49,7 @@ pub(super) fn bad_arguments(context: &RowContext) -> RowOutcome {
 
 pub(super) fn handles(context: &RowContext) -> RowOutcome {
     let file = context.file();
-    let other = File::new(&context.reopen()?);
+    let other = context.other_file()?;
     file.create(1).must("CREATE_BO")?;
     let bo = file.create(1).must("CREATE_BO")?;
     let dma_buf = file.export(bo.handle).must("export")?;

@@ -14,7 +14,6 @@ use crate::busy::patience;
 use crate::check::{Must, NotPassed, RowOutcome, expect};
 use crate::hold::Hold;
 use crate::program::RESULT;
-use crate::raw::File;
 use crate::submit::{JobArgs, SubmitArgs, Task};
 
 /// An address at which none of these files has anything.
@@ -29,7 +28,7 @@ const ROUNDS: u8 = 4;
 
 pub(super) fn elsewhere(context: &RowContext) -> RowOutcome {
     let killed = context.bench()?;
-    let other = RowBench::new(File::new(&context.reopen()?))?;
+    let other = RowBench::new(context.other_file()?)?;
     let page = killed.page()?.handle;
     let dma_buf = killed.file.export(page).must("export")?;
     let import = other.file.import(dma_buf.as_fd()).must("import")?;
