@@ -14,7 +14,7 @@
 //!
 //! In a wave the jobs of a step are *joined* with those of the step before, if they are of another
 //! matmul, of the same type, and together within the limits of a job: each device then runs one job
-//! with the tasks of both. In the last wave a job ends once it has at least 64 KiB of results and no
+//! with the tasks of both. In the last wave a job ends once it has at least 128 KiB of results and no
 //! fewer than all steps after it, so that the CPU reads them while the NPU computes the rest.
 //!
 //! A matmul keeps the order of its steps, and an element of C has one device, which collects jobs
@@ -38,9 +38,9 @@ pub(crate) const WAVES_IN_FLIGHT: usize = 2;
 pub(crate) const BUFFERS_OF_A_JOB: usize = 2;
 
 /// Least bytes of results of a device that the CPU reads while the NPU runs another job. It reads
-/// three times as many, of three devices, in about the 40 us that a job costs beyond its tasks
-/// (modelled; E-time-submit).
-const RESULT_BYTES_MIN: u64 = 64 << 10;
+/// three times as many, of three devices, in about twice the 40 us that a job costs beyond its
+/// tasks (modelled; E-time-submit).
+const RESULT_BYTES_MIN: u64 = 128 << 10;
 
 /// Jobs and buffer bytes of a wave.
 #[derive(Clone, Debug, Default)]
