@@ -15,6 +15,7 @@
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -384,8 +385,7 @@ impl Running {
         c: Bo,
     ) -> Result<Self, Error> {
         let (job, at) = (&jobs.jobs[step], (jobs.id, JobIndex { step, job: 0 }));
-        let b = (&kv, 0..kv.len());
-        let builder = on.add(on.job_builder(), job, at, &a, b, c)?;
+        let builder = on.add(on.job_builder(), job, at, whole(&a), whole(&kv), c)?;
         let pending = on.submit(vec![on.build(builder)?])?.pop();
         Ok(Self {
             tile,
@@ -397,6 +397,11 @@ impl Running {
             maxima: Vec::new(),
         })
     }
+}
+
+/// The range of a whole buffer.
+fn whole(bo: &FrozenBo) -> (&FrozenBo, Range<usize>) {
+    (bo, 0..bo.len())
 }
 
 /// The error for a missing job, which cannot happen with the driver's client.
@@ -422,8 +427,7 @@ fn end(on: OnDevice<'_>, job: &JobPlan, running: Running) -> Result<Ended, Error
     });
     let FinishedJob { mut writes, .. } = done;
     let c = writes.pop().ok_or_else(|| missing(on))?;
-    let kv = (&running.kv, 0..running.kv.len());
-    let checked = on.check_tasks(job, &running.a, kv, &c);
+    let checked = on.check_tasks(job, whole(&running.a), whole(&running.kv), &c);
     release(on, running.a);
     release(on, running.kv);
     checked?;

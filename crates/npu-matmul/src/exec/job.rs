@@ -18,7 +18,7 @@ use crate::engine::Engine;
 use crate::error::{Error, JobFailure};
 use crate::first_run::JobMemory;
 use crate::observe::{Activity, SubmittedJob};
-use crate::plan::{JobPlan, PlannedInput};
+use crate::plan::{JobInput, JobPlan, PlannedInput};
 use crate::prepared::{JobIndex, ProgramsKey};
 
 /// Longest wait for a job. A job is planned for a fifth of the 500 ms after which the kernel kills
@@ -45,8 +45,8 @@ pub(super) struct PlannedJob {
     /// Index of the matmul.
     pub(super) matmul: usize,
     pub(super) at: JobIndex,
-    /// Index of the activations that the job reads.
-    pub(super) input: usize,
+    /// The activations that the job reads.
+    pub(super) input: JobInput,
     /// The number of its step, which joined steps have in common. On each device their jobs are
     /// submitted as one.
     pub(super) joined: usize,
@@ -75,9 +75,10 @@ impl Inputs {
         bytes.into_iter().max().unwrap_or(0)
     }
 
-    /// The packed buffer, if any.
-    pub(super) fn bo(&self, index: usize) -> Option<&FrozenBo> {
-        self.0[index].bo.get()
+    /// What a job reads, if it is packed: a range of a buffer.
+    pub(super) fn read(&self, input: JobInput) -> Option<(&FrozenBo, Range<usize>)> {
+        let bo = self.0[input.index].bo.get()?;
+        Some((bo, input.offset..bo.len()))
     }
 
     /// Recycles buffers that no job reads any more; `ended` lists what the ended jobs read.
@@ -141,20 +142,22 @@ impl<'e> OnDevice<'e> {
         Error::on_device(self.device)
     }
 
-    /// The activations that `job` reads: packed now, or for an earlier job.
+    /// The activations with this index: packed now, or for an earlier job.
     pub(super) fn packed(
         self,
         matmul: &Matmul<'_>,
-        job: &JobPlan,
         inputs: &Inputs,
         index: usize,
     ) -> Result<FrozenBo, Error> {
-        let packed = &inputs.0[index].bo;
+        let Input {
+            planned,
+            bo: packed,
+        } = &inputs.0[index];
         if let Some(bo) = packed.get() {
             return Ok(bo.clone());
         }
-        let bo = self.filled(job.band.activation_bytes, |memory| {
-            matmul.pack(&self.engine.clock, &job.band, memory);
+        let bo = self.filled(planned.band.activation_bytes, |memory| {
+            matmul.pack(&self.engine.clock, &planned.band, memory);
             Ok(())
         })?;
         // Only this device reads it, so that no other thread fills it.
@@ -183,26 +186,26 @@ impl<'e> OnDevice<'e> {
         Job::builder(&self.buffers().device)
     }
 
-    /// Adds a job of a plan to `builder`. It reads `a` and a range of `b`, and writes `c`. `plan`
-    /// and `at` identify it.
+    /// Adds a job of a plan to `builder`. It reads ranges of `a` and `b`, and writes `c`. `plan` and
+    /// `at` identify it.
     pub(crate) fn add(
         self,
         builder: JobBuilder,
         job: &JobPlan,
         (plan, at): (u64, JobIndex),
-        a: &FrozenBo,
-        (b, range): (&FrozenBo, Range<usize>),
+        (a, a_range): (&FrozenBo, Range<usize>),
+        (b, b_range): (&FrozenBo, Range<usize>),
         c: Bo,
     ) -> Result<JobBuilder, Error> {
         // Cannot overflow: a buffer object is below 2 GiB and ends below 4 GiB.
-        let b_iova = Iova(b.iova().0 + range.start as u32);
-        let addresses = [a.iova(), b_iova, c.iova()];
+        let at_range = |bo: &FrozenBo, range: &Range<usize>| Iova(bo.iova().0 + range.start as u32);
+        let addresses = [at_range(a, &a_range), at_range(b, &b_range), c.iova()];
         let key = ProgramsKey {
             plan,
             job: at,
             addresses,
         };
-        let link = || link(job, addresses, [a.len(), range.len(), c.len()]);
+        let link = || link(job, addresses, [a_range.len(), b_range.len(), c.len()]);
         let (programs, written) = self.buffers().programs(key, link, self.failed())?;
         let count = |counters: &mut Counters| counters.bytes_to_device += written as u64;
         self.engine.count(count);
@@ -276,7 +279,7 @@ impl<'e> OnDevice<'e> {
         self,
         matmul: &Matmul<'_>,
         job: &JobPlan,
-        a: Option<&FrozenBo>,
+        a: Option<(&FrozenBo, Range<usize>)>,
         c: &Bo,
     ) -> Result<(), Error> {
         let Some(a) = a else {
@@ -290,12 +293,12 @@ impl<'e> OnDevice<'e> {
         self.check_tasks(job, a, (&block.buffer(), block.range.clone()), c)
     }
 
-    /// As `check`, for a job that read its weights from a range of `b`.
+    /// As `check`, for a job that read ranges of `a` and `b`.
     pub(crate) fn check_tasks(
         self,
         job: &JobPlan,
-        a: &FrozenBo,
-        (b, range): (&FrozenBo, Range<usize>),
+        (a, a_range): (&FrozenBo, Range<usize>),
+        (b, b_range): (&FrozenBo, Range<usize>),
         c: &Bo,
     ) -> Result<(), Error> {
         let Some(runs) = &self.engine.first_runs else {
@@ -310,8 +313,8 @@ impl<'e> OnDevice<'e> {
         let [a, b] = [a, b].map(|bo| bo.read(until).map_err(self.failed()));
         let (a, b, c) = (a?, b?, c.read(until).map_err(self.failed())?);
         let memory = JobMemory {
-            a: &a,
-            b: &b[range],
+            a: &a[a_range],
+            b: &b[b_range],
             c: &c,
         };
         let device = self.device;

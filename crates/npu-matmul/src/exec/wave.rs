@@ -86,7 +86,7 @@ impl<'e> Wave<'e> {
     /// The activations that the wave's jobs read.
     pub(super) fn inputs(&self) -> Vec<usize> {
         let planned = self.jobs.iter().flat_map(|job| &job.planned);
-        planned.map(|planned| planned.input).collect()
+        planned.map(|planned| planned.input.index).collect()
     }
 
     /// Waits for the jobs, step by step, joined steps together, and collects their results. After
@@ -176,7 +176,7 @@ fn collect(
 ) -> Result<(), Error> {
     let prepared = Arc::clone(&matmul.prepared);
     let plan = prepared.job(job.at);
-    on.check(matmul, plan, inputs.bo(job.input), c)?;
+    on.check(matmul, plan, inputs.read(job.input), c)?;
     on.collect(matmul, plan, c)
 }
 
@@ -227,9 +227,10 @@ fn build(
             let c = on.buffers().take(plan.output_bytes).map_err(on.failed())?;
             let block = &matmul.weights.blocks[plan.block];
             let b = (&block.buffer(), block.range.clone());
-            on.add(builder, plan, (matmul.prepared.id, job.at), &a, b, c)
+            let a = (&a, job.input.offset..a.len());
+            on.add(builder, plan, (matmul.prepared.id, job.at), a, b, c)
         };
-        let added = on.packed(matmul, plan, inputs, job.input).and_then(add);
+        let added = on.packed(matmul, inputs, job.input.index).and_then(add);
         builder = added.map_err(GemmCallError::of(job.matmul))?;
     }
     let first = planned.first().map_or(0, |job| job.matmul);

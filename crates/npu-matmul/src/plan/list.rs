@@ -108,17 +108,31 @@ pub(crate) struct PlannedInput<A> {
     pub(crate) readers: usize,
 }
 
-/// The index of the activations that `job` reads, among `inputs`. Adds them if they are new.
+/// The activations that a job reads.
+#[derive(Clone, Copy)]
+pub(crate) struct JobInput {
+    /// Their index among the activations of the list.
+    pub(crate) index: usize,
+    /// Byte offset of the job's band in them.
+    pub(crate) offset: usize,
+}
+
+/// The activations that `job` reads, among `inputs`. Adds them if they are new.
 pub(crate) fn input_of<A: PartialEq>(
     inputs: &mut Vec<PlannedInput<A>>,
     a: A,
     job: &JobPlan,
-) -> usize {
-    let is_same = |input: &PlannedInput<A>| {
-        input.device == job.device && input.a == a && input.band == job.band
-    };
-    let index = inputs.iter().rposition(is_same).unwrap_or(inputs.len());
-    if index == inputs.len() {
+) -> JobInput {
+    let found = inputs.iter().enumerate().rev().find_map(|(index, input)| {
+        let is_here = input.device == job.device && input.a == a;
+        let offset = is_here.then(|| input.band.offset_of(&job.band)).flatten()?;
+        Some(JobInput { index, offset })
+    });
+    let input = found.unwrap_or(JobInput {
+        index: inputs.len(),
+        offset: 0,
+    });
+    if input.index == inputs.len() {
         inputs.push(PlannedInput {
             a,
             device: job.device,
@@ -126,8 +140,8 @@ pub(crate) fn input_of<A: PartialEq>(
             readers: 0,
         });
     }
-    inputs[index].readers += 1;
-    index
+    inputs[input.index].readers += 1;
+    input
 }
 
 /// A step in a wave.
@@ -137,8 +151,8 @@ pub(crate) struct PlannedStep<'s> {
     pub(crate) matmul: usize,
     /// Index of the step in its matmul.
     pub(crate) index: usize,
-    /// For each of its jobs, the index of the activations that it reads.
-    pub(crate) inputs: Vec<usize>,
+    /// For each of its jobs, the activations that it reads.
+    pub(crate) inputs: Vec<JobInput>,
     /// For each of its jobs, whether it packs its activations.
     pub(crate) packs: Vec<bool>,
     /// Whether its jobs are joined with those of the step before.
@@ -218,7 +232,7 @@ pub(crate) fn waves<'s, A: PartialEq + Copy>(
                 is_joined: false,
             };
             // Each matmul keeps the order of its steps, whatever others have packed.
-            let input = step.inputs.first().copied().unwrap_or(0);
+            let input = step.inputs.first().map_or(0, |input| input.index);
             turn = (turn.0, turn.1 + 1).max((input, 0));
             all.push((turn, step));
         }
@@ -227,7 +241,7 @@ pub(crate) fn waves<'s, A: PartialEq + Copy>(
     let mut packed = vec![false; inputs.len()];
     let (mut waves, mut wave) = (Vec::new(), PlannedWave::default());
     for (_, mut step) in all {
-        let packs = |&input: &usize| !std::mem::replace(&mut packed[input], true);
+        let packs = |input: &JobInput| !std::mem::replace(&mut packed[input.index], true);
         step.packs = step.inputs.iter().map(packs).collect();
         let mut together = wave.size.clone();
         together.add(&step);
@@ -297,9 +311,11 @@ mod tests {
                     next[step.matmul] += 1;
                     prop_assert!(!step.is_joined || before.is_some_and(|m| m != step.matmul));
                     before = Some(step.matmul);
-                    for (input, packs) in step.inputs.iter().zip(&step.packs) {
-                        let is_first = packed.insert(*input);
-                        prop_assert_eq!(*packs, is_first);
+                    for (at, input) in step.inputs.iter().enumerate() {
+                        let is_first = packed.insert(input.index);
+                        prop_assert_eq!(step.packs[at], is_first);
+                        let (read, band) = (&inputs[input.index].band, &step.step.jobs[at].band);
+                        prop_assert_eq!(read.offset_of(band), Some(input.offset));
                     }
                 }
                 let of_steps = wave.steps.iter().map(|step| step.step.jobs.len());

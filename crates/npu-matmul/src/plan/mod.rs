@@ -38,8 +38,8 @@ mod weights;
 pub(crate) use cost::task_time_bound_ns;
 pub use depth::int4_depth;
 pub(crate) use list::{
-    BUFFERS_OF_A_JOB, PlannedInput, PlannedStep, PlannedWave, WAVE_JOBS, WAVES_IN_FLIGHT, WaveSize,
-    input_of, waves,
+    BUFFERS_OF_A_JOB, JobInput, PlannedInput, PlannedStep, PlannedWave, WAVE_JOBS, WAVES_IN_FLIGHT,
+    WaveSize, input_of, waves,
 };
 pub use matmul::Plan;
 pub use options::{JobLimits, PlanError, PlanOptions};

@@ -65,6 +65,22 @@ impl Band {
             activation_bytes,
         })
     }
+
+    /// Byte offset of `part` in the activation buffer of this band, which has the same rows and at
+    /// least the K tiles of `part`.
+    pub(crate) fn offset_of(&self, part: &Self) -> Option<usize> {
+        let k_tile = |tile: &ActivationTile| tile.k_tile.index;
+        let first = part.activations.first().map(k_tile)?;
+        let at = self
+            .activations
+            .iter()
+            .position(|tile| k_tile(tile) == first)?;
+        let tiles = self.activations.get(at..at + part.activations.len())?;
+        let mut of_both = tiles.iter().zip(&part.activations);
+        let is_part =
+            self.rows == part.rows && of_both.all(|(own, of_part)| own.k_tile == of_part.k_tile);
+        is_part.then(|| self.activations[at].offset)
+    }
 }
 
 /// One job: the share of one device in a step.

@@ -82,7 +82,7 @@ impl Plan {
         let mut inputs = Vec::new();
         for step in self.steps() {
             for job in &step.jobs {
-                let input = input_of(&mut inputs, (), job);
+                let input = input_of(&mut inputs, (), job).index;
                 if inputs[input].readers == 1 {
                     prediction.packed_bytes += job.band.activation_bytes as u64;
                 }
@@ -134,7 +134,7 @@ impl Plan {
         let slack = choices.slack_bytes.value;
         let [mut needed, mut passed] = [0; 2];
         for job in self.steps().flat_map(|step| step.jobs) {
-            let input = input_of(&mut inputs, (), &job);
+            let input = input_of(&mut inputs, (), &job).index;
             if inputs[input].readers == 1 {
                 let depth: usize = job.band.activations.iter().map(|a| a.k_tile.k.len()).sum();
                 let elements = job.band.rows.len() as u64 * depth as u64;

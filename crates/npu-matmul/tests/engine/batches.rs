@@ -97,6 +97,27 @@ fn shared_activations_are_packed_once_and_all_is_one_job_a_device() {
     check_all(&engine, &others);
 }
 
+/// Narrow weights are one part of K. Wide ones are two, which read halves of the same buffer.
+#[test]
+fn parts_of_packed_activations_are_not_packed_again() {
+    let options = PlanOptions {
+        k_tile: Some(64),
+        ..PlanOptions::default()
+    };
+    let (engine, model) = strict_engine(options, DEVICES);
+    let weights = [96, 768, 768].map(|n| (WeightFormat::Int8, n));
+    let matmuls = Matmul::of_same_rows(&engine, 64, 512, weights);
+    let plans = matmuls
+        .each_ref()
+        .map(|matmul| plan(&engine, &matmul.weights, 64));
+    assert_eq!(plans.each_ref().map(|plan| plan.k_tiles_per_job), [8, 4, 4]);
+    let at_once = counted(&engine, || check_all(&engine, &matmuls));
+    // The rest are programs.
+    let packed = plans[0].predict(&Machine::RK3588).packed_bytes;
+    assert!((packed..2 * packed).contains(&at_once.bytes_to_device));
+    assert_eq!(model.events(), []);
+}
+
 /// A job of large results ends before the rest of the last wave, if the rest has no more results:
 /// the CPU unpacks them while the NPU computes the rest. Small results are not worth it.
 #[test]
