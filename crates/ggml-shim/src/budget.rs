@@ -98,7 +98,7 @@ pub(crate) struct WeightDecision {
     budget: Arc<Budget>,
     /// Packs each of the tensor's matrices.
     plan: WeightPlan,
-    matrices: usize,
+    pub(crate) matrices: usize,
     /// Bytes of all of them.
     bytes: u64,
     /// Why the tensor may not be on the NPU; `None` if it may.
@@ -320,9 +320,9 @@ pub(crate) mod tests {
         (state.chosen, state.left().tensors)
     }
 
-    /// A decision that weights may be on the NPU.
-    pub(crate) fn accepted() -> Arc<WeightDecision> {
-        wanted(&budget(1), 1)
+    /// A decision that so many matrices may be on the NPU.
+    pub(crate) fn accepted(matrices: usize) -> Arc<WeightDecision> {
+        wanted(&budget(matrices as u64), matrices)
     }
 
     /// A budget for so many matrices.

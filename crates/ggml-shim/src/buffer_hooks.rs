@@ -101,7 +101,7 @@ unsafe extern "C" fn memset_tensor(
 
 unsafe extern "C" fn clear(buffer: *mut Buffer, value: u8) {
     with_entry("clear", buffer, (), |runtime, entry| {
-        entry.residents.forget(0..usize::MAX);
+        entry.forget(&(0..usize::MAX));
         if let Some(evidence) = &runtime.evidence {
             evidence.filled(buffer, &(0..usize::MAX));
         }
@@ -166,13 +166,12 @@ unsafe extern "C" fn set_tensor(
 /// Packs a tensor. If that fails, the CPU still gets its data.
 fn pack(runtime: &Runtime, entry: &WeightBuffer, tensor: HostTensor<'_>, bytes: &[u8]) {
     contain(|| {
-        let decision = entry.decision(&tensor.descriptor(), tensor.address());
-        let Some(decision) = decision.filter(|decision| decision.is_accepted()) else {
+        let weights = entry.decided(tensor.address(), &tensor.descriptor());
+        let Some(weights) = weights.filter(|weights| weights.decision.is_accepted()) else {
             return;
         };
-        let residents = &entry.residents;
-        if let Err(why) = load::pack_tensor(runtime, residents, tensor, bytes, &decision) {
-            decision.revoke(LeftOnCpu::Failed);
+        if let Err(why) = load::pack_tensor(runtime, &weights, tensor, bytes) {
+            weights.decision.revoke(LeftOnCpu::Failed);
             let line = format!("{} stays on the CPU: {why}", tensor.name());
             runtime.log(LogLevel::Warn, &line);
         }
@@ -188,6 +187,6 @@ fn forget(
 ) -> Option<Range<usize>> {
     let start = tensor?.address().saturating_add(offset);
     let range = start..start.saturating_add(size);
-    entry.residents.forget(range.clone());
+    entry.forget(&range);
     Some(range)
 }

@@ -5,11 +5,10 @@ use std::ops::Range;
 
 use crate::abi::{MAX_DIMS, type_id};
 use crate::reason::DeclineReason;
-use crate::resident::MatrixKey;
 use crate::types::HostFormat;
 
 /// Type, dimensions and strides of one tensor.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct TensorDescriptor {
     /// Format of its numbers.
     pub(crate) format: HostFormat,
@@ -57,21 +56,6 @@ impl TensorDescriptor {
         Some(offset)
     }
 
-    /// Returns the key that identifies matrix `[b2, b3]` of these weights, which begin at
-    /// `address`; `None` if the strides are invalid.
-    pub(crate) fn key(&self, address: usize, [b2, b3]: [usize; 2]) -> Option<MatrixKey> {
-        let [k, n, ..] = self.dimensions().ok()?;
-        let below = self.offset([n - 1, 0, 0])?;
-        Some(MatrixKey {
-            address: address.checked_add(self.offset([0, b2, b3])?)?,
-            len: below.checked_add(self.row_bytes()?)?,
-            type_id: self.format.number.id,
-            n,
-            k,
-            stride: self.nb[1],
-        })
-    }
-
     /// Addresses from the first element, at `address`, to the end of the last one; `None` if a size
     /// is invalid.
     pub(crate) fn extent(&self, address: usize) -> Option<Range<usize>> {
@@ -80,13 +64,6 @@ impl TensorDescriptor {
         let len = self.offset(last)?.checked_add(self.row_bytes()?)?;
         isize::try_from(len).ok()?;
         Some(address..address.checked_add(len)?)
-    }
-
-    /// Keys of all matrices, in the order of their indices; `None` if a size is invalid.
-    pub(crate) fn keys(&self, address: usize) -> Option<Vec<MatrixKey>> {
-        let [_, _, b2, b3] = self.dimensions().ok()?;
-        let indices = (0..b3).flat_map(|i3| (0..b2).map(move |i2| [i2, i3]));
-        indices.map(|index| self.key(address, index)).collect()
     }
 
     /// Whether each row of `elements` is an aligned run of whole blocks.

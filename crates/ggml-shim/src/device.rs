@@ -268,24 +268,24 @@ fn placed(
     match matmul.origin {
         WeightOrigin::Plain => {
             let buffers = &runtime.weight_buffers;
-            let decision = buffers.decide_when_used(
+            let decided = buffers.decide_when_used(
                 &runtime.weight_context(),
                 buffer,
                 weights,
                 &matmul.weights,
             )?;
-            decision.refusal().map_or(Ok(()), |why| Err(why.into()))
+            let refusal = decided.decision.refusal();
+            refusal.map_or(Ok(()), |why| Err(why.into()))
         }
         WeightOrigin::Rearranged => {
             let entry = runtime.weight_buffers.get(buffer);
             let entry = entry.ok_or(DeclineReason::Unseen)?;
-            let address = weights.address();
-            let keys = matmul.weights.keys(address).ok_or(DeclineReason::Shape)?;
-            if keys.iter().all(|key| entry.residents.contains(key)) {
+            let decided = entry.decided(weights.address(), &matmul.weights);
+            let decided = decided.ok_or(DeclineReason::NotPacked)?;
+            if decided.are_packed() {
                 return Ok(());
             }
-            let decision = entry.decision(&matmul.weights, address);
-            let refusal = decision.and_then(|decision| decision.refusal());
+            let refusal = decided.decision.refusal();
             Err(refusal.map_or(DeclineReason::NotPacked, DeclineReason::from))
         }
         // Others need no placement, or are declined.

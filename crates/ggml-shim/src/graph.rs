@@ -33,8 +33,9 @@ use crate::config::SERVE;
 use crate::cpu_ops::CpuStream;
 use crate::host_tensor::HostTensor;
 use crate::log::LogLevel;
-use crate::mul_mat::{KeptWeights, MulMat};
+use crate::mul_mat::MulMat;
 use crate::mul_mat_error::MulMatError;
+use crate::resident::ResidentWeights;
 use crate::runtime::{NO_CPU_BACKEND, Runtime};
 use crate::stream::Stream;
 use crate::supports::{self, AttentionShape, MulMatQuery, Offload, WeightOrigin};
@@ -100,7 +101,7 @@ enum Step<'a> {
 
 /// The work that a node asks for.
 enum Work {
-    Matmul(Offload, Option<KeptWeights>),
+    Matmul(Offload, Option<Arc<ResidentWeights>>),
     Attention(AttentionShape),
     /// An operation of the CPU.
     OnCpu,
@@ -318,16 +319,14 @@ fn compute_on_cpu(
     }
 }
 
-/// Returns where the packed weights of the matmul `node` may be kept, and the decision that allows
-/// it. Only buffers that hold weights for good qualify, without weights that are trained or that a
+/// Returns where the packed weights of the matmul `node` may be kept. Only buffers that hold weights for good qualify, without weights that are trained or that a
 /// graph writes. All other weights are packed for one matmul, with their current data.
 fn kept_weights(
     runtime: &Runtime,
     node: HostTensor<'_>,
     matmul: &MulMatQuery,
-) -> Option<KeptWeights> {
+) -> Option<Arc<ResidentWeights>> {
     let weights = node.operand(0)?;
-    let owner = weights.buffer();
     let is_placed = matches!(
         matmul.origin,
         WeightOrigin::Plain | WeightOrigin::Rearranged
@@ -336,11 +335,9 @@ fn kept_weights(
         return None;
     }
     let buffers = &runtime.weight_buffers;
-    let decision =
-        buffers.decide_when_used(&runtime.weight_context(), owner, weights, &matmul.weights);
-    let decision = decision.ok().filter(|decision| decision.is_accepted())?;
-    Some(KeptWeights {
-        residents: Arc::clone(&buffers.get(owner)?.residents),
-        decision,
-    })
+    let context = runtime.weight_context();
+    let decided = buffers.decide_when_used(&context, weights.buffer(), weights, &matmul.weights);
+    decided
+        .ok()
+        .filter(|decided| decided.decision.is_accepted())
 }

@@ -1,16 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Packs a weight tensor whose data just arrived.
 
-use std::sync::Arc;
 use std::time::Instant;
 
 use serde_json::json;
 
-use crate::budget::WeightDecision;
 use crate::host_tensor::HostTensor;
 use crate::log::LogLevel;
-use crate::pack::{self, PackedMatrix};
-use crate::resident::ResidentMatrices;
+use crate::pack;
+use crate::resident::ResidentWeights;
 use crate::runtime::Runtime;
 use crate::shared;
 use crate::supports;
@@ -22,33 +20,28 @@ use crate::tensor_bytes::{Matrix, TensorBytes};
 /// Why it cannot be offloaded, in words; then nothing of it is resident.
 pub(crate) fn pack_tensor(
     runtime: &Runtime,
-    residents: &ResidentMatrices<PackedMatrix>,
+    residents: &ResidentWeights,
     tensor: HostTensor<'_>,
     bytes: &[u8],
-    decision: &Arc<WeightDecision>,
 ) -> Result<(), String> {
     let began = Instant::now();
     let weights = tensor.descriptor();
     let storable = supports::storable(&weights, &runtime.rules);
-    let (precision, [_, _, b2, _]) = storable.map_err(|reason| reason.to_string())?;
+    let (precision, [_, _, b2, b3]) = storable.map_err(|reason| reason.to_string())?;
     let engine = runtime.engine().ok_or("the process is ending")?;
     let rows = TensorBytes {
         tensor: weights,
         bytes,
     };
-    let keys = weights.keys(tensor.address());
-    let keys = keys.ok_or("its strides exceed the address space")?;
     let mut packed = Vec::new();
-    for (index, key) in keys.into_iter().enumerate() {
-        let matrix = Matrix::new(&rows, [index % b2, index / b2])
-            .ok_or("its data is shorter than its strides require")?;
+    for index in (0..b3).flat_map(|i3| (0..b2).map(move |i2| [i2, i3])) {
+        let matrix = Matrix::new(&rows, index);
+        let matrix = matrix.ok_or("its data is shorter than its strides require")?;
         let loaded = pack::load_matrix(&engine, precision, &matrix, runtime.verify.is_on());
-        let mut loaded = loaded.map_err(|error| error.to_string())?;
-        loaded.counted = Some(decision.count_packed());
-        packed.push((key, loaded));
+        packed.push((index, loaded.map_err(|error| error.to_string())?));
     }
-    for (key, weights) in packed {
-        residents.insert(key, weights);
+    for (index, matrix) in packed {
+        residents.insert(index, matrix);
     }
     if let Some(trace) = runtime.trace() {
         let args = json!({ "bytes": bytes.len(), "precision": precision.name() });

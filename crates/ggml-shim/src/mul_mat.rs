@@ -22,7 +22,7 @@ mod rows;
 use npu_matmul::Engine;
 
 use self::batch::{Batch, BatchLimits, Part, PartRows};
-pub(crate) use self::operands::{KeptWeights, MulMat};
+pub(crate) use self::operands::MulMat;
 pub(crate) use self::rows::RowScratch;
 use crate::mul_mat_error::ListError;
 use crate::supports::Shape;

@@ -15,7 +15,6 @@ use npu_matmul::{Engine, PackedWeights, Section, Weights, run_parallel};
 use rayon::prelude::*;
 
 use crate::abi::type_id;
-use crate::budget::PackedCount;
 use crate::memory;
 use crate::mul_mat_error::MulMatError;
 use crate::quants::{self, NotFinite};
@@ -33,8 +32,6 @@ pub(crate) struct PackedMatrix {
     pub(crate) factors: Vec<f32>,
     /// The original weights, while matmuls are verified.
     pub(crate) original: Option<OriginalWeights>,
-    /// Counts the matrix while it is resident.
-    pub(crate) counted: Option<PackedCount>,
 }
 
 /// Loads `matrix` in `precision`, and keeps the original if `keep` is set.
@@ -82,7 +79,6 @@ pub(crate) fn load_matrix(
         weights,
         factors,
         original,
-        counted: None,
     })
 }
 

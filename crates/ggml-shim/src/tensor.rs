@@ -205,7 +205,6 @@ pub(crate) unsafe fn matmul_data<'a>(
     Some(MulMat {
         offload,
         weights: weight_rows,
-        address: weights.address(),
         kept: None,
         activations: rows(node.operand(1)?)?,
         ids,

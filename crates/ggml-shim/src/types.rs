@@ -5,6 +5,7 @@
 //! versions: nothing here depends on the layout of a block.
 
 use std::ffi::{c_char, c_int, c_void};
+use std::hash::{Hash, Hasher};
 use std::mem::{offset_of, size_of};
 
 use npu_offload::{FormatClass, NumberFormat};
@@ -44,7 +45,7 @@ pub(crate) struct HostFormat {
     to_float: Option<ToFloat>,
 }
 
-/// Ignores the decoder, which the number determines.
+// Equality ignores the decoder, which the number determines.
 impl PartialEq for HostFormat {
     fn eq(&self, other: &Self) -> bool {
         self.number == other.number
@@ -52,6 +53,12 @@ impl PartialEq for HostFormat {
 }
 
 impl Eq for HostFormat {}
+
+impl Hash for HostFormat {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.number.hash(state);
+    }
+}
 
 impl HostFormat {
     /// Whether a row that begins at this address can be decoded: ggml's decoders read scales of two

@@ -20,18 +20,17 @@ use std::sync::{Arc, Mutex};
 use npu_offload::{OffloadRules, WeightRole};
 
 use crate::abi::{Buffer, usage};
-use crate::budget::{Budget, LeftOnCpu, WeightDecision};
+use crate::budget::{Budget, LeftOnCpu};
 use crate::descriptor::TensorDescriptor;
 use crate::host::Host;
 use crate::host_tensor::HostTensor;
 use crate::layout::BufferCallbacks;
 use crate::log::LogLevel;
-use crate::pack::PackedMatrix;
 use crate::patterns::Patterns;
 use crate::pieces::TensorPieces;
 use crate::ranges::RangeSet;
 use crate::reason::DeclineReason;
-use crate::resident::{MatrixKey, ResidentMatrices};
+use crate::resident::ResidentWeights;
 use crate::shared::{GgmlPtr, lock};
 use crate::supports;
 use crate::tensor::overlap;
@@ -72,13 +71,6 @@ struct Candidate {
     weights: TensorDescriptor,
 }
 
-/// A tensor with a decision.
-#[derive(Debug)]
-struct DecidedTensor {
-    extent: Range<usize>,
-    decision: Arc<WeightDecision>,
-}
-
 impl Candidate {
     fn new(tensor: HostTensor<'_>) -> Self {
         Self {
@@ -96,14 +88,13 @@ pub(crate) struct WeightBuffer {
     pub(crate) order: WeightOrder,
     /// The callbacks that the host gave it.
     pub(crate) originals: BufferCallbacks,
-    pub(crate) residents: Arc<ResidentMatrices<PackedMatrix>>,
     candidates: Mutex<Vec<Candidate>>,
     /// Number of tensors without a decision, including those that are being decided about.
     waiting: AtomicUsize,
     /// Whether the output matrix has a decision.
     has_output: AtomicBool,
-    /// For each tensor with a decision, whether it may be on the NPU.
-    decisions: Mutex<HashMap<(MatrixKey, usize), DecidedTensor>>,
+    /// Tensors with a decision, by address and description.
+    decided: Mutex<HashMap<(usize, TensorDescriptor), Arc<ResidentWeights>>>,
     /// Addresses that graphs write.
     written: Mutex<RangeSet>,
     /// Parts of tensors that are not complete yet.
@@ -120,16 +111,22 @@ impl WeightBuffer {
         self.waiting.load(Ordering::Acquire) > 0
     }
 
-    /// Returns the decision about these weights, whose data begins at `address`; `None` without
-    /// one.
-    pub(crate) fn decision(
+    /// Returns these weights, whose data begins at `address`; `None` without a decision.
+    pub(crate) fn decided(
         &self,
-        weights: &TensorDescriptor,
         address: usize,
-    ) -> Option<Arc<WeightDecision>> {
-        let key = decision_key(weights, address)?;
-        let decisions = lock(&self.decisions);
-        Some(Arc::clone(&decisions.get(&key)?.decision))
+        weights: &TensorDescriptor,
+    ) -> Option<Arc<ResidentWeights>> {
+        lock(&self.decided).get(&(address, *weights)).cloned()
+    }
+
+    /// Forgets the packed matrices of tensors with bytes in `range`.
+    pub(crate) fn forget(&self, range: &Range<usize>) {
+        for weights in lock(&self.decided).values() {
+            if overlap(&weights.extent, range) {
+                weights.forget();
+            }
+        }
     }
 
     /// Leaves the tensors in `range`, which a graph writes, to the CPU. Returns whether that is
@@ -143,12 +140,12 @@ impl WeightBuffer {
         written.add(range);
         // A thread that decides meanwhile either sees the range, or its decision is seen here.
         drop(written);
-        for tensor in lock(&self.decisions).values() {
-            if overlap(&tensor.extent, range) {
-                tensor.decision.revoke(LeftOnCpu::Written);
+        for weights in lock(&self.decided).values() {
+            if overlap(&weights.extent, range) {
+                weights.decision.revoke(LeftOnCpu::Written);
+                weights.forget();
             }
         }
-        self.residents.forget(range.clone());
         true
     }
 
@@ -180,14 +177,14 @@ impl WeightBuffer {
         &self,
         context: &WeightContext<'_>,
         candidate: &Candidate,
-    ) -> Result<Arc<WeightDecision>, DeclineReason> {
+    ) -> Result<Arc<ResidentWeights>, DeclineReason> {
         let (name, weights, address) = (&candidate.name, &candidate.weights, candidate.address);
-        let key = decision_key(weights, address).ok_or(DeclineReason::Shape)?;
-        let (precision, [k, n, ..]) = supports::storable(weights, context.rules)?;
-        let mut decisions = lock(&self.decisions);
-        if let Some(tensor) = decisions.get(&key) {
-            return Ok(Arc::clone(&tensor.decision));
+        let (precision, [k, n, b2, b3]) = supports::storable(weights, context.rules)?;
+        let mut decided = lock(&self.decided);
+        if let Some(known) = decided.get(&(address, *weights)) {
+            return Ok(Arc::clone(known));
         }
+        let matrices = b2.checked_mul(b3).ok_or(DeclineReason::Shape)?;
         let extent = weights.extent(address).ok_or(DeclineReason::Shape)?;
         let plan = context.rules.target.weight_plan(precision, [n, k]);
         let plan = plan.ok_or(DeclineReason::NoPlan)?;
@@ -196,20 +193,17 @@ impl WeightBuffer {
         let is_layer = WeightRole::of(name) == WeightRole::Layer;
         let call_ps = context.rules.decide(weights.format.number, [n, k]).call_ps;
         let prompt_ps = call_ps.filter(|_| is_layer).unwrap_or(0);
-        let decision = (context.budget).decide(wanted, plan, key.1, prompt_ps);
+        let decision = (context.budget).decide(wanted, plan, matrices, prompt_ps);
         if lock(&self.written).overlaps(&extent) {
             decision.revoke(LeftOnCpu::Written);
         }
-        let tensor = DecidedTensor {
-            extent,
-            decision: Arc::clone(&decision),
-        };
-        decisions.insert(key, tensor);
+        let new = ResidentWeights::new(extent, decision);
+        decided.insert((address, *weights), Arc::clone(&new));
         if self.is_output(name) {
             // A flag only: the table has its own lock.
             self.has_output.store(true, Ordering::Relaxed);
         }
-        Ok(decision)
+        Ok(new)
     }
 
     /// Whether the tensor is only the output matrix: the CPU does not look up rows in tensors that
@@ -221,12 +215,6 @@ impl WeightBuffer {
             WeightRole::Embedding => self.order == WeightOrder::Rearranged,
         }
     }
-}
-
-/// Returns the key of a tensor: its first matrix, and the number of matrices.
-fn decision_key(weights: &TensorDescriptor, address: usize) -> Option<(MatrixKey, usize)> {
-    let [_, _, b2, b3] = weights.dimensions().ok()?;
-    Some((weights.key(address, [0, 0])?, b2.checked_mul(b3)?))
 }
 
 /// All of the CPU's buffers, in the order in which they were made.
@@ -252,11 +240,10 @@ impl WeightBuffers {
             buffer,
             order,
             originals,
-            residents: Arc::default(),
             waiting: AtomicUsize::new(candidates.len()),
             candidates: Mutex::new(candidates),
             has_output: AtomicBool::new(false),
-            decisions: Mutex::default(),
+            decided: Mutex::default(),
             written: Mutex::default(),
             pieces: Mutex::default(),
         }));
@@ -268,19 +255,19 @@ impl WeightBuffers {
         entries.iter().find(|entry| entry.is(buffer)).cloned()
     }
 
-    /// Returns the decision about `tensor`, which `weights` describes, and makes one if there is
-    /// none. The tensor is used now, and `buffer` has its bytes like in the model file.
+    /// Returns the weights of `tensor`, which `weights` describes, and decides about them if there
+    /// is no decision. The tensor is used now, and `buffer` has its bytes like in the model file.
     pub(crate) fn decide_when_used(
         &self,
         context: &WeightContext<'_>,
         buffer: *const Buffer,
         tensor: HostTensor<'_>,
         weights: &TensorDescriptor,
-    ) -> Result<Arc<WeightDecision>, DeclineReason> {
+    ) -> Result<Arc<ResidentWeights>, DeclineReason> {
         let entry = self.get(buffer).ok_or(DeclineReason::Unseen)?;
-        let known = || entry.decision(weights, tensor.address());
-        if let Some(decision) = known() {
-            return Ok(decision);
+        let known = || entry.decided(tensor.address(), weights);
+        if let Some(decided) = known() {
+            return Ok(decided);
         }
         // Data was read straight into the buffer: the other weights of the model wait for their
         // turns too.
@@ -289,7 +276,7 @@ impl WeightBuffers {
             context.report();
         }
         match known() {
-            Some(decision) => Ok(decision),
+            Some(decided) => Ok(decided),
             // Each part would be packed separately, and the number of parts is unknown.
             None if tensor.viewed().is_some() => Err(DeclineReason::Part),
             None => entry.decide(context, &Candidate::new(tensor)),

@@ -290,13 +290,8 @@ impl<'e, 'a> Batch<'e, 'a> {
             // The original is not kept, as it can be read again in place.
             pack::load_matrix(self.engine, matmul.offload.precision, &matrix, false)
         };
-        let key = matmul.weights.tensor.key(matmul.address, part.matrix);
-        let packed = match matmul.kept.as_ref().zip(key) {
-            Some((kept, key)) => kept.residents.get_or_load(key, || {
-                let mut packed = load()?;
-                packed.counted = Some(kept.decision.count_packed());
-                Ok::<_, MulMatError>(packed)
-            })?,
+        let packed = match &matmul.kept {
+            Some(kept) => kept.get_or_load(part.matrix, load)?,
             None => Arc::new(load()?),
         };
         self.loaded

@@ -6,21 +6,10 @@ use std::sync::Arc;
 
 use zerocopy::FromBytes;
 
-use crate::budget::WeightDecision;
-use crate::pack::PackedMatrix;
-use crate::resident::ResidentMatrices;
+use crate::resident::ResidentWeights;
 use crate::supports::Offload;
 use crate::tensor_bytes::{NodeOutput, TensorBytes};
 use crate::verify::OutputErrors;
-
-/// Where packed weights stay for later matmuls.
-#[derive(Debug, Clone)]
-pub(crate) struct KeptWeights {
-    /// The table of their buffer.
-    pub(crate) residents: Arc<ResidentMatrices<PackedMatrix>>,
-    /// The decision about them, to count matrices that become resident.
-    pub(crate) decision: Arc<WeightDecision>,
-}
 
 /// A matmul and its data.
 #[derive(Debug)]
@@ -28,10 +17,8 @@ pub(crate) struct MulMat<'a> {
     pub(crate) offload: Offload,
     /// Without bytes if only its packed form exists.
     pub(crate) weights: TensorBytes<'a>,
-    /// Address of the weights, for the table of packed weights.
-    pub(crate) address: usize,
-    /// That table; without it weights are packed for this matmul only.
-    pub(crate) kept: Option<KeptWeights>,
+    /// Where their packed matrices stay; without it they are packed for this matmul only.
+    pub(crate) kept: Option<Arc<ResidentWeights>>,
     pub(crate) activations: TensorBytes<'a>,
     /// Which experts each token chose.
     pub(crate) ids: Option<TensorBytes<'a>>,

@@ -19,6 +19,7 @@ use crate::budget::tests::accepted;
 use crate::descriptor::TensorDescriptor;
 use crate::engine::{self, OpenedEngine};
 use crate::mul_mat_error::MulMatError;
+use crate::resident::ResidentWeights;
 use crate::supports::Offload;
 use crate::tensor_bytes::{NodeOutput, TensorBytes};
 use crate::types::tests::{BF16, Q8_0, format};
@@ -38,12 +39,9 @@ fn run_one(matmul: MulMat<'_>) -> Result<Option<OutputErrors>, MulMatError> {
     Ok(matmuls[0].errors)
 }
 
-/// A table of packed weights.
-fn kept() -> KeptWeights {
-    KeptWeights {
-        residents: Arc::default(),
-        decision: accepted(),
-    }
+/// A place for one packed matrix.
+fn kept() -> Arc<ResidentWeights> {
+    ResidentWeights::new(0..usize::MAX, accepted(1))
 }
 
 /// The definition, element by element: ggml's picture in `supports.rs`.
@@ -178,7 +176,6 @@ fn matmul<'a>(
             experts: None,
         },
         weights: weights.rows(),
-        address: weights.words.as_ptr().addr(),
         ids: None,
         activations: activations.rows(),
         out: NodeOutput::InPlace(out),
@@ -260,7 +257,7 @@ fn weights_are_packed_once_and_changes_are_seen_by_the_check() {
         let mut out = vec![0.0; 6];
         let mut matmul = matmul(INT8, weights, &activations, &mut out);
         matmul.errors = Some(OutputErrors::default());
-        matmul.kept = Some(kept.clone());
+        matmul.kept = Some(Arc::clone(&kept));
         let errors = run_one(matmul).unwrap();
         (out, errors.unwrap().nmse())
     };
@@ -272,9 +269,7 @@ fn weights_are_packed_once_and_changes_are_seen_by_the_check() {
     let (out, error) = compute(&weights);
     assert_eq!(out, packed);
     assert!(error > 0.1, "{error}");
-    let addresses = weights.rows().bytes.as_ptr_range();
-    kept.residents
-        .forget(addresses.start.addr()..addresses.end.addr());
+    kept.forget();
     let (out, error) = compute(&weights);
     assert_ne!(out, packed);
     assert!(error < 1e-2, "{error}");
@@ -289,14 +284,14 @@ fn packed_weights_need_no_bytes_and_without_either_there_is_an_error() {
     let compute = |has_bytes: bool| {
         let mut out = [0.0; 6];
         let mut matmul = matmul(INT8, &weights, &activations, &mut out);
-        matmul.kept = Some(kept.clone());
+        matmul.kept = Some(Arc::clone(&kept));
         if !has_bytes {
             matmul.weights.bytes = &[];
         }
         run_one(matmul).map(|_| out)
     };
     assert_eq!(compute(true).unwrap(), compute(false).unwrap());
-    kept.residents.forget(0..usize::MAX);
+    kept.forget();
     let error = compute(false).unwrap_err();
     assert!(matches!(error, MulMatError::NotPacked), "{error}");
 }
@@ -322,7 +317,7 @@ fn matmuls_of_a_list_share_their_activations() {
             let mut matmuls = Vec::new();
             for (at, out) in at.zip(outs) {
                 let mut matmul = matmul(precision, &weights[at], &activations, out);
-                matmul.kept = Some(tables[at].clone());
+                matmul.kept = Some(Arc::clone(&tables[at]));
                 matmuls.push(matmul);
             }
             run(&mut matmuls).unwrap();

@@ -2,9 +2,9 @@
 //! Tests of the order in which weights are decided about.
 
 use super::*;
-use crate::abi::type_id;
 use crate::budget::tests::accepted;
-use crate::supports::tests::packed;
+use crate::resident::tests::packed;
+use crate::supports::tests::halves;
 
 /// Bytes of each tensor.
 const BYTES: usize = 2 * 64 * 64;
@@ -18,7 +18,7 @@ impl WeightBuffers {
         let candidate = |(index, name): (usize, &&str)| Candidate {
             name: (*name).to_owned(),
             address: buffer.addr() + index * BYTES,
-            weights: packed(type_id::F16, [64, 64, 1, 1]),
+            weights: halves([64, 64, 1, 1]),
         };
         let candidates = names.iter().enumerate().map(candidate).collect();
         let originals = BufferCallbacks::default();
@@ -26,19 +26,15 @@ impl WeightBuffers {
         buffer
     }
 
-    /// Decides that the tensor of `candidate` may be on the NPU.
-    fn take(&self, buffer: *mut Buffer, candidate: usize) -> Arc<WeightDecision> {
+    /// Packs the tensor of `candidate`.
+    fn take(&self, buffer: *mut Buffer, candidate: usize) -> Arc<ResidentWeights> {
         let entry = self.get(buffer).unwrap();
         let one = &lock(&entry.candidates)[candidate];
-        let decision = accepted();
-        let key = decision_key(&one.weights, one.address).unwrap();
         let extent = one.weights.extent(one.address).unwrap();
-        let tensor = DecidedTensor {
-            extent,
-            decision: Arc::clone(&decision),
-        };
-        lock(&entry.decisions).insert(key, tensor);
-        decision
+        let weights = ResidentWeights::new(extent, accepted(1));
+        weights.insert([0, 0], packed(1).unwrap());
+        lock(&entry.decided).insert((one.address, one.weights), Arc::clone(&weights));
+        weights
     }
 
     /// Names of the due candidates.
@@ -110,13 +106,17 @@ fn what_a_graph_writes_is_left_to_the_cpu_and_its_neighbours_are_not() {
     let buffer = buffers.add_named(WeightOrder::Plain, &["a", "b", "c"]);
     let [a, b, c] = [0, 1, 2].map(|index| buffers.take(buffer, index));
     let entry = buffers.get(buffer).unwrap();
-    let second = buffer.addr() + BYTES..buffer.addr() + 2 * BYTES;
+    let extent = |index: usize| buffer.addr() + index * BYTES..buffer.addr() + (index + 1) * BYTES;
+    let are_packed = || [&a, &b, &c].map(|weights| weights.are_packed());
+    entry.forget(&(extent(0).start..extent(0).start + 1));
+    assert_eq!(are_packed(), [false, true, true]);
+    let second = extent(1);
     assert!(entry.leave_written(&second));
     assert!(!entry.leave_written(&second));
-    assert_eq!(b.refusal(), Some(LeftOnCpu::Written));
-    assert!(a.is_accepted() && c.is_accepted());
+    assert_eq!(b.decision.refusal(), Some(LeftOnCpu::Written));
+    assert!(a.decision.is_accepted() && c.decision.is_accepted());
+    assert_eq!(are_packed(), [false, false, true]);
     // That holds for later decisions too.
-    let extent = |index: usize| buffer.addr() + index * BYTES..buffer.addr() + (index + 1) * BYTES;
     let are_written = [0, 1, 2].map(|index| lock(&entry.written).overlaps(&extent(index)));
     assert_eq!(are_written, [false, true, false]);
 }
