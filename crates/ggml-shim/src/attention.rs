@@ -130,9 +130,10 @@ impl<'a> Operands<'a> {
         engine: &Engine,
         scratch: &RowScratch,
     ) -> Result<Self, MulMatError> {
-        let (shape, [d, dv]) = (&node.shape, node.shape.head);
+        let (shape, batch) = (&node.shape, &node.shape.batch);
+        let (d, dv) = (batch.head_dim, batch.value_dim);
         let cached = |rows: &TensorBytes<'a>, len, what| {
-            let sizes = [len, shape.keys, shape.kv_heads, shape.kv_streams];
+            let sizes = [len, batch.keys, batch.kv_heads, shape.kv_streams];
             HalfRows::of(rows, sizes, engine, scratch, what)
         };
         let floats = |rows: &TensorBytes<'a>, what| {
@@ -147,7 +148,7 @@ impl<'a> Operands<'a> {
         });
         let sinks = node.sinks.as_ref().map(|sinks| {
             let sinks = floats(sinks, "sinks")?;
-            sinks.get(..shape.heads).ok_or(MulMatError::Data("sinks"))
+            sinks.get(..batch.heads).ok_or(MulMatError::Data("sinks"))
         });
         Ok(Self {
             shape: node.shape,
@@ -160,7 +161,7 @@ impl<'a> Operands<'a> {
             },
             mask: mask.transpose()?,
             sinks: sinks.transpose()?,
-            slopes: shape.params.slopes(shape.heads),
+            slopes: shape.params.slopes(batch.heads),
         })
     }
 
@@ -180,20 +181,21 @@ impl<'a> Operands<'a> {
         stream: usize,
         out: &'c mut [f32],
     ) -> Result<AttentionCall<'c>, MulMatError> {
-        let (shape, [d, dv]) = (&self.shape, self.shape.head);
+        let (shape, batch) = (&self.shape, &self.shape.batch);
         let [mask_heads, mask_streams] = shape.mask;
         let kv_stream = stream / (shape.streams / shape.kv_streams);
         let values = self.values.as_ref().unwrap_or(&self.keys);
         let mask = self.mask.as_ref().map(|mask| {
-            let sizes = [mask_heads, shape.rows, shape.keys];
+            let sizes = [mask_heads, batch.rows, batch.keys];
             let of_stream = mask.stream(stream % mask_streams, sizes);
             of_stream.ok_or(MulMatError::Data("mask"))
         });
         let missing = |what| move || MulMatError::Data(what);
-        let kv_sizes = |len| [shape.kv_heads, shape.keys, len];
-        let queries = self.queries.stream(stream, [shape.heads, shape.rows, d]);
-        let key_vectors = self.keys.vectors.stream(kv_stream, kv_sizes(d));
-        let value_vectors = values.vectors.stream(kv_stream, kv_sizes(dv));
+        let kv_sizes = |len| [batch.kv_heads, batch.keys, len];
+        let sizes = [batch.heads, batch.rows, batch.head_dim];
+        let queries = self.queries.stream(stream, sizes);
+        let key_vectors = (self.keys.vectors).stream(kv_stream, kv_sizes(batch.head_dim));
+        let value_vectors = (values.vectors).stream(kv_stream, kv_sizes(batch.value_dim));
         Ok(AttentionCall {
             q: queries.ok_or_else(missing("queries"))?,
             k: key_vectors.ok_or_else(missing("keys"))?,

@@ -48,10 +48,10 @@ unsafe extern "C" fn graph_compute(backend: *mut Backend, graph: *mut Graph) -> 
         let nodes = unsafe { runtime.host.nodes(graph) };
         let nodes = nodes.into_iter().filter_map(|node| {
             // SAFETY: a node of that graph, which is live with all that its nodes lead to.
-            unsafe { HostTensor::new(runtime.context(), node) }
+            unsafe { HostTensor::new(&runtime.host, node) }
         });
         let nodes: Vec<_> = nodes.collect();
-        if let Some(evidence) = &runtime.evidence {
+        if let Some(evidence) = &runtime.host.evidence {
             // SAFETY: the graph is live; its nodes are allocated, and nobody else accesses their
             // data while ggml waits, except to read operands.
             return unsafe { serve::compute(runtime, stream, evidence, (graph, &nodes)) };
@@ -59,20 +59,4 @@ unsafe extern "C" fn graph_compute(backend: *mut Backend, graph: *mut Graph) -> 
         // SAFETY: as above.
         unsafe { graph::compute(runtime, stream, &nodes) }
     })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::layout::TableLayout;
-
-    #[test]
-    fn a_backend_of_each_layout_is_freed() {
-        for layout in [TableLayout::V0_9_1, TableLayout::V0_10, TableLayout::V0_26] {
-            let backend = layout.new_backend(std::ptr::null_mut(), &CALLBACKS);
-            assert!(!backend.is_null());
-            // SAFETY: made just above.
-            unsafe { layout::free_backend(backend) };
-        }
-    }
 }

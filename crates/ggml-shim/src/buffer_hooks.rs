@@ -50,7 +50,7 @@ unsafe extern "C" fn free(buffer: *mut Buffer) {
         let Some(entry) = runtime.weight_buffers.remove(buffer) else {
             return;
         };
-        if let Some(evidence) = &runtime.evidence {
+        if let Some(evidence) = &runtime.host.evidence {
             evidence.freed(buffer);
         }
         if let Some(original) = entry.originals.free_buffer {
@@ -69,9 +69,9 @@ unsafe extern "C" fn init_tensor(buffer: *mut Buffer, tensor: *mut Tensor) -> c_
             None => status::SUCCESS,
         };
         // SAFETY: ggml passes a live tensor of this buffer, and waits.
-        let tensor = unsafe { HostTensor::new(runtime.context(), tensor) };
+        let tensor = unsafe { HostTensor::new(&runtime.host, tensor) };
         // Weights that only evidence identifies are decided about when they are used.
-        if let Some(tensor) = tensor.filter(|_| runtime.evidence.is_none()) {
+        if let Some(tensor) = tensor.filter(|_| runtime.host.evidence.is_none()) {
             contain(|| entry.place(&runtime.weight_context(), tensor));
         }
         status
@@ -87,9 +87,9 @@ unsafe extern "C" fn memset_tensor(
 ) {
     with_entry("memset_tensor", buffer, (), |runtime, entry| {
         // SAFETY: ggml passes a live tensor of this buffer, and waits.
-        let target = unsafe { HostTensor::new(runtime.context(), tensor) };
+        let target = unsafe { HostTensor::new(&runtime.host, tensor) };
         let range = forget(entry, target, offset, size);
-        if let Some((evidence, range)) = runtime.evidence.as_ref().zip(range) {
+        if let Some((evidence, range)) = runtime.host.evidence.as_ref().zip(range) {
             evidence.filled(buffer, &range);
         }
         if let Some(original) = entry.originals.memset_tensor {
@@ -102,7 +102,7 @@ unsafe extern "C" fn memset_tensor(
 unsafe extern "C" fn clear(buffer: *mut Buffer, value: u8) {
     with_entry("clear", buffer, (), |runtime, entry| {
         entry.forget(&(0..usize::MAX));
-        if let Some(evidence) = &runtime.evidence {
+        if let Some(evidence) = &runtime.host.evidence {
             evidence.filled(buffer, &(0..usize::MAX));
         }
         if let Some(original) = entry.originals.clear {
@@ -124,9 +124,9 @@ unsafe extern "C" fn set_tensor(
             return;
         };
         // SAFETY: ggml passes a live tensor of this buffer, and waits.
-        let target = unsafe { HostTensor::new(runtime.context(), tensor) };
+        let target = unsafe { HostTensor::new(&runtime.host, tensor) };
         let range = forget(entry, target, offset, size);
-        if let Some((evidence, range)) = runtime.evidence.as_ref().zip(range) {
+        if let Some((evidence, range)) = runtime.host.evidence.as_ref().zip(range) {
             evidence.given(buffer, &range);
         }
         // Data comes after all tensors of a model are placed.

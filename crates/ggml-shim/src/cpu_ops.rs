@@ -117,8 +117,9 @@ pub(crate) struct CpuStream {
 unsafe impl Send for CpuStream {}
 
 impl CpuStream {
-    fn set_threads(&self, threads: Option<c_int>) {
-        if let (Some(set_threads), Some(threads)) = (self.set_threads, threads) {
+    /// Sets the number of threads from the next graph on.
+    pub(crate) fn set_threads(&self, threads: c_int) {
+        if let Some(set_threads) = self.set_threads {
             // SAFETY: our live backend of the CPU, to which the function belongs.
             unsafe { set_threads(self.backend.as_ptr(), threads) };
         }
@@ -141,27 +142,17 @@ impl CpuStream {
     ///
     /// # Safety
     /// As [`Self::compute`], for its nodes.
-    pub(crate) unsafe fn compute_graph(
-        &mut self,
-        graph: *mut Graph,
-        threads: Option<c_int>,
-    ) -> c_int {
-        self.set_threads(threads);
+    pub(crate) unsafe fn compute_graph(&mut self, graph: *mut Graph) -> c_int {
         // SAFETY: a live backend of ours; the graph by the caller's promise.
         unsafe { (self.ops.compute)(self.backend.as_ptr(), graph) }
     }
 
-    /// Computes `nodes` in their order with this number of threads. Returns a value of [`status`].
+    /// Computes `nodes` in their order. Returns a value of [`status`].
     ///
     /// # Safety
     /// `nodes` are live tensors of the host, allocated like their operands; the CPU computes their
     /// operations; nobody else writes what they read or accesses what they write.
-    pub(crate) unsafe fn compute(
-        &mut self,
-        nodes: &[*mut Tensor],
-        threads: Option<c_int>,
-    ) -> c_int {
-        self.set_threads(threads);
+    pub(crate) unsafe fn compute(&mut self, nodes: &[*mut Tensor]) -> c_int {
         for nodes in nodes.chunks(NODES) {
             // SAFETY: our live graph.
             unsafe { (self.ops.clear)(self.graph) };

@@ -8,7 +8,7 @@
 
 use std::ffi::{c_char, c_int};
 use std::path::Path;
-use std::ptr::{self, NonNull};
+use std::ptr;
 use std::sync::{Arc, Once};
 
 use npu_matmul::Engine;
@@ -24,12 +24,13 @@ use crate::host_tensor::HostTensor;
 use crate::log::{LogLevel, NAME};
 use crate::reason::DeclineReason;
 use crate::runtime::{Runtime, guard, own_name};
+use crate::shared::GgmlPtr;
 use crate::supports::{self, AttentionQuery, MulMatQuery, WeightOrigin};
 use crate::tensor::{self, GraphNode};
 
 /// Creates the device object of `reg`, which is never freed.
-pub(crate) fn new(reg: NonNull<Reg>) -> NonNull<Device> {
-    NonNull::from(Box::leak(Box::new(DeviceObject {
+pub(crate) fn new(reg: GgmlPtr<Reg>) -> GgmlPtr<Device> {
+    GgmlPtr::leaked(Box::new(DeviceObject {
         iface: DeviceInterface {
             get_name: name,
             get_description: description,
@@ -47,10 +48,9 @@ pub(crate) fn new(reg: NonNull<Reg>) -> NonNull<Device> {
             event_free: None,
             event_synchronize: None,
         },
-        reg: reg.as_ptr(),
+        reg: reg.get(),
         context: ptr::null_mut(),
-    })))
-    .cast()
+    }))
 }
 
 unsafe extern "C" fn name(_device: *mut Device) -> *const c_char {
@@ -69,7 +69,7 @@ unsafe extern "C" fn description(_device: *mut Device) -> *const c_char {
 fn budget() -> (usize, usize) {
     guard("get_memory", (0, 0), |runtime| {
         let (mut limit, mut free) = runtime.budget.limit_and_free();
-        if runtime.evidence.is_some() {
+        if runtime.host.evidence.is_some() {
             let memory = AvailableMemory::below(Path::new("/"));
             let [total, available] = memory.map_or([0; 2], |memory| [memory.total, memory.bytes()]);
             (limit, free) = (total.saturating_sub(limit), available.saturating_sub(free));
@@ -127,7 +127,7 @@ unsafe extern "C" fn props(device: *mut Device, out: *mut DeviceProps) {
 
 unsafe extern "C" fn init_backend(_device: *mut Device, _params: *const c_char) -> *mut Backend {
     guard("init_backend", ptr::null_mut(), |runtime| {
-        if runtime.evidence.is_none() && is_rpc_server() {
+        if runtime.host.evidence.is_none() && is_rpc_server() {
             let line = format!(
                 "ggml's RPC server sends whole graphs, but this device computes only some \
                  operations: start the server with {SERVE}=1"
@@ -167,7 +167,7 @@ unsafe extern "C" fn supports_op(_device: *mut Device, op: *const Tensor) -> boo
     guard("supports_op", false, |runtime| {
         // SAFETY: ggml passes a live tensor whose operands are live, and waits
         // for the answer.
-        let Some(op) = (unsafe { HostTensor::new(runtime.context(), op) }) else {
+        let Some(op) = (unsafe { HostTensor::new(&runtime.host, op) }) else {
             return false;
         };
         leave_written(runtime, op);
@@ -225,7 +225,7 @@ fn attends(runtime: &Runtime, attention: &AttentionQuery) -> Result<(), DeclineR
     if !runtime.trusts(ComputeType::Fp16) {
         return Err(DeclineReason::Distrusted);
     }
-    let can_attend = |engine: Arc<Engine>| engine.can_attend(&shape.batch());
+    let can_attend = |engine: Arc<Engine>| engine.can_attend(&shape.batch);
     match runtime.engine().map(can_attend) {
         Some(Err(_)) => Err(DeclineReason::AttentionPlan),
         Some(Ok(())) | None => Ok(()),

@@ -125,7 +125,7 @@ unsafe fn compute_nodes(
             continue;
         };
         let footprint = Footprint::of(node);
-        let footprint = footprint.ok_or_else(|| cannot(&name, "an operand has no data"))?;
+        let footprint = footprint.ok_or_else(|| cannot(&name, NO_DATA))?;
         let needs = |earlier: &Footprint| footprint.needs(earlier);
         let must_follow = !matches!(work, Work::OnCpu) && list.footprints.iter().any(needs);
         if must_follow || list.footprints.len() >= LISTED {
@@ -135,26 +135,35 @@ unsafe fn compute_nodes(
         // ggml gives the memory of a result to another node after the last reader is computed.
         let overwrites = |earlier: &Footprint| footprint.overwrites(earlier);
         let is_aside = list.footprints.iter().any(overwrites);
+        let place = |outputs| {
+            let aside = is_aside.then(|| runtime.row_scratch.floats.take(outputs));
+            let aside = aside.transpose().map_err(|error| {
+                let line = format!("computing {name} failed: {}", MulMatError::from(error));
+                GraphFailure::node(status::ALLOC_FAILED, line)
+            })?;
+            // SAFETY: the node is allocated, and nobody else accesses its data except to read
+            // operands, by the caller's promise; before the results are there, no node of the list
+            // reads or writes what calls of the list write at once.
+            let place = unsafe { footprint.output(node, aside) };
+            place.ok_or_else(|| cannot(&name, "its output overlaps an operand"))
+        };
         let step = match work {
             Work::OnCpu => Some(Step::Cpu(node)),
             Work::Matmul(offload, kept) => {
-                let aside = aside(runtime, &name, is_aside, offload.outputs())?;
-                // SAFETY: `offload` follows from what `classify` returned. The node is allocated,
-                // and nobody else accesses its data except to read operands, by the caller's
-                // promise; before the results are there, no node of the list reads or writes what
-                // calls of the list write at once.
-                let matmul = unsafe { tensor::matmul_data(node, offload, &footprint, aside) };
-                let mut matmul = matmul.ok_or_else(|| cannot(&name, OVERLAP))?;
+                let out = place(offload.outputs())?;
+                // SAFETY: `offload` follows from what `classify` returned; the rest as above.
+                let matmul = unsafe { tensor::matmul_data(node, offload, out) };
+                let mut matmul = matmul.ok_or_else(|| cannot(&name, NO_DATA))?;
                 matmul.kept = kept;
                 matmul.errors = runtime.verify.next_matmul();
                 list.matmuls.push((name, matmul));
                 is_aside.then_some(Step::Matmul(node))
             }
             Work::Attention(shape) => {
-                let aside = aside(runtime, &name, is_aside, shape.outputs())?;
+                let out = place(shape.outputs())?;
                 // SAFETY: `shape` follows from what `classify` returned; the rest as above.
-                let attention = unsafe { attention_data(node, shape, &footprint, aside) };
-                let mut attention = attention.ok_or_else(|| cannot(&name, OVERLAP))?;
+                let attention = unsafe { attention_data(node, shape, out) };
+                let mut attention = attention.ok_or_else(|| cannot(&name, NO_DATA))?;
                 attention.errors = runtime.verify.next_matmul();
                 list.attention.push((name, attention));
                 is_aside.then_some(Step::Attention(node))
@@ -210,7 +219,7 @@ fn work_of(
     Ok(Some((name, work)))
 }
 
-const OVERLAP: &str = "its output overlaps an operand";
+const NO_DATA: &str = "an operand has no data";
 
 /// A node that cannot be computed.
 fn cannot(name: &str, why: impl Display) -> GraphFailure {
@@ -227,23 +236,6 @@ fn is_left_to_cpu(runtime: &Runtime, node: HostTensor<'_>, precision: ComputeTyp
     is_left
 }
 
-/// Takes memory for outputs, if they are set aside.
-fn aside(
-    runtime: &Runtime,
-    name: &str,
-    is_aside: bool,
-    outputs: usize,
-) -> Result<Option<Vec<f32>>, GraphFailure> {
-    if !is_aside {
-        return Ok(None);
-    }
-    let memory = runtime.row_scratch.floats.take(outputs);
-    memory.map(Some).map_err(|error| {
-        let line = format!("computing {name} failed: {}", MulMatError::from(error));
-        GraphFailure::node(status::ALLOC_FAILED, line)
-    })
-}
-
 /// Computes a list.
 ///
 /// # Safety
@@ -258,7 +250,7 @@ unsafe fn run(runtime: &Runtime, stream: &Stream, list: NodeList<'_>) -> Result<
     let (matmuls, attention) = match computed {
         Err(GraphFailure::Node {
             line, distrusted, ..
-        }) if (distrusted || runtime.evidence.is_some()) && nodes.iter().all(is_for_cpu) => {
+        }) if (distrusted || runtime.host.evidence.is_some()) && nodes.iter().all(is_for_cpu) => {
             runtime.log(LogLevel::Error, &format!("{line}. The CPU computes it"));
             runtime.stats().left_to_cpu += count as u64;
             // The CPU overwrites the NPU's results, which nothing of the list has read.
@@ -307,7 +299,7 @@ fn compute_on_cpu(
     // SAFETY: `classify` found operations of allocated tensors, which the CPU computes:
     // `supports_op` asked it about operations, our callers about matmuls. No slice of their data is
     // left, and others keep away by the promise of `compute`'s caller.
-    let compute = |cpu: &mut CpuStream, threads| unsafe { cpu.compute(&nodes, threads) };
+    let compute = |cpu: &mut CpuStream| unsafe { cpu.compute(&nodes) };
     match runtime.on_cpu(stream, nodes.len(), compute) {
         Some(status::SUCCESS) => Ok(()),
         Some(status::ABORTED) => Err(GraphFailure::Aborted),

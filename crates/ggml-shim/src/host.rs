@@ -8,8 +8,9 @@ use std::ffi::{CStr, c_char, c_int};
 pub(crate) use ops::OpIds;
 
 use crate::abi::{Buffer, BufferType, Graph, Reg, Tensor};
+use crate::evidence::Evidence;
 use crate::layout::TableLayout;
-use crate::load_error::{GgmlVersion, LoadError};
+use crate::load_error::LoadError;
 use crate::log::Logger;
 use crate::symbols::{SymbolScope, function};
 use crate::types::FormatTable;
@@ -19,12 +20,14 @@ use crate::types::FormatTable;
 pub(crate) struct Host {
     pub(crate) layout: TableLayout,
     pub(crate) ops: OpIds,
-    pub(crate) version: GgmlVersion,
+    pub(crate) version: String,
     /// Whether ggml marks the nodes of a graph that are to be computed with
     /// [`crate::abi::FLAG_COMPUTE`]. Nodes without the mark belong to a branch that was not chosen,
     /// and may not even be allocated. A ggml that does not mark nodes wants every node computed.
     pub(crate) marks_computed_nodes: bool,
     pub(crate) logger: Logger,
+    /// Identifies weights, if ggml does not: in a process that serves whole graphs.
+    pub(crate) evidence: Option<Evidence>,
     pub(crate) types: FormatTable,
     // These take live buffers.
     pub(crate) buffer_get_type: unsafe extern "C" fn(*mut Buffer) -> *mut BufferType,
@@ -48,7 +51,6 @@ impl Host {
             // SAFETY: it returns a string literal.
             unsafe { ops::text(version) }
         });
-        let version = GgmlVersion(version);
         let layout = TableLayout::detect(|name| place.symbol(name).is_some(), &version)?;
         layout.check(place, &version)?;
         let incomplete = || LoadError::Incomplete(version.clone());
@@ -63,6 +65,7 @@ impl Host {
                 // 18550): 0.9.4 has neither, 0.9.7 has both.
                 marks_computed_nodes: place.symbol(c"ggml_build_forward_select").is_some(),
                 logger: Logger::new(Some(place)),
+                evidence: None,
                 types: FormatTable::find(place)?,
                 buffer_get_type: function!(place, c"ggml_backend_buffer_get_type")?,
                 buffer_get_usage: function!(place, c"ggml_backend_buffer_get_usage")?,

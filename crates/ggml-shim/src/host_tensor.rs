@@ -11,40 +11,31 @@ use zerocopy::FromBytes;
 
 use crate::abi::{Buffer, FLAG_COMPUTE, MAX_DIMS, Tensor};
 use crate::descriptor::TensorDescriptor;
-use crate::evidence::Evidence;
 use crate::host::Host;
 use crate::tensor_bytes::TensorBytes;
-
-/// The data needed to read tensors.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct TensorContext<'a> {
-    /// The ggml that the tensors belong to.
-    pub(crate) host: &'a Host,
-    /// Identifies weights, if the host does not.
-    pub(crate) evidence: Option<&'a Evidence>,
-}
 
 /// A tensor of the host that is live during `'a`, with all that its pointers lead to. Its methods
 /// read ggml's structures; only those that are unsafe touch the tensor's data.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct HostTensor<'a> {
     tensor: NonNull<Tensor>,
-    context: TensorContext<'a>,
-    /// Lifetime of the tensor, which `context` alone does not express.
+    /// The ggml that it belongs to.
+    host: &'a Host,
+    /// Lifetime of the tensor, which `host` alone does not express.
     live: PhantomData<&'a Tensor>,
 }
 
 impl<'a> HostTensor<'a> {
-    /// Creates a tensor of the ggml of `context`; `None` for null.
+    /// Creates a tensor of `host`; `None` for null.
     ///
     /// # Safety
     /// `tensor` is null or live during `'a`, and so is all that can be reached from it: operands,
     /// what it is a view of, the operands of those, and their buffers. Nobody changes these
     /// structures meanwhile; data may change.
-    pub(crate) unsafe fn new(context: TensorContext<'a>, tensor: *const Tensor) -> Option<Self> {
+    pub(crate) unsafe fn new(host: &'a Host, tensor: *const Tensor) -> Option<Self> {
         Some(Self {
             tensor: NonNull::new(tensor.cast_mut())?,
-            context,
+            host,
             live: PhantomData,
         })
     }
@@ -53,7 +44,7 @@ impl<'a> HostTensor<'a> {
     fn follow(self, pointer: *const Tensor) -> Option<Self> {
         // SAFETY: a tensor that can be reached from this one, for which `new` was promised the
         // same.
-        unsafe { Self::new(self.context, pointer) }
+        unsafe { Self::new(self.host, pointer) }
     }
 
     /// ggml's struct of this tensor.
@@ -68,7 +59,7 @@ impl<'a> HostTensor<'a> {
     }
 
     pub(crate) fn host(self) -> &'a Host {
-        self.context.host
+        self.host
     }
 
     pub(crate) fn op(self) -> u32 {
@@ -77,13 +68,13 @@ impl<'a> HostTensor<'a> {
 
     /// Whether it is computed: neither stored nor a view of other data.
     pub(crate) fn is_computed(self) -> bool {
-        let ops = self.host().ops;
+        let ops = self.host.ops;
         self.op() != ops.none && !ops.views.contains(&self.op())
     }
 
     /// Whether ggml wants this node of a graph computed.
     pub(crate) fn is_wanted(self) -> bool {
-        !self.host().marks_computed_nodes || self.has_flag(FLAG_COMPUTE)
+        !self.host.marks_computed_nodes || self.has_flag(FLAG_COMPUTE)
     }
 
     pub(crate) fn has_flag(self, flag: i32) -> bool {
@@ -146,26 +137,26 @@ impl<'a> HostTensor<'a> {
     /// Usage of its buffer, see [`crate::abi::usage`]; `None` if it has no buffer.
     pub(crate) fn buffer_usage(self) -> Option<c_int> {
         // SAFETY: ggml's getter only reads the buffer.
-        unsafe { self.of_buffer(self.host().buffer_get_usage) }
+        unsafe { self.of_buffer(self.host.buffer_get_usage) }
     }
 
     /// Bytes of its buffer; `None` if it has no buffer.
     pub(crate) fn buffer_size(self) -> Option<usize> {
         // SAFETY: ggml's getter only reads the buffer.
-        unsafe { self.of_buffer(self.host().buffer_get_size) }
+        unsafe { self.of_buffer(self.host.buffer_get_size) }
     }
 
     /// Whether the CPU reads its buffer in place; `None` if it has no buffer.
     pub(crate) fn is_in_host_buffer(self) -> Option<bool> {
         // SAFETY: ggml's getter only reads the buffer.
-        let buffer_type = unsafe { self.of_buffer(self.host().buffer_get_type) }?;
+        let buffer_type = unsafe { self.of_buffer(self.host.buffer_get_type) }?;
         // SAFETY: the type of a live buffer.
-        Some(unsafe { (self.host().buft_is_host)(buffer_type) })
+        Some(unsafe { (self.host.buft_is_host)(buffer_type) })
     }
 
     /// Whether its data are weights by the evidence.
     pub(crate) fn is_evident_weight(self) -> bool {
-        let seen = self.context.evidence.zip(self.range());
+        let seen = self.host.evidence.as_ref().zip(self.range());
         seen.is_some_and(|(evidence, range)| evidence.are_weights(self.buffer(), &range))
     }
 
@@ -178,7 +169,7 @@ impl<'a> HostTensor<'a> {
         let Tensor { ne, nb, .. } = *self.fields();
         TensorDescriptor {
             // SAFETY: the type of a tensor of the host.
-            format: unsafe { self.host().types.format(self.fields().type_id) },
+            format: unsafe { self.host.types.format(self.fields().type_id) },
             ne,
             nb,
         }

@@ -28,14 +28,14 @@ pub(crate) use tables::{
     hook_host_ptr, stream,
 };
 
-use crate::load_error::{GgmlVersion, LoadError};
+use crate::load_error::{LoadError, version_number};
 use crate::symbols::SymbolScope;
 
 impl TableLayout {
     /// Recognises the layout of the ggml of `version` that exports these functions.
     pub(crate) fn detect(
         exports: impl Fn(&CStr) -> bool,
-        version: &GgmlVersion,
+        version: &str,
     ) -> Result<Self, LoadError> {
         let alloc_buffer_n = exports(c"ggml_backend_buft_alloc_buffer_n");
         let tensor_set_2d = exports(c"ggml_backend_tensor_set_2d");
@@ -45,25 +45,25 @@ impl TableLayout {
             // The version may still be that of the release before.
             (false, true) => (Self::V0_10, (0, 9, 1), (0, 26, 0)),
             (false, false) => (Self::V0_9_1, (0, 9, 1), (0, 10, 0)),
-            (true, false) => return Err(LoadError::UnknownLayout(version.clone())),
+            (true, false) => return Err(LoadError::UnknownLayout(version.to_owned())),
         };
-        match version.number() {
-            Some(number) if number >= next => Err(LoadError::UnknownLayout(version.clone())),
+        match version_number(version) {
+            Some(number) if number >= next => Err(LoadError::UnknownLayout(version.to_owned())),
             Some(number) if number >= first => Ok(layout),
             // The version of a build that somebody named differently.
             None if layout == Self::V0_10 => Ok(layout),
-            _ => Err(LoadError::TooOld(version.clone())),
+            _ => Err(LoadError::TooOld(version.to_owned())),
         }
     }
 
     /// Tries the layout on the ggml in `place`.
-    pub(crate) fn check(self, place: &SymbolScope, version: &GgmlVersion) -> Result<(), LoadError> {
+    pub(crate) fn check(self, place: &SymbolScope, version: &str) -> Result<(), LoadError> {
         // SAFETY: the addresses of ggml's exported functions.
         match unsafe { trial::refuted(self.two_d(), |name| place.symbol(name)) } {
             None => Ok(()),
             Some(function) => {
                 let function = function.to_string_lossy().into_owned();
-                Err(LoadError::OtherTables(version.clone(), function))
+                Err(LoadError::OtherTables(version.to_owned(), function))
             }
         }
     }
@@ -116,7 +116,7 @@ pub(crate) mod tests {
                 b"ggml_backend_tensor_set_2d" => tensor_set_2d,
                 _ => alloc_buffer_n,
             };
-            let detected = TableLayout::detect(exports, &GgmlVersion(version.into()));
+            let detected = TableLayout::detect(exports, version);
             match (detected.map_err(|error| error.to_string()), expected) {
                 (Err(line), Err(why)) => {
                     assert!(line.contains(version) && line.contains(why), "{line}");
@@ -124,18 +124,6 @@ pub(crate) mod tests {
                 (detected, expected) => assert_eq!(detected.ok(), expected.ok(), "{version}"),
             }
         }
-    }
-
-    /// The addresses of callbacks, in the order of their words.
-    fn addresses(callbacks: BufferCallbacks) -> [*mut c_void; 5] {
-        let none = ptr::null_mut();
-        [
-            callbacks.free_buffer.map_or(none, |it| it as *mut c_void),
-            callbacks.init_tensor.map_or(none, |it| it as *mut c_void),
-            callbacks.memset_tensor.map_or(none, |it| it as *mut c_void),
-            callbacks.set_tensor.map_or(none, |it| it as *mut c_void),
-            callbacks.clear.map_or(none, |it| it as *mut c_void),
-        ]
     }
 
     #[test]
@@ -161,30 +149,40 @@ pub(crate) mod tests {
             set_tensor: Some(set),
             clear: Some(clear),
         };
+        // In the order of their words.
+        let addresses = [
+            free as *mut c_void,
+            init as *mut c_void,
+            memset as *mut c_void,
+            set as *mut c_void,
+            clear as *mut c_void,
+        ];
         // Words of the callbacks that are replaced, and of those that copy.
         for (layout, replaced, removed) in [
             (TableLayout::V0_9_1, [0, 2, 3, 4, 7], 6..=6),
             (TableLayout::V0_10, [0, 2, 3, 4, 9], 6..=8),
             (TableLayout::V0_26, [0, 2, 3, 4, 9], 6..=8),
         ] {
-            let had = trial::MARKS.map(|mark| mark as *mut c_void);
-            let mut buffer = had;
-            let address = (&raw mut buffer).cast();
-            // SAFETY: a buffer of this layout and more words, which nobody else knows.
-            let originals = unsafe { layout.hook(address, hooks) };
-            let mut expected = had;
-            for (word, hook) in replaced.into_iter().zip(addresses(hooks)) {
-                expected[word] = hook;
+            let mut buffer = trial::MARKS.map(|mark| mark as *mut c_void);
+            let hook = |buffer: &mut [*mut c_void], callbacks| {
+                // SAFETY: a buffer of this layout and more words, which nobody else knows.
+                unsafe { layout.hook(ptr::from_mut(buffer).cast(), callbacks) }
+            };
+            let mut unhooked = buffer;
+            unhooked[removed].fill(ptr::null_mut());
+            let mut hooked = unhooked;
+            for (word, address) in replaced.into_iter().zip(addresses) {
+                hooked[word] = address;
             }
-            expected[removed].fill(ptr::null_mut());
-            assert_eq!(buffer, expected, "{layout:?}");
-            assert_eq!(addresses(originals), replaced.map(|word| had[word]));
-            // SAFETY: as above.
-            let back = unsafe { layout.hook(address, BufferCallbacks::default()) };
-            assert_eq!(addresses(back), addresses(hooks));
-            // SAFETY: as above.
-            let none = unsafe { layout.hook(address, hooks) };
-            assert_eq!(addresses(none), [ptr::null_mut(); 5]);
+            let originals = hook(&mut buffer, hooks);
+            assert_eq!(buffer, hooked, "{layout:?}");
+            let back = hook(&mut buffer, originals);
+            assert_eq!(buffer, unhooked, "{layout:?}");
+            hook(&mut buffer, back);
+            assert_eq!(buffer, hooked, "{layout:?}");
+            // A callback may be missing.
+            hook(&mut buffer, BufferCallbacks::default());
+            assert!(replaced.iter().all(|word| buffer[*word].is_null()));
         }
     }
 

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Why this library does not serve the program that loaded it, and the version of ggml.
 
-use std::fmt;
-
 use rocket_uapi::DiscoverError;
 
 #[derive(Debug, thiserror::Error)]
@@ -21,29 +19,29 @@ pub(crate) enum LoadError {
         "ggml {0} is older than 0.9.1, the first version that this backend supports. Use a \
          llama.cpp of October 2025 or later"
     )]
-    TooOld(GgmlVersion),
+    TooOld(String),
     #[error(
         "ggml {0} has an unknown backend interface: it does not export the functions of \
          that version. Use an unmodified llama.cpp, or a newer version of this backend"
     )]
-    UnknownLayout(GgmlVersion),
+    UnknownLayout(String),
     /// This function of ggml does not do what the layout says.
     #[error(
         "ggml {0} has an unknown backend interface: {1} does not call \
          or read what this backend expects. Use an earlier llama.cpp, or a newer version of this \
          backend"
     )]
-    OtherTables(GgmlVersion, String),
+    OtherTables(String, String),
     #[error(
         "ggml {0} lacks a function that this backend calls. Use an unmodified llama.cpp, or \
          a newer version of this backend"
     )]
-    Incomplete(GgmlVersion),
+    Incomplete(String),
     #[error(
         "ggml {0} lacks the operation {1}, which this backend needs. Use an unmodified \
          llama.cpp, or a newer version of this backend"
     )]
-    NoSuchOp(GgmlVersion, &'static str),
+    NoSuchOp(String, &'static str),
     /// No device was named, and the kernel has none.
     #[error("{0}. (GGML_ROCKET_DEVICE=model computes on the software model, which is for testing)")]
     NoNpu(DiscoverError),
@@ -52,28 +50,16 @@ pub(crate) enum LoadError {
     Device(String),
 }
 
-/// A version of ggml, as `ggml_version` says it.
-#[derive(Debug, Clone)]
-pub(crate) struct GgmlVersion(pub(crate) String);
-
-impl GgmlVersion {
-    /// Major, minor and patch; `None` if the text has another form.
-    pub(crate) fn number(&self) -> Option<(u32, u32, u32)> {
-        // A patch level may have a suffix such as `-dev`, or be missing.
-        let digits = |part: &str| {
-            let end = part.find(|c: char| !c.is_ascii_digit());
-            part[..end.unwrap_or(part.len())].parse().ok()
-        };
-        let mut parts = self.0.split('.').map(digits);
-        let (major, minor) = (parts.next()??, parts.next()??);
-        Some((major, minor, parts.next().flatten().unwrap_or(0)))
-    }
-}
-
-impl fmt::Display for GgmlVersion {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
+/// Major, minor and patch of a version as `ggml_version` says it; `None` if it has another form.
+pub(crate) fn version_number(version: &str) -> Option<(u32, u32, u32)> {
+    // A patch level may have a suffix such as `-dev`, or be missing.
+    let digits = |part: &str| {
+        let end = part.find(|c: char| !c.is_ascii_digit());
+        part[..end.unwrap_or(part.len())].parse().ok()
+    };
+    let mut parts = version.split('.').map(digits);
+    let (major, minor) = (parts.next()??, parts.next()??);
+    Some((major, minor, parts.next().flatten().unwrap_or(0)))
 }
 
 #[cfg(test)]
@@ -92,7 +78,7 @@ mod tests {
             ("7", None),
             ("99999999999.1.1", None),
         ] {
-            assert_eq!(GgmlVersion(text.into()).number(), number, "{text}");
+            assert_eq!(version_number(text), number, "{text}");
         }
     }
 }

@@ -21,7 +21,7 @@ mod rows;
 
 use npu_matmul::Engine;
 
-use self::batch::{Batch, BatchLimits, Part, PartRows};
+use self::batch::{Batch, BatchLimits, Part};
 pub(crate) use self::operands::MulMat;
 pub(crate) use self::rows::RowScratch;
 use crate::mul_mat_error::ListError;
@@ -76,7 +76,8 @@ fn parts(matmul: &MulMat<'_>, index: usize) -> Vec<Part> {
     let part = |run: usize| Part {
         matmul: index,
         matrix: [run % matrices[0], run / matrices[0] / repeats[1]],
-        rows: PartRows::Run(run * rows..(run + 1) * rows),
+        rows: (run * rows..(run + 1) * rows).collect(),
+        is_scattered: false,
     };
     (0..runs).map(part).collect()
 }

@@ -6,7 +6,6 @@ use std::collections::TryReserveError;
 use npu_matmul::{Error, JobFailure, SoftwareNpu};
 
 use crate::memory::OutOfMemory;
-use crate::quants::NotFinite;
 
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum MulMatError {
@@ -15,8 +14,9 @@ pub(crate) enum MulMatError {
     /// No memory for data between the host's operands and the engine's.
     #[error(transparent)]
     Memory(#[from] OutOfMemory),
-    #[error(transparent)]
-    Weights(#[from] NotFinite),
+    /// The file is damaged.
+    #[error("weight row {row} holds an infinity or a NaN; is the model file damaged?")]
+    NotFinite { row: usize },
     /// Weights that the CPU has rearranged and that were not packed before.
     #[error("its weights were not packed when they were loaded")]
     NotPacked,

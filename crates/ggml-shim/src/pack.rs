@@ -17,7 +17,7 @@ use rayon::prelude::*;
 use crate::abi::type_id;
 use crate::memory;
 use crate::mul_mat_error::MulMatError;
-use crate::quants::{self, NotFinite};
+use crate::quants;
 use crate::tensor_bytes::Matrix;
 use crate::verify::OriginalWeights;
 use npu_offload::ComputeType;
@@ -71,7 +71,7 @@ pub(crate) fn load_matrix(
             let weights = engine.load(Weights::quantised_rows(n, k, to, fill));
             match bad.into_inner() {
                 usize::MAX => (weights?, Vec::new()),
-                row => return Err(NotFinite { row }.into()),
+                row => return Err(MulMatError::NotFinite { row }),
             }
         }
     };
@@ -99,8 +99,10 @@ fn halves<'a>(engine: &Engine, matrix: &Matrix<'a>) -> Result<Halves<'a>, MulMat
                 Cow::Owned(halves)
             }
         };
-        quants::check_f16(&halves, matrix.k)?;
-        return Ok((halves, Vec::new()));
+        return match quants::first_not_finite(&halves, matrix.k) {
+            Some(row) => Err(MulMatError::NotFinite { row }),
+            None => Ok((halves, Vec::new())),
+        };
     }
     let k = matrix.k;
     let mut halves = memory::zeroed::<f16>(matrix.rows.len() * k)?;
@@ -118,7 +120,7 @@ fn halves<'a>(engine: &Engine, matrix: &Matrix<'a>) -> Result<Halves<'a>, MulMat
             .collect()
     });
     if let Some(row) = factors.iter().position(|factor| factor.is_nan()) {
-        return Err(NotFinite { row }.into());
+        return Err(MulMatError::NotFinite { row });
     }
     if factors.iter().all(|factor| *factor == 1.0) {
         factors = Vec::new();

@@ -26,14 +26,6 @@ const LARGEST_PLAIN: f32 = 32768.0;
 /// is the rounding of the largest one, are then still normal FP16 numbers.
 const SMALLEST_PLAIN: f32 = 0.25;
 
-/// Weights that are not finite numbers: the file is damaged.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("weight row {row} holds an infinity or a NaN; is the model file damaged?")]
-pub(crate) struct NotFinite {
-    /// The first such row.
-    pub(crate) row: usize,
-}
-
 /// Views the bytes of one row as FP16; `None` if they are not aligned.
 pub(crate) fn as_f16(bytes: &[u8]) -> Option<&[f16]> {
     use half::slice::HalfBitsSliceExt;
@@ -41,13 +33,10 @@ pub(crate) fn as_f16(bytes: &[u8]) -> Option<&[f16]> {
     Some(bits.reinterpret_cast())
 }
 
-/// Checks that rows of `k` FP16 weights are finite.
-pub(crate) fn check_f16(weights: &[f16], k: usize) -> Result<(), NotFinite> {
+/// The first of the rows of `k` FP16 weights that holds an infinity or a NaN.
+pub(crate) fn first_not_finite(weights: &[f16], k: usize) -> Option<usize> {
     let bad = |row: &[f16]| row.iter().any(|weight| !weight.is_finite());
-    match weights.chunks_exact(k).position(bad) {
-        Some(row) => Err(NotFinite { row }),
-        None => Ok(()),
-    }
+    weights.chunks_exact(k).position(bad)
 }
 
 /// Multiplies the outputs of a row by its factor, and by those of the weight rows, `columns`, if
@@ -141,9 +130,9 @@ mod tests {
     #[test]
     fn damaged_weights_are_found_with_their_row() {
         let mut weights = vec![f16::ONE; 12];
-        assert_eq!(check_f16(&weights, 4), Ok(()));
+        assert_eq!(first_not_finite(&weights, 4), None);
         weights[9] = f16::NAN;
-        assert_eq!(check_f16(&weights, 4), Err(NotFinite { row: 2 }));
+        assert_eq!(first_not_finite(&weights, 4), Some(2));
     }
 
     #[test]

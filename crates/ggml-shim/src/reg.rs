@@ -2,7 +2,7 @@
 //! The registry object: one device, and the functions that ggml's programs request by name.
 
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
-use std::ptr::{self, NonNull};
+use std::ptr;
 use std::sync::{Once, OnceLock};
 
 use crate::abi::{AbortCallback, Backend, Device, Feature, Reg, RegInterface, RegObject};
@@ -14,8 +14,8 @@ use crate::runtime::guard;
 use crate::shared::GgmlPtr;
 
 /// Creates the registry object, which is never freed.
-pub(crate) fn new(api_version: c_int) -> NonNull<Reg> {
-    NonNull::from(Box::leak(Box::new(RegObject {
+pub(crate) fn new(api_version: c_int) -> GgmlPtr<Reg> {
+    GgmlPtr::leaked(Box::new(RegObject {
         api_version,
         iface: RegInterface {
             get_name: name,
@@ -24,8 +24,7 @@ pub(crate) fn new(api_version: c_int) -> NonNull<Reg> {
             get_proc_address: Some(proc_address),
         },
         context: ptr::null_mut(),
-    })))
-    .cast()
+    }))
 }
 
 unsafe extern "C" fn name(_reg: *mut Reg) -> *const c_char {
@@ -135,7 +134,7 @@ fn feature_list<const N: usize>(features: [(&'static CStr, CString); N]) -> Ggml
         value: ptr::null(),
     };
     let list: Box<[Feature]> = features.into_iter().map(feature).chain([end]).collect();
-    NonNull::from(Box::leak(list)).cast().into()
+    GgmlPtr::leaked(list)
 }
 
 fn text(value: &str) -> CString {

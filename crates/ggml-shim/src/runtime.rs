@@ -2,7 +2,7 @@
 //! The state of this library in a process, shared by all contexts and threads. It also stops panics
 //! of functions that ggml calls.
 
-use std::ffi::{CStr, CString, c_char, c_int};
+use std::ffi::{CStr, CString, c_char};
 use std::panic::{self, AssertUnwindSafe};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::Instant;
@@ -16,9 +16,7 @@ use crate::budget::Budget;
 use crate::config::Config;
 use crate::cpu::CpuBackend;
 use crate::cpu_ops::CpuStream;
-use crate::evidence::Evidence;
 use crate::host::Host;
-use crate::host_tensor::TensorContext;
 use crate::log::{LogLevel, NAME};
 use crate::mul_mat::RowScratch;
 use crate::observer::EngineObserver;
@@ -37,8 +35,6 @@ pub(crate) struct Runtime {
     pub(crate) cpu: CpuBackend,
     /// The host's buffers from which weights were packed.
     pub(crate) weight_buffers: WeightBuffers,
-    /// Identifies weights, if this process serves whole graphs.
-    pub(crate) evidence: Option<Evidence>,
     pub(crate) budget: Arc<Budget>,
     pub(crate) progress: Mutex<Progress>,
     pub(crate) config: Config,
@@ -91,20 +87,13 @@ impl Runtime {
         self.observer.as_ref()?.trace.as_ref()
     }
 
-    pub(crate) fn context(&self) -> TensorContext<'_> {
-        TensorContext {
-            host: &self.host,
-            evidence: self.evidence.as_ref(),
-        }
-    }
-
     /// Computes `nodes` nodes on the CPU backend of `stream`; `None` if it cannot be made
     /// ([`NO_CPU_BACKEND`]).
     pub(crate) fn on_cpu<T>(
         &self,
         stream: &Stream,
         nodes: usize,
-        compute: impl FnOnce(&mut CpuStream, Option<c_int>) -> T,
+        compute: impl FnOnce(&mut CpuStream) -> T,
     ) -> Option<T> {
         let began = Instant::now();
         let computed = stream.on_cpu(|| self.cpu.stream(), compute);

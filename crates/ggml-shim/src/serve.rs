@@ -35,10 +35,10 @@ pub(crate) unsafe fn compute(
 ) -> c_int {
     let runs = runs(runtime, stream, evidence, nodes);
     if runs.iter().all(|(side, _)| *side != Side::Npu) {
-        return on_cpu(runtime, stream, nodes.len(), |cpu, threads| {
+        return on_cpu(runtime, stream, nodes.len(), |cpu| {
             // SAFETY: the CPU computes the same graph as in a server without our device; the rest
             // by the caller's promise.
-            unsafe { cpu.compute_graph(graph, threads) }
+            unsafe { cpu.compute_graph(graph) }
         });
     }
     for (side, run) in runs {
@@ -51,9 +51,9 @@ pub(crate) unsafe fn compute(
             Side::Npu => unsafe { graph::compute(runtime, stream, nodes) },
             Side::Cpu | Side::Any => {
                 let nodes: Vec<_> = nodes.iter().map(|node| node.as_ptr()).collect();
-                on_cpu(runtime, stream, nodes.len(), |cpu, threads| {
+                on_cpu(runtime, stream, nodes.len(), |cpu| {
                     // SAFETY: as above.
-                    unsafe { cpu.compute(&nodes, threads) }
+                    unsafe { cpu.compute(&nodes) }
                 })
             }
         };
@@ -130,7 +130,7 @@ fn on_cpu(
     runtime: &Runtime,
     stream: &Stream,
     nodes: usize,
-    compute: impl FnOnce(&mut CpuStream, Option<c_int>) -> c_int,
+    compute: impl FnOnce(&mut CpuStream) -> c_int,
 ) -> c_int {
     let status = runtime.on_cpu(stream, nodes, compute);
     status.unwrap_or_else(|| {
@@ -143,13 +143,11 @@ fn on_cpu(
 mod tests {
     use super::*;
     use crate::abi::type_id;
-    use crate::host::tests::fake_host;
     use crate::split::KeptSplit;
     use crate::tensor::tests::{host_tensor, tensor};
 
     #[test]
     fn a_split_is_kept_while_no_tensor_and_no_evidence_changes() {
-        let host = fake_host();
         // Weights, the tensor that they are a view of, activations, a node.
         let mut graph: [_; 4] = std::array::from_fn(|_| tensor(type_id::F32, [64, 64, 1, 1]));
         let mut kept = KeptSplit::default();
@@ -158,11 +156,11 @@ mod tests {
         node.src[0] = weights;
         node.src[1] = activations;
         let is_kept = |kept: &KeptSplit, graph: &[Tensor; 4], changes| {
-            let node = host_tensor(&host, &graph[3]);
+            let node = host_tensor(&graph[3]);
             kept.of(read_tensors(&[node]), changes).is_some()
         };
         assert!(!is_kept(&kept, &graph, 0));
-        let node = host_tensor(&host, &graph[3]);
+        let node = host_tensor(&graph[3]);
         kept.keep(read_tensors(&[node]), 7, vec![(Side::Npu, 0..1)]);
         assert!(is_kept(&kept, &graph, 7) && !is_kept(&kept, &graph, 8));
         for index in 0..4 {
@@ -181,7 +179,7 @@ mod tests {
             }
         }
         // A graph with fewer or more nodes is another one.
-        let node = host_tensor(&host, &graph[3]);
+        let node = host_tensor(&graph[3]);
         for nodes in [&[][..], &[node, node]] {
             assert!(kept.of(read_tensors(nodes), 7).is_none());
         }

@@ -29,14 +29,13 @@ impl<T> GgmlPtr<T> {
         NonNull::new(address).map(Self)
     }
 
+    /// Takes an object of ours, which is never freed.
+    pub(crate) fn leaked<O: ?Sized>(object: Box<O>) -> Self {
+        Self(NonNull::from(Box::leak(object)).cast())
+    }
+
     pub(crate) fn get(self) -> *mut T {
         self.0.as_ptr()
-    }
-}
-
-impl<T> From<NonNull<T>> for GgmlPtr<T> {
-    fn from(address: NonNull<T>) -> Self {
-        Self(address)
     }
 }
 

@@ -92,7 +92,8 @@ fn open(
     complaints: Vec<String>,
     device: &Selector,
 ) -> Result<Runtime, LoadError> {
-    let host = Host::new(place)?;
+    let mut host = Host::new(place)?;
+    host.evidence = config.serve.then(Evidence::default);
     let cpu = CpuBackend::find(place, buffer::HOOKS)
         .ok_or_else(|| LoadError::Incomplete(host.version.clone()))?;
     let logger = host.logger;
@@ -151,8 +152,8 @@ fn open(
     };
     let reg = reg::new(host.layout.api_version());
     Ok(Runtime {
-        reg: reg.into(),
-        device: device::new(reg).into(),
+        reg,
+        device: device::new(reg),
         name: describe::name_of(info.is_model),
         description: CString::new(description.replace('\0', " ")).unwrap_or_default(),
         stats: Mutex::default(),
@@ -164,7 +165,6 @@ fn open(
         host,
         cpu,
         weight_buffers: WeightBuffers::default(),
-        evidence: config.serve.then(Evidence::default),
         budget,
         progress: Mutex::default(),
         rules,

@@ -73,15 +73,14 @@ impl Stream {
         lock(&self.split)
     }
 
-    /// Runs `body` with a CPU backend of this stream and the threads that ggml wants. `make`
+    /// Runs `body` with a CPU backend of this stream, on the threads that ggml wants. `make`
     /// creates that backend the first time; `None` if it cannot.
     pub(crate) fn on_cpu<T>(
         &self,
         make: impl FnOnce() -> Option<CpuStream>,
-        body: impl FnOnce(&mut CpuStream, Option<c_int>) -> T,
+        body: impl FnOnce(&mut CpuStream) -> T,
     ) -> Option<T> {
         let wanted = lock(&self.threads).wanted;
-        let threads = wanted.and_then(|count| c_int::try_from(count).ok());
         let mut cpu = lock(&self.cpu);
         if cpu.is_none() {
             *cpu = make();
@@ -91,9 +90,12 @@ impl Stream {
             (Some(abort.callback), abort.data)
         });
         cpu.as_mut().map(|cpu| {
+            if let Some(threads) = wanted.and_then(|count| c_int::try_from(count).ok()) {
+                cpu.set_threads(threads);
+            }
             // SAFETY: by the promise of whoever set it.
             unsafe { cpu.set_abort(callback, data) };
-            body(cpu, threads)
+            body(cpu)
         })
     }
 

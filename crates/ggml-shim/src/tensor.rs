@@ -11,7 +11,7 @@ use crate::abi::{self, Buffer, usage};
 use crate::host_tensor::HostTensor;
 use crate::mul_mat::MulMat;
 use crate::supports::{AttentionQuery, MulMatQuery, Offload, WeightOrigin};
-use crate::tensor_bytes::TensorBytes;
+use crate::tensor_bytes::{NodeOutput, TensorBytes};
 
 /// Kind of a graph node.
 #[derive(Debug)]
@@ -172,21 +172,16 @@ fn origin(weights: HostTensor<'_>) -> WeightOrigin {
     }
 }
 
-/// Returns the data of the matmul `node`; `None` if it is missing, or the output overlaps an
-/// operand. With memory `aside` for its outputs, the node's own is not touched.
+/// Returns the data of the matmul `node`, which writes `out`; `None` if an operand is missing.
 ///
 /// # Safety
-/// [`classify`] returned the matmul that `offload` was computed from, and [`Footprint::of`] this
-/// `footprint`; the node and its operands are allocated, and during `'a` nobody else writes to any
-/// of them, nor reads the output unless outputs are set aside.
+/// [`classify`] returned the matmul that `offload` was computed from, and [`Footprint::output`]
+/// this place for its outputs. The operands are allocated, and nobody writes to them during `'a`.
 pub(crate) unsafe fn matmul_data<'a>(
     node: HostTensor<'a>,
     offload: Offload,
-    footprint: &Footprint,
-    aside: Option<Vec<f32>>,
+    out: NodeOutput<'a>,
 ) -> Option<MulMat<'a>> {
-    // SAFETY: the caller's promise is the callee's.
-    let out = unsafe { footprint.output(node, aside) }?;
     // SAFETY: an operand, allocated and not written to meanwhile, by the caller's promise.
     let rows = |operand: HostTensor<'a>| unsafe { operand.rows() };
     let weights = node.operand(0)?;

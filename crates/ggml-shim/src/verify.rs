@@ -53,7 +53,9 @@ impl Verification {
 #[derive(Debug)]
 pub(crate) struct OriginalWeights {
     format: HostFormat,
+    k: usize,
     row_bytes: usize,
+    rows: usize,
     /// The bytes of the rows, in words, so that rows are as aligned as they were.
     words: Vec<u64>,
 }
@@ -62,7 +64,8 @@ impl OriginalWeights {
     /// Copies `matrix`; `None` if it has no rows, or not enough memory is left.
     pub(crate) fn of(matrix: &Matrix<'_>) -> Option<Self> {
         let row_bytes = matrix.rows.first()?.len();
-        let bytes = row_bytes.checked_mul(matrix.rows.len())?;
+        let rows = matrix.rows.len();
+        let bytes = row_bytes.checked_mul(rows)?;
         let len = bytes.div_ceil(size_of::<u64>());
         let mut words: Vec<u64> = memory::zeroed(len).ok()?;
         for (to, from) in words
@@ -74,15 +77,22 @@ impl OriginalWeights {
         }
         Some(Self {
             format: matrix.format,
+            k: matrix.k,
             row_bytes,
+            rows,
             words,
         })
     }
 
-    pub(crate) fn row(&self, index: usize, out: &mut [f32]) {
-        let start = index * self.row_bytes;
-        let bytes = &self.words.as_bytes()[start..][..self.row_bytes];
-        self.format.decode(bytes, out);
+    /// The matrix that was copied.
+    pub(crate) fn matrix(&self) -> Matrix<'_> {
+        let rows = self.words.as_bytes().chunks_exact(self.row_bytes.max(1));
+        Matrix {
+            format: self.format,
+            k: self.k,
+            rows: rows.take(self.rows).collect(),
+            dense: None,
+        }
     }
 }
 
@@ -104,20 +114,12 @@ impl OutputErrors {
         }
     }
 
-    /// Adds the outputs `out` of `activations`, rows of `k`, times weights. `decode_row` decodes
-    /// each row of the weights.
-    pub(crate) fn add(
-        &mut self,
-        decode_row: impl Fn(usize, &mut [f32]) + Sync,
-        k: usize,
-        activations: &[f32],
-        out: &[f32],
-    ) {
-        let rows = activations.len() / k.max(1);
-        let n = out.len() / rows.max(1);
+    /// Adds the outputs `out` of rows of activations times `weights`.
+    pub(crate) fn add(&mut self, weights: &Matrix<'_>, activations: &[f32], out: &[f32]) {
+        let (k, n) = (weights.k, weights.rows.len());
         let of_column = |column: usize| {
             let mut row = vec![0.0; k];
-            decode_row(column, &mut row);
+            weights.format.decode(weights.rows[column], &mut row);
             let mut errors = Self::default();
             for (activations, out) in activations.chunks_exact(k).zip(out.chunks_exact(n)) {
                 let products = activations.iter().zip(&row);
@@ -177,11 +179,12 @@ mod tests {
     #[test]
     fn an_error_is_a_part_of_the_energy() {
         let weights = original(&[1.0, 2.0, 3.0, 4.0, 5.0, 6.0], 3);
+        let weights = weights.matrix();
         let activations = [1.0, 0.0, -1.0, 0.5, 0.5, 0.5];
         let exact = [-2.0, -2.0, 3.0, 7.5];
         let mut errors = OutputErrors::default();
         let mut add = |out: [f32; 4]| {
-            errors.add(|row, out| weights.row(row, out), 3, &activations, &out);
+            errors.add(&weights, &activations, &out);
             errors.nmse()
         };
         assert_eq!(add(exact), 0.0);
@@ -192,8 +195,7 @@ mod tests {
         assert!(add([f32::NAN; 4]).is_nan());
         // What is no number on the CPU has no error.
         let mut errors = OutputErrors::default();
-        let decode = |row, out: &mut [f32]| weights.row(row, out);
-        errors.add(decode, 3, &[f32::INFINITY; 3], &[f32::NAN; 2]);
+        errors.add(&weights, &[f32::INFINITY; 3], &[f32::NAN; 2]);
         assert_eq!((errors, errors.nmse()), (OutputErrors::default(), 0.0));
     }
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Compares attention on the software model with ggml's definition in binary64.
 
+use npu_matmul::attention::AttentionBatch;
 use proptest::prelude::*;
 
 use super::*;
@@ -29,13 +30,17 @@ struct Case {
 
 const PLAIN: Case = Case {
     shape: AttentionShape {
-        rows: 5,
-        keys: 7,
-        heads: 4,
-        kv_heads: 2,
+        batch: AttentionBatch {
+            heads: 4,
+            kv_heads: 2,
+            rows: 5,
+            keys: 7,
+            head_dim: 32,
+            value_dim: 64,
+            window: None,
+        },
         streams: 1,
         kv_streams: 1,
-        head: [32, 64],
         mask: [1, 1],
         params: AttentionParams {
             scale: 0.5,
@@ -102,16 +107,13 @@ impl Case {
     /// The outputs by the definition, in ggml's order.
     fn reference(&self) -> Vec<f64> {
         let AttentionShape {
-            rows,
-            keys,
-            heads,
-            kv_heads,
+            batch,
             streams,
             kv_streams,
-            head: [d, dv],
             mask: [mask_heads, mask_streams],
             params,
         } = self.shape;
+        let (heads, keys) = (batch.heads, batch.keys);
         let below = f64::from(heads.ilog2()).exp2();
         let slope = |head: usize| {
             let (bias, at) = (f64::from(params.max_bias), head as f64);
@@ -123,15 +125,15 @@ impl Case {
         };
         let mut out = Vec::new();
         for stream in 0..streams {
-            for row in 0..rows {
+            for row in 0..batch.rows {
                 for head in 0..heads {
-                    let kv = [head * kv_heads / heads, stream * kv_streams / streams];
+                    let kv = [head * batch.kv_heads / heads, stream * kv_streams / streams];
                     let score = |key: usize| {
                         let term = |c: usize| {
                             f64::from(query([c, row, head, stream]))
                                 * f64::from(self.key([c, key, kv[0], kv[1]]))
                         };
-                        let dot: f64 = (0..d).map(term).sum();
+                        let dot: f64 = (0..batch.head_dim).map(term).sum();
                         let mut score = dot * f64::from(params.scale);
                         if params.softcap != 0.0 {
                             let cap = f64::from(params.softcap);
@@ -148,7 +150,7 @@ impl Case {
                     if self.has_sinks {
                         sum += f64::from(sink(head)).exp();
                     }
-                    out.extend((0..dv).map(|c| {
+                    out.extend((0..batch.value_dim).map(|c| {
                         let term = |(key, weight): (usize, &f64)| {
                             weight * f64::from(self.value([c, key, kv[0], kv[1]]))
                         };
@@ -164,21 +166,26 @@ impl Case {
     /// Keys or values.
     fn cached(&self, len: usize, value: impl Fn([usize; 4]) -> f32) -> TensorData {
         let (shape, (order, gap)) = (&self.shape, self.layout);
-        let ne = [len, shape.keys, shape.kv_heads, shape.kv_streams];
+        let ne = [
+            len,
+            shape.batch.keys,
+            shape.batch.kv_heads,
+            shape.kv_streams,
+        ];
         lay_out(self.cache, ne, order, gap, value)
     }
 
     fn data(&self) -> CaseData {
-        let (shape, (order, gap)) = (&self.shape, self.layout);
-        let ([d, dv], [mask_heads, mask_streams]) = (shape.head, shape.mask);
-        let queries = [d, shape.rows, shape.heads, shape.streams];
-        let masks = [shape.keys, shape.rows, mask_heads, mask_streams];
+        let (batch, (order, gap)) = (&self.shape.batch, self.layout);
+        let [mask_heads, mask_streams] = self.shape.mask;
+        let queries = [batch.head_dim, batch.rows, batch.heads, self.shape.streams];
+        let masks = [batch.keys, batch.rows, mask_heads, mask_streams];
         CaseData {
             queries: lay_out(type_id::F32, queries, order, gap, query),
-            keys: self.cached(d, |at| self.key(at)),
-            values: self.cached(dv, |at| self.value(at)),
+            keys: self.cached(batch.head_dim, |at| self.key(at)),
+            values: self.cached(batch.value_dim, |at| self.value(at)),
             mask: lay_out(type_id::F16, masks, order, gap, mask),
-            sinks: dense(type_id::F32, [shape.heads, 1, 1, 1], |[head, ..]| {
+            sinks: dense(type_id::F32, [batch.heads, 1, 1, 1], |[head, ..]| {
                 sink(head)
             }),
         }
@@ -248,13 +255,17 @@ proptest! {
         let (is_masked, by_head, by_stream) = masks;
         let case = Case {
             shape: AttentionShape {
-                rows,
-                keys,
-                heads,
-                kv_heads,
+                batch: AttentionBatch {
+                    heads,
+                    kv_heads,
+                    rows,
+                    keys,
+                    head_dim: 32 * d,
+                    value_dim: 32 * dv,
+                    window: None,
+                },
                 streams,
                 kv_streams,
-                head: [32 * d, 32 * dv],
                 mask: [if by_head { heads } else { 1 }, if by_stream { streams } else { 1 }],
                 params: AttentionParams { max_bias, softcap, ..PLAIN.shape.params },
             },

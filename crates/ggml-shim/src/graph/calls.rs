@@ -6,6 +6,7 @@ use std::ffi::c_int;
 use std::time::{Duration, Instant};
 
 use npu_matmul::Engine;
+use npu_matmul::attention::AttentionBatch;
 use serde_json::{Value, json};
 
 use crate::abi::status;
@@ -185,21 +186,22 @@ impl EngineCall for Attention<'_> {
     }
 
     fn describe(&self) -> String {
-        let shape = &self.shape;
-        let (rows, heads, keys) = (shape.rows, shape.heads, shape.keys);
+        let AttentionBatch {
+            rows, heads, keys, ..
+        } = self.shape.batch;
         format!("{rows} rows of {heads} heads, {keys} keys")
     }
 
     fn args(&self) -> Value {
-        let shape = &self.shape;
+        let batch = &self.shape.batch;
         json!({
-            "rows": shape.rows,
-            "keys": shape.keys,
-            "heads": shape.heads,
-            "kv heads": shape.kv_heads,
-            "streams": shape.streams,
-            "head": shape.head[0],
-            "value": shape.head[1],
+            "rows": batch.rows,
+            "keys": batch.keys,
+            "heads": batch.heads,
+            "kv heads": batch.kv_heads,
+            "streams": self.shape.streams,
+            "head": batch.head_dim,
+            "value": batch.value_dim,
         })
     }
 
@@ -207,8 +209,8 @@ impl EngineCall for Attention<'_> {
         stats.attention_time += time;
         stats.attentions += calls.len() as u64;
         for Self { shape, .. } in calls {
-            let rows = shape.rows as u64 * shape.streams as u64;
-            stats.attention_pairs += rows * shape.keys as u64;
+            let rows = shape.batch.rows as u64 * shape.streams as u64;
+            stats.attention_pairs += rows * shape.batch.keys as u64;
         }
     }
 }

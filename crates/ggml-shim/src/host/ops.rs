@@ -3,7 +3,7 @@
 
 use std::ffi::{CStr, c_char, c_int};
 
-use crate::load_error::{GgmlVersion, LoadError};
+use crate::load_error::LoadError;
 
 /// `GGML_OP_COUNT` of ggml 0.9.1, the smallest of all supported versions:
 /// `ggml_op_name` reads a table of at least this length.
@@ -35,7 +35,7 @@ pub(crate) struct OpIds {
 
 impl OpIds {
     /// Finds the numbers of the operations by their names.
-    pub(super) fn find(op_name: OpName, version: &GgmlVersion) -> Result<Self, LoadError> {
+    pub(super) fn find(op_name: OpName, version: &str) -> Result<Self, LoadError> {
         let names: Vec<String> = (0..SMALLEST_OP_COUNT)
             .map(|index| {
                 // SAFETY: the index lies within the table of names, see the
@@ -47,7 +47,7 @@ impl OpIds {
             .collect();
         let number = |name: &'static str| {
             let found = (0..).zip(&names).find(|(_, known)| *known == name);
-            let (number, _) = found.ok_or_else(|| LoadError::NoSuchOp(version.clone(), name))?;
+            let (number, _) = found.ok_or_else(|| LoadError::NoSuchOp(version.to_owned(), name))?;
             Ok(number)
         };
         Ok(Self {
@@ -104,14 +104,14 @@ mod tests {
                 _ => c"OTHER".as_ptr(),
             }
         }
-        let ops = OpIds::find(shuffled, &GgmlVersion("x".into())).unwrap();
+        let ops = OpIds::find(shuffled, "x").unwrap();
         assert_eq!((ops.mul_mat, ops.mul_mat_id, ops.flash_attn), (7, 6, 16));
         assert_eq!(ops.views, [11, 9, 10, 8]);
 
         extern "C" fn none(_: c_int) -> *const c_char {
             std::ptr::null()
         }
-        let error = OpIds::find(none, &GgmlVersion("9.9".into())).unwrap_err();
+        let error = OpIds::find(none, "9.9").unwrap_err();
         let error = error.to_string();
         assert!(error.contains("9.9") && error.contains("NONE"), "{error}");
     }

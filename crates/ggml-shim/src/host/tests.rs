@@ -3,6 +3,7 @@
 
 use std::ffi::c_int;
 use std::ptr;
+use std::sync::LazyLock;
 
 use super::*;
 use crate::types::tests::fake_types;
@@ -18,8 +19,10 @@ pub(crate) struct FakeBuffer {
 /// Its address stands for the one buffer type that is not plain memory.
 pub(crate) static REARRANGED: [u8; 1] = [0];
 
+pub(crate) static FAKE_HOST: LazyLock<Host> = LazyLock::new(fake_host);
+
 /// A host with operations numbered by hand, buffers as above, no graphs, and a log on stderr.
-pub(crate) fn fake_host() -> Host {
+fn fake_host() -> Host {
     unsafe extern "C" fn buffer_type(buffer: *mut Buffer) -> *mut BufferType {
         // SAFETY: the tests pass addresses of a FakeBuffer.
         unsafe { (*buffer.cast::<FakeBuffer>()).buffer_type }
@@ -53,9 +56,10 @@ pub(crate) fn fake_host() -> Host {
             elementwise: [2, 7],
             views: [35, 36, 37, 38],
         },
-        version: GgmlVersion("fake".to_owned()),
+        version: "fake".to_owned(),
         marks_computed_nodes: true,
         logger: Logger::new(None),
+        evidence: None,
         types: fake_types(),
         buffer_get_type: buffer_type,
         buffer_get_usage: usage,

@@ -3,7 +3,6 @@
 
 use std::borrow::Cow;
 use std::collections::HashMap;
-use std::ops::Range;
 use std::sync::Arc;
 
 use npu_matmul::{Engine, Output};
@@ -15,6 +14,7 @@ use crate::mul_mat_error::{ListError, MulMatError};
 use crate::pack::{self, PackedMatrix};
 use crate::supports::Shape;
 use crate::tensor_bytes::{Matrix, NodeOutput, TensorBytes};
+use crate::verify::OriginalWeights;
 
 /// Limits of the memory that a batch holds beside the weights that are kept: no budget counts it. A
 /// single part may exceed them.
@@ -45,33 +45,7 @@ struct RowsKey {
     /// Address of the experts' numbers, if rows choose their weights.
     ids: Option<usize>,
     /// The rows of the output that they give.
-    rows: PartRows,
-}
-
-/// Rows of a matmul's output, counted through all of its matrices. Each is the result of one
-/// activation row.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum PartRows {
-    /// Rows next to each other, like perhaps their activations.
-    Run(Range<usize>),
-    Scattered(Vec<usize>),
-}
-
-impl PartRows {
-    fn len(&self) -> usize {
-        match self {
-            Self::Run(rows) => rows.len(),
-            Self::Scattered(rows) => rows.len(),
-        }
-    }
-
-    fn iter(&self) -> impl Iterator<Item = usize> {
-        let (run, scattered) = match self {
-            Self::Run(rows) => (rows.clone(), &[][..]),
-            Self::Scattered(rows) => (0..0, &rows[..]),
-        };
-        run.chain(scattered.iter().copied())
-    }
+    rows: Vec<usize>,
 }
 
 /// One activation matrix times one weight matrix.
@@ -81,7 +55,11 @@ pub(super) struct Part {
     pub(super) matmul: usize,
     /// Which of its weight matrices.
     pub(super) matrix: [usize; 2],
-    pub(super) rows: PartRows,
+    /// Rows of the matmul's output, counted through all of its matrices. Each is the result of one
+    /// activation row.
+    pub(super) rows: Vec<usize>,
+    /// Whether they need not lie next to each other.
+    pub(super) is_scattered: bool,
 }
 
 /// Parts that wait for the engine.
@@ -142,11 +120,9 @@ impl<'e, 'a> Batch<'e, 'a> {
         let Shape { n, k, .. } = matmul.offload.shape;
         let is_held =
             matmul.kept.is_some() || self.loaded.contains_key(&(part.matmul, part.matrix));
-        let outputs = match &part.rows {
-            PartRows::Run(_) => 0,
-            PartRows::Scattered(rows) => rows.len() * n,
-        };
-        let made = if has_rows { 0 } else { part.rows.len() * k };
+        let rows = part.rows.len();
+        let outputs = if part.is_scattered { rows * n } else { 0 };
+        let made = if has_rows { 0 } else { rows * k };
         BatchLimits {
             weights: if is_held { 0 } else { n * k },
             rows: made.saturating_add(outputs),
@@ -156,16 +132,16 @@ impl<'e, 'a> Batch<'e, 'a> {
     /// Prepares the rows that a part reads.
     fn prepare(&self, matmul: &MulMat<'a>, part: &Part) -> Result<PreparedRows<'a>, MulMatError> {
         let k = matmul.offload.shape.k;
-        let rows = match &part.rows {
-            PartRows::Run(rows) => matmul.activation_run(rows),
-            PartRows::Scattered(_) => None,
+        let run = match part.is_scattered {
+            true => None,
+            false => matmul.activation_run(&part.rows),
         };
-        let rows = match rows {
+        let rows = match run {
             Some(rows) => Cow::Borrowed(rows),
             None => {
                 let mut gathered = self.scratch.floats.take(part.rows.len() * k)?;
                 for (row, to) in part.rows.iter().zip(gathered.chunks_exact_mut(k)) {
-                    let row = matmul.activation_row(row);
+                    let row = matmul.activation_row(*row);
                     to.copy_from_slice(row.ok_or(MulMatError::Data("activations"))?);
                 }
                 Cow::Owned(gathered)
@@ -234,19 +210,16 @@ impl<'e, 'a> Batch<'e, 'a> {
         let outputs = matmuls.iter_mut();
         let mut left: Vec<_> = outputs.map(|matmul| (0, matmul.out.values_mut())).collect();
         let mut of_part = |part: &Part, n: usize| {
-            let rows = match &part.rows {
-                PartRows::Run(rows) => rows,
-                PartRows::Scattered(rows) => {
-                    let values = self.scratch.floats.take(rows.len() * n);
-                    return Ok(NodeOutput::Aside(values?));
-                }
-            };
+            let (len, first) = (part.rows.len() * n, part.rows.first().unwrap_or(&0) * n);
+            if part.is_scattered {
+                return Ok(NodeOutput::Aside(self.scratch.floats.take(len)?));
+            }
             let (start, out) = std::mem::take(&mut left[part.matmul]);
-            let skipped = (rows.start * n).checked_sub(start);
+            let skipped = first.checked_sub(start);
             let behind = skipped.and_then(|skipped| out.get_mut(skipped..));
-            let split = behind.and_then(|behind| behind.split_at_mut_checked(rows.len() * n));
+            let split = behind.and_then(|behind| behind.split_at_mut_checked(len));
             let (values, behind) = split.ok_or(MulMatError::Data("outputs"))?;
-            left[part.matmul] = (rows.end * n, behind);
+            left[part.matmul] = (first + len, behind);
             Ok(NodeOutput::InPlace(values))
         };
         let each = parts.iter().map(|(part, packed, _)| {
@@ -320,23 +293,19 @@ fn verify(matmul: &mut MulMat<'_>, part: &Part, packed: &PackedMatrix) -> Result
     let Some(mut errors) = matmul.errors else {
         return Ok(());
     };
-    let Shape { n, k, .. } = matmul.offload.shape;
+    let now = Matrix::new(&matmul.weights, part.matrix);
+    let original = packed.original.as_ref().map(OriginalWeights::matrix);
+    let Some(weights) = now.or(original) else {
+        return Ok(());
+    };
+    let n = matmul.offload.shape.n;
     let (mut activations, mut out) = (Vec::new(), Vec::new());
-    for row in part.rows.iter() {
+    for &row in &part.rows {
         let activation = matmul.activation_row(row);
         activations.extend_from_slice(activation.ok_or(MulMatError::Data("activations"))?);
         out.extend_from_slice(&matmul.out.values()[row * n..][..n]);
     }
-    let now = Matrix::new(&matmul.weights, part.matrix);
-    if now.is_none() && packed.original.is_none() {
-        return Ok(());
-    }
-    let decode = |row: usize, out: &mut [f32]| match (&now, &packed.original) {
-        (Some(now), _) => now.format.decode(now.rows[row], out),
-        (None, Some(original)) => original.row(row, out),
-        (None, None) => {}
-    };
-    errors.add(decode, k, &activations, &out);
+    errors.add(&weights, &activations, &out);
     matmul.errors = Some(errors);
     Ok(())
 }

@@ -11,7 +11,7 @@
 //!
 //! The rows that chose the same expert are one part.
 
-use super::batch::{Part, PartRows};
+use super::batch::Part;
 use super::operands::MulMat;
 use crate::mul_mat_error::MulMatError;
 use crate::supports::ExpertChoice;
@@ -46,7 +46,8 @@ pub(super) fn parts(
     let part = |(expert, rows)| Part {
         matmul: index,
         matrix: [expert, 0],
-        rows: PartRows::Scattered(rows),
+        rows,
+        is_scattered: true,
     };
     Ok(chosen.map(part).collect())
 }

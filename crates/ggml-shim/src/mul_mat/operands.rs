@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A matmul of ggml: its operands, and the rows that each weight matrix multiplies.
 
-use std::ops::Range;
 use std::sync::Arc;
 
 use zerocopy::FromBytes;
@@ -39,14 +38,14 @@ impl<'a> MulMat<'a> {
     }
 
     /// The activations of rows of one weight matrix, if they are contiguous.
-    pub(super) fn activation_run(&self, rows: &Range<usize>) -> Option<&'a [f32]> {
+    pub(super) fn activation_run(&self, rows: &[usize]) -> Option<&'a [f32]> {
         let m = self.offload.shape.m;
         let tensor = &self.activations.tensor;
         let is_dense = rows.len() == m || tensor.nb[2] == m * tensor.row_bytes()?;
         if !is_dense {
             return None;
         }
-        let first = self.activation_index(rows.start);
+        let first = self.activation_index(*rows.first()?);
         let bytes = self.activations.run(rows.len(), first)?;
         <[f32]>::ref_from_bytes(bytes).ok()
     }

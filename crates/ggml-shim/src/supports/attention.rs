@@ -63,42 +63,21 @@ pub(crate) struct AttentionParams {
 /// Dimensions of attention, see the module's picture, and its parameters. No dimension is zero.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct AttentionShape {
-    /// Queries of one head of one stream.
-    pub(crate) rows: usize,
-    /// Keys of each query, including masked ones.
-    pub(crate) keys: usize,
-    /// Heads of the queries.
-    pub(crate) heads: usize,
-    /// Heads of keys and values, each shared by equally many heads of the queries.
-    pub(crate) kv_heads: usize,
+    /// Sizes of one sequence.
+    pub(crate) batch: AttentionBatch,
     /// Sequences.
     pub(crate) streams: usize,
     /// Sequences of keys and values, each shared by equally many of the queries.
     pub(crate) kv_streams: usize,
-    /// Elements of a query and of a key (D), and of a value (DV).
-    pub(crate) head: [usize; 2],
     /// Heads and streams of the mask; 1 without one.
     pub(crate) mask: [usize; 2],
     pub(crate) params: AttentionParams,
 }
 
 impl AttentionShape {
-    /// Sizes of one stream, for the engine.
-    pub(crate) const fn batch(&self) -> AttentionBatch {
-        let [head_dim, value_dim] = self.head;
-        AttentionBatch {
-            heads: self.heads,
-            kv_heads: self.kv_heads,
-            rows: self.rows,
-            keys: self.keys,
-            head_dim,
-            value_dim,
-            window: None,
-        }
-    }
-
     pub(crate) fn outputs(&self) -> usize {
-        self.rows * self.heads * self.streams * self.head[1]
+        let batch = &self.batch;
+        batch.rows * batch.heads * self.streams * batch.value_dim
     }
 }
 
@@ -108,8 +87,8 @@ pub(crate) fn decide_attention(
     rules: &OffloadRules,
 ) -> Result<AttentionShape, DeclineReason> {
     let shape = attention_shape(query)?;
-    match rules.fewest_attention_rows(shape.batch()) {
-        Some(fewest) if shape.rows >= fewest => Ok(shape),
+    match rules.fewest_attention_rows(shape.batch) {
+        Some(fewest) if shape.batch.rows >= fewest => Ok(shape),
         Some(_) => Err(DeclineReason::AttentionRows),
         None if rules.attention == AttentionChoice::Never => Err(DeclineReason::AttentionOff),
         None => Err(DeclineReason::AttentionSlower),
@@ -139,9 +118,10 @@ pub(crate) fn attention_shape(query: &AttentionQuery) -> Result<AttentionShape, 
         return Err(DeclineReason::AttentionType);
     }
     let shape = shape(query)?;
-    let [d, dv] = shape.head;
+    let batch = &shape.batch;
+    let (d, dv) = (batch.head_dim, batch.value_dim);
     // Of queries, keys, values, mask and sinks.
-    let mut rows = operands.iter().zip([d, d, dv, shape.keys, shape.heads]);
+    let mut rows = operands.iter().zip([d, d, dv, batch.keys, batch.heads]);
     let has_rows = rows.all(|((operand, _), len)| operand.is_none_or(|it| it.has_rows(len)));
     if !has_rows || !query.output.is_packed() {
         return Err(DeclineReason::NotContiguous);
@@ -182,13 +162,17 @@ fn shape(query: &AttentionQuery) -> Result<AttentionShape, DeclineReason> {
         [rows, keys, heads, streams],
     ])?;
     Ok(AttentionShape {
-        rows,
-        keys,
-        heads,
-        kv_heads,
+        batch: AttentionBatch {
+            heads,
+            kv_heads,
+            rows,
+            keys,
+            head_dim: d,
+            value_dim: dv,
+            window: None,
+        },
         streams,
         kv_streams,
-        head: [d, dv],
         mask: mask.map_or([1, 1], |[_, _, heads, streams]| [heads, streams]),
         params: query.params,
     })

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Reads attention nodes and their data.
 
-use super::memory::Footprint;
 use crate::abi::flash_attn;
 use crate::attention::Attention;
 use crate::host_tensor::HostTensor;
 use crate::supports::{AttentionParams, AttentionQuery, AttentionShape};
-use crate::tensor_bytes::TensorBytes;
+use crate::tensor_bytes::{NodeOutput, TensorBytes};
 
 /// Returns the query for the attention `node`; `None` if queries, keys or values are missing.
 pub(super) fn query(node: HostTensor<'_>) -> Option<AttentionQuery> {
@@ -34,21 +33,17 @@ pub(super) fn query(node: HostTensor<'_>) -> Option<AttentionQuery> {
     })
 }
 
-/// Returns the data of the attention `node`; `None` if it is missing, or the output overlaps an
-/// operand. With memory `aside` for its outputs, the node's own is not touched.
+/// Returns the data of the attention `node`, which writes `out`; `None` if an operand is missing.
 ///
 /// # Safety
-/// [`super::classify`] returned the attention that `shape` was computed from, and [`Footprint::of`]
-/// this `footprint`; the node and its operands are allocated, and during `'a` nobody else writes to
-/// any of them, nor reads the output unless outputs are set aside.
+/// [`super::classify`] returned the attention that `shape` was computed from, and
+/// [`Footprint::output`](super::Footprint::output) this place for its outputs. The operands are
+/// allocated, and nobody writes to them during `'a`.
 pub(crate) unsafe fn attention_data<'a>(
     node: HostTensor<'a>,
     shape: AttentionShape,
-    footprint: &Footprint,
-    aside: Option<Vec<f32>>,
+    out: NodeOutput<'a>,
 ) -> Option<Attention<'a>> {
-    // SAFETY: the caller's promise is the callee's.
-    let out = unsafe { footprint.output(node, aside) }?;
     // SAFETY: an operand, allocated and not written to meanwhile, by the caller's promise.
     let rows = |operand: HostTensor<'a>| -> Option<TensorBytes<'a>> { unsafe { operand.rows() } };
     let required = |index: usize| rows(node.operand(index)?);

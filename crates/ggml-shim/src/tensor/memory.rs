@@ -30,7 +30,7 @@ impl Footprint {
     /// # Safety
     /// [`Self::of`] returned this for `node`, which is allocated, and during `'a` nobody else
     /// accesses its data unless outputs are set aside.
-    pub(super) unsafe fn output<'a>(
+    pub(crate) unsafe fn output<'a>(
         &self,
         node: HostTensor<'a>,
         aside: Option<Vec<f32>>,

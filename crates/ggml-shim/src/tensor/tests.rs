@@ -8,9 +8,7 @@ use std::ptr;
 
 use super::*;
 use crate::abi::{BufferType, MAX_NAME, Tensor, type_id};
-use crate::host::Host;
-use crate::host::tests::{FakeBuffer, REARRANGED, fake_host};
-use crate::host_tensor::TensorContext;
+use crate::host::tests::{FAKE_HOST, FakeBuffer, REARRANGED};
 use crate::reason::DeclineReason;
 use crate::supports;
 use crate::types::tests::Q8_0;
@@ -37,14 +35,10 @@ fn buffer(buffer_type: *mut BufferType, usage: c_int, size: usize) -> FakeBuffer
 }
 
 /// A tensor of a test, which lives as long as the test needs it.
-pub(crate) fn host_tensor<'a>(host: &'a Host, tensor: &'a Tensor) -> HostTensor<'a> {
-    let context = TensorContext {
-        host,
-        evidence: None,
-    };
+pub(crate) fn host_tensor(tensor: &Tensor) -> HostTensor<'_> {
     // SAFETY: live while it is borrowed; a test's operands and buffers are its own variables, which
     // live until the test ends.
-    unsafe { HostTensor::new(context, tensor) }.unwrap()
+    unsafe { HostTensor::new(&FAKE_HOST, tensor) }.unwrap()
 }
 
 pub(crate) fn tensor(type_id: u32, ne: [i64; 4]) -> Tensor {
@@ -84,7 +78,7 @@ fn classify_matmul(weights: &Tensor) -> MulMatQuery {
     let (k, n) = (weights.ne[0], weights.ne[1]);
     let activations = result(ADD, [k, 64, 1, 1], &[]);
     let output = result(MUL_MAT, [n, 64, 1, 1], &[weights, &activations]);
-    match classify(host_tensor(&fake_host(), &output)) {
+    match classify(host_tensor(&output)) {
         GraphNode::MulMat(matmul) => matmul,
         other => panic!("{other:?}"),
     }
@@ -142,14 +136,13 @@ fn a_view_of_a_tensor_without_data_is_what_that_tensor_is() {
 
 #[test]
 fn rows_of_what_is_viewed_are_seen_where_they_are_longer() {
-    let host = fake_host();
     // Two tokens of 32 heads, as they were computed, and head by head.
     let computed = result(ADD, [64 * 32, 2, 1, 1], &[]);
     // Patches that are merged into longer rows, and memory that the program provides.
     let patches = result(ADD, [16, 256, 1, 1], &[]);
     let stored = tensor(type_id::F32, [64 * 32 * 2, 1, 1, 1]);
     let heads = [64, 32, 2, 1];
-    let rows = |heads: &Tensor| viewed_rows(host_tensor(&host, heads));
+    let rows = |heads: &Tensor| viewed_rows(host_tensor(heads));
     assert_eq!(rows(&tensor(type_id::F32, heads)), None);
     for (root, expected) in [(&computed, Some(2)), (&patches, None), (&stored, None)] {
         assert_eq!(rows(&view(root, heads)), expected);
@@ -159,7 +152,6 @@ fn rows_of_what_is_viewed_are_seen_where_they_are_longer() {
 #[test]
 fn operations_that_write_weights_are_seen() {
     const COPY: u32 = 5;
-    let host = fake_host();
     let mut array = [0_u8; 2 * 64 * 96];
     let written = |op: u32, usage: c_int, data: *mut u8| {
         let mut buffer = buffer(plain_type(), usage, 1 << 20);
@@ -168,7 +160,7 @@ fn operations_that_write_weights_are_seen() {
         weights.data = data.cast();
         let mut node = view(&weights, SHAPE);
         node.op = op;
-        let found = written_weights(host_tensor(&host, &node));
+        let found = written_weights(host_tensor(&node));
         found.map(|(_, name, range)| (name, range))
     };
     let data = array.as_mut_ptr();
@@ -179,7 +171,7 @@ fn operations_that_write_weights_are_seen() {
         assert_eq!(written(op, usage, data), None, "{op}");
     }
     let alone = tensor(type_id::F16, SHAPE);
-    assert!(written_weights(host_tensor(&host, &alone)).is_none());
+    assert!(written_weights(host_tensor(&alone)).is_none());
 }
 
 /// A KV cache is a stored tensor too, and attention without flash attention multiplies by a view of
@@ -205,14 +197,13 @@ fn views_of_a_kv_cache_are_no_weights() {
 
 #[test]
 fn stored_tensors_and_views_need_no_work_and_the_rest_is_not_ours() {
-    let host = fake_host();
     for (op, no_work) in [(0, true), (VIEW, true), (ADD, false), (u32::MAX, false)] {
         let node = result(op, SHAPE, &[]);
-        let found = classify(host_tensor(&host, &node));
+        let found = classify(host_tensor(&node));
         assert_eq!(matches!(found, GraphNode::NoWork), no_work, "op {op}");
     }
     let no_operands = result(MUL_MAT, SHAPE, &[]);
-    let found = classify(host_tensor(&host, &no_operands));
+    let found = classify(host_tensor(&no_operands));
     assert!(matches!(found, GraphNode::Other));
 }
 
@@ -232,12 +223,13 @@ fn with_array<T>(places: [usize; 3], body: impl FnOnce(&mut MulMat<'_>) -> T) ->
     let mut matmul = supports::tests::matmul(type_id::F16, 2, 4, 64);
     matmul.origin = WeightOrigin::Unallocated;
     let offload = supports::computable(&matmul, &supports::tests::policy(1)).unwrap();
-    let host = fake_host();
-    let output = host_tensor(&host, &output);
+    let output = host_tensor(&output);
     let footprint = Footprint::of(output)?;
     // SAFETY: the array lives until the end of this function, each tensor lies within the array,
     // and nobody else accesses it.
-    let matmul = unsafe { matmul_data(output, offload, &footprint, None) };
+    let out = unsafe { footprint.output(output, None) }?;
+    // SAFETY: as above.
+    let matmul = unsafe { matmul_data(output, offload, out) };
     matmul.map(|mut matmul| body(&mut matmul))
 }
 
@@ -265,13 +257,12 @@ fn an_output_over_an_operand_is_refused() {
 fn operations_on_a_matmuls_rows_are_told_from_others() {
     const ROPE: u32 = 50;
     const RMS_NORM: u32 = 24;
-    let host = fake_host();
     let weights = tensor(type_id::F16, SHAPE);
     let activations = result(ADD, [64, 32, 1, 1], &[]);
     let (whole, heads) = ([96, 32, 1, 1], [24, 4, 32, 1]);
     let matmul = result(MUL_MAT, whole, &[&weights, &activations]);
     let is_row_op = |operation: &Tensor| {
-        let node = classify(host_tensor(&host, operation));
+        let node = classify(host_tensor(operation));
         matches!(node, GraphNode::RowOp { matmul, .. } if matmul.output.ne == whole)
     };
     let bias = tensor(type_id::F32, [96, 1, 1, 1]);
@@ -322,18 +313,16 @@ fn matmuls_depend_on_each_other_by_what_they_write() {
 #[test]
 fn a_tensor_without_data_is_refused() {
     let mut weights = tensor(type_id::F16, SHAPE);
-    let host = fake_host();
-    assert_eq!(host_tensor(&host, &weights).range(), None);
+    assert_eq!(host_tensor(&weights).range(), None);
     weights.data = ptr::without_provenance_mut(64);
     weights.nb[1] = usize::MAX / 2;
-    assert_eq!(host_tensor(&host, &weights).range(), None);
+    assert_eq!(host_tensor(&weights).range(), None);
 }
 
 #[test]
 fn names_end_at_the_nul_or_with_the_field() {
     let mut weights = tensor(type_id::F16, SHAPE);
-    let host = fake_host();
-    assert_eq!(host_tensor(&host, &weights).name(), "blk.0.ffn_up");
+    assert_eq!(host_tensor(&weights).name(), "blk.0.ffn_up");
     weights.name = [b'x'; MAX_NAME];
-    assert_eq!(host_tensor(&host, &weights).name().len(), MAX_NAME);
+    assert_eq!(host_tensor(&weights).name().len(), MAX_NAME);
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Tests with one good attention node, and changes for which it is declined.
 
+use npu_matmul::attention::AttentionBatch;
 use npu_offload::AttentionChoice;
 
 use super::*;
@@ -31,13 +32,17 @@ fn attention_is_offloaded_from_as_many_rows_on_as_matmuls() {
         |rows, rules: &OffloadRules| decide_attention(&attention(type_id::F16, rows), rules);
     let shape = decide(32, &policy(32)).unwrap();
     let expected = AttentionShape {
-        rows: 32,
-        keys: 256,
-        heads: 8,
-        kv_heads: 2,
+        batch: AttentionBatch {
+            heads: 8,
+            kv_heads: 2,
+            rows: 32,
+            keys: 256,
+            head_dim: 64,
+            value_dim: 128,
+            window: None,
+        },
         streams: 1,
         kv_streams: 1,
-        head: [64, 128],
         mask: [1, 1],
         params: attention(type_id::F16, 32).params,
     };

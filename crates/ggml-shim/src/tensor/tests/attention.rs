@@ -29,7 +29,7 @@ fn node(operands: &[&Tensor]) -> Tensor {
 }
 
 fn query_of(tensor: &Tensor) -> Option<AttentionQuery> {
-    match classify(host_tensor(&fake_host(), tensor)) {
+    match classify(host_tensor(tensor)) {
         GraphNode::Attention(query) => Some(query),
         _ => None,
     }
@@ -83,12 +83,13 @@ fn with_data<T>(places: [usize; 6], body: impl FnOnce(Attention<'_>) -> T) -> Op
     tensor.data = data[5];
     let query = query_of(&tensor).unwrap();
     let shape = attention_shape(&query).unwrap();
-    let host = fake_host();
-    let node = host_tensor(&host, &tensor);
+    let node = host_tensor(&tensor);
     let footprint = Footprint::of(node)?;
     // SAFETY: the array lives until the end of this function, each tensor lies within it, and
     // nobody else accesses it.
-    let data = unsafe { super::super::attention::attention_data(node, shape, &footprint, None) };
+    let out = unsafe { footprint.output(node, None) }?;
+    // SAFETY: as above.
+    let data = unsafe { super::super::attention::attention_data(node, shape, out) };
     data.map(body)
 }
 
