@@ -14,33 +14,48 @@
 //! Matmuls of a list do not depend on each other: none writes what another reads or writes. The
 //! engine does tiling, packing and quantising.
 
-mod batch;
 mod by_expert;
 mod operands;
 mod rows;
 
-use npu_matmul::Engine;
+use std::borrow::Cow;
+use std::collections::HashMap;
+use std::sync::Arc;
 
-use self::batch::{Batch, BatchLimits, Part};
+use npu_matmul::{Engine, Output};
+
 pub(crate) use self::operands::MulMat;
+use self::operands::Part;
+use self::rows::PreparedRows;
 pub(crate) use self::rows::RowScratch;
-use crate::mul_mat_error::ListError;
+use crate::mul_mat_error::{ListError, MulMatError};
+use crate::pack::{self, PackedMatrix};
 use crate::supports::Shape;
+use crate::tensor_bytes::{Matrix, NodeOutput, TensorBytes};
+use crate::verify::OriginalWeights;
 
-/// Computes matmuls that do not depend on each other.
+/// Limits of the memory that a batch holds beside the weights that are kept: no budget counts it. A
+/// single part may exceed them.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct BatchLimits {
+    /// Elements of weights that are packed for this batch only.
+    weights: usize,
+    /// Elements of rows that are copied for it, and of outputs that are set aside.
+    rows: usize,
+}
+
+/// Half a gibibyte of FP16 weights, and 64 MiB of binary32 rows and outputs, with half as much more
+/// for the rows in FP16: far more jobs than one wave of the engine has.
+pub(crate) const MOST: BatchLimits = BatchLimits {
+    weights: 1 << 28,
+    rows: 1 << 24,
+};
+
+/// Computes matmuls that do not depend on each other, in batches of at most these sizes.
 ///
 /// # Errors
 /// See [`MulMatError`]; then all outputs are invalid.
 pub(crate) fn compute(
-    engine: &Engine,
-    scratch: &RowScratch,
-    matmuls: &mut [MulMat<'_>],
-) -> Result<(), ListError> {
-    compute_within(engine, scratch, matmuls, batch::MOST)
-}
-
-/// Does the same with these limits of a batch.
-fn compute_within(
     engine: &Engine,
     scratch: &RowScratch,
     matmuls: &mut [MulMat<'_>],
@@ -80,6 +95,264 @@ fn parts(matmul: &MulMat<'_>, index: usize) -> Vec<Part> {
         is_scattered: false,
     };
     (0..runs).map(part).collect()
+}
+
+/// Parts that wait for the engine.
+struct Batch<'e, 'a> {
+    engine: &'e Engine,
+    scratch: &'e RowScratch,
+    most: BatchLimits,
+    /// What it holds now.
+    held: BatchLimits,
+    /// Weight matrices of this batch, by matmul and index.
+    loaded: HashMap<(usize, [usize; 2]), Arc<PackedMatrix>>,
+    rows: Vec<PreparedRows<'a>>,
+    /// Parts, with their weights and the index of their rows.
+    parts: Vec<(Part, Arc<PackedMatrix>, usize)>,
+}
+
+impl<'e, 'a> Batch<'e, 'a> {
+    fn new(engine: &'e Engine, scratch: &'e RowScratch, most: BatchLimits) -> Self {
+        Self {
+            engine,
+            scratch,
+            most,
+            held: BatchLimits::default(),
+            loaded: HashMap::new(),
+            rows: Vec::new(),
+            parts: Vec::new(),
+        }
+    }
+
+    /// Adds a part. First computes the present parts, if both together would exceed the limits.
+    fn push(&mut self, matmuls: &mut [MulMat<'a>], part: Part) -> Result<(), ListError> {
+        let same = |(other, ..): &&(Part, _, _)| are_same_rows(matmuls, &part, other);
+        let mut rows = self.parts.iter().find(same).map(|(.., rows)| *rows);
+        let mut more = self.held_by(&matmuls[part.matmul], &part, rows.is_some());
+        if !self.parts.is_empty() && !self.held.fits(more, self.most) {
+            self.flush(matmuls)?;
+            rows = None;
+            more = self.held_by(&matmuls[part.matmul], &part, false);
+        }
+        let matmul = &matmuls[part.matmul];
+        let failed = ListError::of(part.matmul);
+        let packed = self.weights(matmul, &part).map_err(&failed)?;
+        let rows = match rows {
+            Some(rows) => rows,
+            None => {
+                let rows = self.prepare(matmul, &part).map_err(&failed)?;
+                self.rows.push(rows);
+                self.rows.len() - 1
+            }
+        };
+        self.held = self.held.with(more);
+        self.parts.push((part, packed, rows));
+        Ok(())
+    }
+
+    /// What the batch would hold in addition for this part, whose rows it has if `has_rows`.
+    fn held_by(&self, matmul: &MulMat<'_>, part: &Part, has_rows: bool) -> BatchLimits {
+        let Shape { n, k, .. } = matmul.offload.shape;
+        let is_held =
+            matmul.kept.is_some() || self.loaded.contains_key(&(part.matmul, part.matrix));
+        let rows = part.rows.len();
+        let outputs = if part.is_scattered { rows * n } else { 0 };
+        let made = if has_rows { 0 } else { rows * k };
+        BatchLimits {
+            weights: if is_held { 0 } else { n * k },
+            rows: made.saturating_add(outputs),
+        }
+    }
+
+    /// Prepares the rows that a part reads.
+    fn prepare(&self, matmul: &MulMat<'a>, part: &Part) -> Result<PreparedRows<'a>, MulMatError> {
+        let k = matmul.offload.shape.k;
+        let run = match part.is_scattered {
+            true => None,
+            false => matmul.activation_run(&part.rows),
+        };
+        let rows = match run {
+            Some(rows) => Cow::Borrowed(rows),
+            None => {
+                let mut gathered = self.scratch.floats.take(part.rows.len() * k)?;
+                for (row, to) in part.rows.iter().zip(gathered.chunks_exact_mut(k)) {
+                    let row = matmul.activation_row(*row);
+                    to.copy_from_slice(row.ok_or(MulMatError::Data("activations"))?);
+                }
+                Cow::Owned(gathered)
+            }
+        };
+        let precision = matmul.offload.precision;
+        PreparedRows::new(self.engine, self.scratch, precision, k, rows)
+    }
+
+    fn flush(&mut self, matmuls: &mut [MulMat<'a>]) -> Result<(), ListError> {
+        let parts = std::mem::take(&mut self.parts);
+        let rows = std::mem::take(&mut self.rows);
+        self.loaded.clear();
+        self.held = BatchLimits::default();
+        if parts.is_empty() {
+            return Ok(());
+        }
+        let mut outputs = self.outputs(matmuls, &parts)?;
+        let mut gemms = Vec::with_capacity(parts.len());
+        for (part, packed, _) in &parts {
+            let gemm = (self.engine).prepare(&packed.weights, part.rows.len(), Output::F32);
+            gemms.push(gemm.map_err(|error| ListError::of(part.matmul)(error.into()))?);
+        }
+        let calls = gemms.iter().zip(&parts).zip(&mut outputs);
+        let calls = calls
+            .map(|((gemm, (_, _, at)), out)| gemm.call(rows[*at].activations(), out.values_mut()));
+        self.engine.run(calls).map_err(|error| {
+            let matmul = parts[error.call].0.matmul;
+            ListError::of(matmul)(error.source.into())
+        })?;
+        drop(gemms);
+        let mut scattered = Vec::new();
+        for ((part, packed, at), mut out) in parts.iter().zip(outputs) {
+            rows[*at].correct(&packed.factors, packed.weights.n(), out.values_mut());
+            if let NodeOutput::Aside(values) = out {
+                scattered.push((part, values));
+            }
+        }
+        for (part, values) in scattered {
+            let matmul = &mut matmuls[part.matmul];
+            let copied = self.scatter(matmul, part, values);
+            copied.map_err(ListError::of(part.matmul))?;
+        }
+        for (part, packed, _) in &parts {
+            let matmul = &mut matmuls[part.matmul];
+            let verified = verify(matmul, part, packed);
+            verified.map_err(ListError::of(part.matmul))?;
+        }
+        for rows in rows {
+            rows.recycle(self.scratch);
+        }
+        Ok(())
+    }
+
+    /// Returns the memory for each part's outputs: for runs of rows it is in the node's output. The
+    /// runs of one matmul come in order.
+    fn outputs<'p>(
+        &self,
+        matmuls: &'p mut [MulMat<'a>],
+        parts: &[(Part, Arc<PackedMatrix>, usize)],
+    ) -> Result<Vec<NodeOutput<'p>>, ListError> {
+        // The rest of each matmul's output, and the index of its first element.
+        let outputs = matmuls.iter_mut();
+        let mut left: Vec<_> = outputs.map(|matmul| (0, matmul.out.values_mut())).collect();
+        let mut of_part = |part: &Part, n: usize| {
+            let (len, first) = (part.rows.len() * n, part.rows.first().unwrap_or(&0) * n);
+            if part.is_scattered {
+                return Ok(NodeOutput::Aside(self.scratch.floats.take(len)?));
+            }
+            let (start, out) = std::mem::take(&mut left[part.matmul]);
+            let skipped = first.checked_sub(start);
+            let behind = skipped.and_then(|skipped| out.get_mut(skipped..));
+            let split = behind.and_then(|behind| behind.split_at_mut_checked(len));
+            let (values, behind) = split.ok_or(MulMatError::Data("outputs"))?;
+            left[part.matmul] = (first + len, behind);
+            Ok(NodeOutput::InPlace(values))
+        };
+        let each = parts.iter().map(|(part, packed, _)| {
+            let output = of_part(part, packed.weights.n());
+            output.map_err(ListError::of(part.matmul))
+        });
+        each.collect()
+    }
+
+    /// Copies outputs to their rows of the node's output.
+    fn scatter(
+        &self,
+        matmul: &mut MulMat<'_>,
+        part: &Part,
+        values: Vec<f32>,
+    ) -> Result<(), MulMatError> {
+        let n = matmul.offload.shape.n;
+        for (row, values) in part.rows.iter().zip(values.chunks_exact(n)) {
+            let row = matmul.out.values_mut().get_mut(row * n..(row + 1) * n);
+            row.ok_or(MulMatError::Data("outputs"))?
+                .copy_from_slice(values);
+        }
+        self.scratch.floats.put(values);
+        Ok(())
+    }
+
+    fn weights(
+        &mut self,
+        matmul: &MulMat<'_>,
+        part: &Part,
+    ) -> Result<Arc<PackedMatrix>, MulMatError> {
+        if let Some(found) = self.loaded.get(&(part.matmul, part.matrix)) {
+            return Ok(Arc::clone(found));
+        }
+        let load = || {
+            if matmul.weights.bytes.is_empty() {
+                return Err(MulMatError::NotPacked);
+            }
+            let matrix =
+                Matrix::new(&matmul.weights, part.matrix).ok_or(MulMatError::Data("weights"))?;
+            // The original is not kept, as it can be read again in place.
+            pack::load_matrix(self.engine, matmul.offload.precision, &matrix, false)
+        };
+        let packed = match &matmul.kept {
+            Some(kept) => kept.get_or_load(part.matrix, load)?,
+            None => Arc::new(load()?),
+        };
+        self.loaded
+            .insert((part.matmul, part.matrix), Arc::clone(&packed));
+        Ok(packed)
+    }
+}
+
+/// Whether two parts multiply the same activation rows, as long as no matmul of the batch writes
+/// any.
+fn are_same_rows(matmuls: &[MulMat<'_>], one: &Part, other: &Part) -> bool {
+    let rows = |part: &Part| {
+        let matmul = &matmuls[part.matmul];
+        let TensorBytes { tensor, bytes } = matmul.activations;
+        let ids = matmul.ids.as_ref().map(|ids| ids.bytes.as_ptr());
+        let is_rounded = matmul.offload.precision.quantisation().is_none();
+        (bytes.as_ptr(), tensor, ids, is_rounded)
+    };
+    one.rows == other.rows && rows(one) == rows(other)
+}
+
+/// Compares the outputs of a part with the CPU's, if the matmul is verified: with the current
+/// weights or, if these cannot be read in place, with those of the model file.
+fn verify(matmul: &mut MulMat<'_>, part: &Part, packed: &PackedMatrix) -> Result<(), MulMatError> {
+    let Some(mut errors) = matmul.errors else {
+        return Ok(());
+    };
+    let now = Matrix::new(&matmul.weights, part.matrix);
+    let original = packed.original.as_ref().map(OriginalWeights::matrix);
+    let Some(weights) = now.or(original) else {
+        return Ok(());
+    };
+    let n = matmul.offload.shape.n;
+    let (mut activations, mut out) = (Vec::new(), Vec::new());
+    for &row in &part.rows {
+        let activation = matmul.activation_row(row);
+        activations.extend_from_slice(activation.ok_or(MulMatError::Data("activations"))?);
+        out.extend_from_slice(&matmul.out.values()[row * n..][..n]);
+    }
+    errors.add(&weights, &activations, &out);
+    matmul.errors = Some(errors);
+    Ok(())
+}
+
+impl BatchLimits {
+    fn with(self, more: Self) -> Self {
+        Self {
+            weights: self.weights.saturating_add(more.weights),
+            rows: self.rows.saturating_add(more.rows),
+        }
+    }
+
+    fn fits(self, more: Self, most: Self) -> bool {
+        let all = self.with(more);
+        all.weights <= most.weights && all.rows <= most.rows
+    }
 }
 
 #[cfg(test)]

@@ -143,7 +143,7 @@ impl EngineCall for MulMat<'_> {
     const CATEGORIES: [&'static str; 2] = ["matmul", "failed matmul"];
 
     fn compute(engine: &Engine, scratch: &RowScratch, calls: &mut [Self]) -> Result<(), ListError> {
-        mul_mat::compute(engine, scratch, calls)
+        mul_mat::compute(engine, scratch, calls, mul_mat::MOST)
     }
 
     fn errors(&mut self) -> &mut Option<OutputErrors> {

@@ -11,8 +11,7 @@
 //!
 //! The rows that chose the same expert are one part.
 
-use super::batch::Part;
-use super::operands::MulMat;
+use super::operands::{MulMat, Part};
 use crate::mul_mat_error::MulMatError;
 use crate::supports::ExpertChoice;
 

@@ -27,6 +27,20 @@ pub(crate) struct MulMat<'a> {
     pub(crate) errors: Option<OutputErrors>,
 }
 
+/// One activation matrix times one weight matrix.
+#[derive(Debug)]
+pub(super) struct Part {
+    /// Index of the matmul that it is a part of.
+    pub(super) matmul: usize,
+    /// Which of its weight matrices.
+    pub(super) matrix: [usize; 2],
+    /// Rows of the matmul's output, counted through all of its matrices. Each is the result of one
+    /// activation row.
+    pub(super) rows: Vec<usize>,
+    /// Whether they need not lie next to each other.
+    pub(super) is_scattered: bool,
+}
+
 impl<'a> MulMat<'a> {
     /// The activations of a row of the output, counted through all of its matrices.
     pub(super) fn activation_row(&self, row: usize) -> Option<&'a [f32]> {

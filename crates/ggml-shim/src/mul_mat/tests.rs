@@ -30,7 +30,7 @@ pub(crate) static OPENED: LazyLock<OpenedEngine> =
 pub(crate) static SCRATCH: LazyLock<RowScratch> = LazyLock::new(RowScratch::default);
 
 fn run(matmuls: &mut [MulMat<'_>]) -> Result<(), ListError> {
-    compute(&OPENED.engine, &SCRATCH, matmuls)
+    compute(&OPENED.engine, &SCRATCH, matmuls, MOST)
 }
 
 fn run_one(matmul: MulMat<'_>) -> Result<Option<OutputErrors>, MulMatError> {
@@ -389,4 +389,19 @@ fn a_short_tensor_is_an_error_not_a_read_behind_it() {
     }
     let mut short = [0.0; 5];
     assert!(run_one(matmul(INT8, &weights, &activations, &mut short)).is_err());
+}
+
+#[test]
+fn what_a_batch_holds_is_bounded() {
+    let fits = |weights, rows, count| {
+        let one = BatchLimits { weights, rows };
+        let held = (1..count).fold(BatchLimits::default(), |held, _| held.with(one));
+        held.fits(one, MOST)
+    };
+    // Experts of large models, and ones larger than the bounds.
+    assert!(fits(2880 * 2880, 0, 32) && !fits(2880 * 2880, 0, 33));
+    assert!(fits(4096 * 14336, 0, 4) && !fits(4096 * 14336, 0, 5));
+    assert!(fits(0, (2048 + 768) * 100, 59) && !fits(0, (2048 + 768) * 100, 60));
+    assert!(!fits(usize::MAX, usize::MAX, 1));
+    assert!(fits(0, 0, 1000));
 }

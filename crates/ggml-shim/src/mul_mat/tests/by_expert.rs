@@ -2,7 +2,6 @@
 //! Tests of matmuls whose rows choose their weights.
 
 use super::*;
-use crate::mul_mat::batch::MOST;
 use crate::supports::ExpertChoice;
 
 /// Limits a batch to one expert, by its weights.
@@ -33,7 +32,7 @@ fn run_by_expert(
     matmul.ids = Some(ids.rows());
     matmul.errors = Some(OutputErrors::default());
     let mut matmuls = [matmul];
-    let computed = compute_within(&OPENED.engine, &SCRATCH, &mut matmuls, most);
+    let computed = compute(&OPENED.engine, &SCRATCH, &mut matmuls, most);
     computed.map_err(|ListError { error, .. }| error)?;
     // Compared with the experts that the rows chose.
     let errors = matmuls[0].errors.unwrap();
