@@ -85,8 +85,6 @@ pub(crate) mod tests {
     use super::*;
     use crate::abi::{Backend, Buffer, Device, Graph, Tensor};
 
-    pub(crate) use super::tables::FakeBufferType;
-
     #[test]
     fn layouts_are_told_apart_by_the_exported_functions() {
         // Versions and exported functions of released binaries.

@@ -64,23 +64,13 @@ impl Argument for Zeros {
     }
 }
 
-/// An offset or an index, always 0.
+/// An offset, an index or a number of bytes, always `N`.
 #[repr(transparent)]
-pub(super) struct First(usize);
+pub(super) struct Number<const N: usize>(usize);
 
-impl Argument for First {
+impl<const N: usize> Argument for Number<N> {
     fn of(_: Given) -> Self {
-        Self(0)
-    }
-}
-
-/// A number of bytes, always 1.
-#[repr(transparent)]
-pub(super) struct ByteCount(usize);
-
-impl Argument for ByteCount {
-    fn of(_: Given) -> Self {
-        Self(1)
+        Self(N)
     }
 }
 

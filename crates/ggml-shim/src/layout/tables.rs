@@ -230,28 +230,3 @@ pub(crate) unsafe fn free_backend(backend: *mut Backend) {
     // by the caller's promise freed only here and only once.
     drop(unsafe { Box::from_raw(backend.cast::<OwnBackend>()) });
 }
-
-/// A buffer type with only the beginning of the struct.
-#[cfg(test)]
-pub(crate) struct FakeBufferType(Box<std::cell::UnsafeCell<BufferTypeHead>>);
-
-#[cfg(test)]
-impl FakeBufferType {
-    /// Creates a type whose buffers `alloc` makes.
-    pub(crate) fn new(alloc: AllocBuffer) -> Self {
-        Self(Box::new(std::cell::UnsafeCell::new(BufferTypeHead {
-            get_name: None,
-            alloc_buffer: Some(alloc),
-        })))
-    }
-
-    pub(crate) fn address(&self) -> *mut BufferType {
-        self.0.get().cast()
-    }
-
-    /// The callback that makes its buffers now.
-    pub(crate) fn alloc(&self) -> AllocBuffer {
-        // SAFETY: nobody writes it during this call.
-        unsafe { (*self.0.get()).alloc_buffer }.unwrap()
-    }
-}

@@ -11,7 +11,7 @@ use std::ffi::{CStr, c_int, c_void};
 use std::mem::{offset_of, size_of};
 use std::ptr::{self, NonNull};
 
-use super::prototype::{ByteCount, F1, F2, F3, F4, First, Given, Object, Prototype, ROOM, Zeros};
+use super::prototype::{F1, F2, F3, F4, Given, Number, Object, Prototype, ROOM, Zeros};
 use super::tables::{backend_words, buffer_words};
 use crate::abi::{DeviceObject, RegObject, Tensor};
 use crate::symbols::as_function;
@@ -43,18 +43,13 @@ pub(super) static MARKS: [Mark; WORDS] = marks!(
     20 21 22 23 24 25 26 27 28 29 30 31 32 33 34 35 36 37 38 39
 );
 
-/// What a function does with its object.
-enum Does {
-    /// It calls the callback of this word. The second field calls the function, by its prototype.
-    Calls(usize, unsafe fn(NonNull<c_void>, Given)),
-    /// It returns this word, a pointer.
-    Returns(usize),
-}
-
-/// A function of ggml.
+/// A function of ggml that calls a callback of its object, or returns a pointer of it.
 struct Trial {
     name: &'static CStr,
-    does: Does,
+    /// Position of the callback or pointer.
+    word: usize,
+    /// Calls the function by its prototype; `None` if it returns the pointer.
+    call: Option<unsafe fn(NonNull<c_void>, Given)>,
 }
 
 /// Offset of a field, in words.
@@ -63,13 +58,13 @@ macro_rules! word {
 }
 
 fn calls<F: Prototype>(name: &'static CStr, word: usize) -> Trial {
-    let does = Does::Calls(word, F::call);
-    Trial { name, does }
+    let call = Some(F::call as _);
+    Trial { name, word, call }
 }
 
 fn returns(name: &'static CStr, word: usize) -> Trial {
-    let does = Does::Returns(word);
-    Trial { name, does }
+    let call = None;
+    Trial { name, word, call }
 }
 
 type Pointer = *mut c_void;
@@ -82,10 +77,10 @@ fn trials(two_d: usize) -> Vec<Trial> {
     vec![
         // `struct ggml_backend_buffer_type` begins with these two.
         calls::<F1<Object, Pointer>>(c"ggml_backend_buft_name", 0),
-        calls::<F2<Object, ByteCount, Pointer>>(c"ggml_backend_buft_alloc_buffer", 1),
+        calls::<F2<Object, Number<1>, Pointer>>(c"ggml_backend_buft_alloc_buffer", 1),
         calls::<F2<Object, *mut Tensor, c_int>>(c"ggml_backend_buffer_init_tensor", buffer_words::INIT_TENSOR),
-        calls::<F4<*mut Tensor, u8, First, ByteCount, ()>>(c"ggml_backend_tensor_memset", buffer_words::MEMSET_TENSOR),
-        calls::<F4<*mut Tensor, Zeros, First, ByteCount, ()>>(c"ggml_backend_tensor_set", buffer_words::SET_TENSOR),
+        calls::<F4<*mut Tensor, u8, Number<0>, Number<1>, ()>>(c"ggml_backend_tensor_memset", buffer_words::MEMSET_TENSOR),
+        calls::<F4<*mut Tensor, Zeros, Number<0>, Number<1>, ()>>(c"ggml_backend_tensor_set", buffer_words::SET_TENSOR),
         calls::<F2<Object, u8, ()>>(c"ggml_backend_buffer_clear", buffer_words::CLEAR + two_d),
         returns(c"ggml_backend_buffer_get_type", buffer_words::BUFFER_TYPE + two_d),
         calls::<F1<Object, Pointer>>(c"ggml_backend_name", backend_words::GET_NAME),
@@ -100,14 +95,14 @@ fn trials(two_d: usize) -> Vec<Trial> {
         calls::<F2<Object, Zeros, ()>>(c"ggml_backend_dev_get_props", word!(DeviceObject, iface.get_props)),
         calls::<F2<Object, Zeros, Pointer>>(c"ggml_backend_dev_init", word!(DeviceObject, iface.init_backend)),
         calls::<F1<Object, Pointer>>(c"ggml_backend_dev_buffer_type", word!(DeviceObject, iface.get_buffer_type)),
-        calls::<F4<Object, Zeros, ByteCount, ByteCount, Pointer>>(c"ggml_backend_dev_buffer_from_host_ptr", word!(DeviceObject, iface.buffer_from_host_ptr)),
+        calls::<F4<Object, Zeros, Number<1>, Number<1>, Pointer>>(c"ggml_backend_dev_buffer_from_host_ptr", word!(DeviceObject, iface.buffer_from_host_ptr)),
         calls::<F2<Object, *mut Tensor, bool>>(c"ggml_backend_dev_supports_op", word!(DeviceObject, iface.supports_op)),
         calls::<F2<Object, Object, bool>>(c"ggml_backend_dev_supports_buft", word!(DeviceObject, iface.supports_buft)),
         calls::<F2<Object, *mut Tensor, bool>>(c"ggml_backend_dev_offload_op", word!(DeviceObject, iface.offload_op)),
         returns(c"ggml_backend_dev_backend_reg", word!(DeviceObject, reg)),
         calls::<F1<Object, Pointer>>(c"ggml_backend_reg_name", word!(RegObject, iface.get_name)),
         calls::<F1<Object, usize>>(c"ggml_backend_reg_dev_count", word!(RegObject, iface.get_device_count)),
-        calls::<F2<Object, First, Pointer>>(c"ggml_backend_reg_dev_get", word!(RegObject, iface.get_device)),
+        calls::<F2<Object, Number<0>, Pointer>>(c"ggml_backend_reg_dev_get", word!(RegObject, iface.get_device)),
         calls::<F2<Object, Zeros, Pointer>>(c"ggml_backend_reg_get_proc_address", word!(RegObject, iface.get_proc_address)),
     ]
 }
@@ -138,8 +133,8 @@ impl Trial {
     /// # Safety
     /// `function` is ggml's of this name.
     unsafe fn holds(&self, function: NonNull<c_void>) -> bool {
-        match self.does {
-            Does::Calls(word, call) => {
+        match self.call {
+            Some(call) => {
                 CALLED.set(None);
                 let mut tensor = tensor(marks());
                 let mut room = [0_u64; ROOM / size_of::<u64>()];
@@ -152,13 +147,13 @@ impl Trial {
                 // of marks it calls, that is a function and ignores its arguments; it reads other
                 // words as numbers, and the tensor as the one that `is_our_tensor` has seen.
                 unsafe { call(function, given) };
-                CALLED.get() == Some(word)
+                CALLED.get() == Some(self.word)
             }
-            Does::Returns(word) => {
+            None => {
                 // SAFETY: each function that is listed so has this prototype.
                 let read = unsafe { as_function::<F1<Pointer, Pointer>>(function) };
                 // SAFETY: it reads a word of the object.
-                unsafe { read(marks()) }.addr() == MARKS[word] as usize
+                unsafe { read(marks()) }.addr() == MARKS[self.word] as usize
             }
         }
     }
