@@ -28,9 +28,7 @@ const SMALLEST_PLAIN: f32 = 0.25;
 
 /// Views the bytes of one row as FP16; `None` if they are not aligned.
 pub(crate) fn as_f16(bytes: &[u8]) -> Option<&[f16]> {
-    use half::slice::HalfBitsSliceExt;
-    let bits: &[u16] = <[u16]>::ref_from_bytes(bytes).ok()?;
-    Some(bits.reinterpret_cast())
+    <[f16]>::ref_from_bytes(bytes).ok()
 }
 
 /// The first of the rows of `k` FP16 weights that holds an infinity or a NaN.
@@ -186,14 +184,11 @@ mod tests {
             let bits = |halves: &[f16]| halves.iter().map(|half| half.to_bits()).collect::<Vec<_>>();
             prop_assert_eq!(bits(&out), bits(&expected));
             prop_assert_eq!(factor.to_bits(), expected_factor.to_bits());
-        }
-
-        #[test]
-        fn rounding_keeps_eleven_bits_at_any_size(bits in proptest::collection::vec(any::<u32>(), 1..40)) {
-            let row: Vec<f32> = bits.into_iter().map(f32::from_bits).filter(|value| value.abs() < 3.0e38).collect();
-            let mut out = vec![f16::ZERO; row.len()];
-            let factor = round_to_f16(&row, &mut out);
+            // Eleven bits are kept at any size.
             let largest = row.iter().fold(0.0_f32, |largest, value| largest.max(value.abs()));
+            if factor.is_nan() || largest >= 3.0e38 {
+                return Ok(());
+            }
             let mut back: Vec<f32> = out.iter().map(|value| value.to_f32()).collect();
             scale_outputs(factor, &[], &mut back);
             for (value, back) in row.iter().zip(back) {
