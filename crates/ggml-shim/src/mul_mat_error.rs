@@ -5,15 +5,18 @@ use std::collections::TryReserveError;
 
 use npu_matmul::{Error, JobFailure, SoftwareNpu};
 
-use crate::memory::OutOfMemory;
-
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum MulMatError {
     #[error(transparent)]
     Engine(#[from] Error),
-    /// No memory for data between the host's operands and the engine's.
-    #[error(transparent)]
-    Memory(#[from] OutOfMemory),
+    /// For data between the host's operands and the engine's.
+    #[error("out of memory: cannot allocate {0} bytes")]
+    OutOfMemory(usize),
+    /// For rows that the NPU reads, or for their outputs.
+    #[error("out of memory: cannot allocate the rows of a matmul")]
+    NoRows(#[from] TryReserveError),
+    #[error("out of memory: cannot allocate the data of the software model")]
+    NoModelMemory,
     /// The file is damaged.
     #[error("weight row {row} holds an infinity or a NaN; is the model file damaged?")]
     NotFinite { row: usize },
@@ -38,7 +41,7 @@ impl MulMatError {
             })
         );
         match model {
-            Some(model) if is_killed && model.ran_out_of_memory() => OutOfMemory::Model.into(),
+            Some(model) if is_killed && model.ran_out_of_memory() => Self::NoModelMemory,
             _ => self,
         }
     }
@@ -65,7 +68,9 @@ impl MulMatError {
     pub(crate) fn is_out_of_memory(&self) -> bool {
         matches!(
             self,
-            Self::Memory(_)
+            Self::OutOfMemory(_)
+                | Self::NoRows(_)
+                | Self::NoModelMemory
                 | Self::Engine(
                     Error::Memory(_)
                         | Error::Device {
@@ -74,12 +79,6 @@ impl MulMatError {
                         }
                 )
         )
-    }
-}
-
-impl From<TryReserveError> for MulMatError {
-    fn from(_: TryReserveError) -> Self {
-        OutOfMemory::Rows.into()
     }
 }
 
@@ -127,7 +126,7 @@ mod tests {
         assert!(!no_thread.is_out_of_memory());
         let line = no_thread.to_string();
         assert!(line.contains("no thread could be started"), "{line}");
-        let line = MulMatError::from(OutOfMemory::Model).to_string();
+        let line = MulMatError::NoModelMemory.to_string();
         assert!(line.contains("out of memory") && !line.contains("500 ms"));
     }
 
@@ -174,7 +173,7 @@ mod tests {
         let len = rocket_uapi::ByteLen::new(4096).unwrap();
         let full = device(rocket_uapi::Error::OutOfMemory(len));
         assert!(full.is_out_of_memory());
-        assert!(MulMatError::from(OutOfMemory::Bytes(1)).is_out_of_memory());
+        assert!(MulMatError::OutOfMemory(1).is_out_of_memory());
         let no_room = Vec::<u8>::new().try_reserve_exact(usize::MAX).unwrap_err();
         assert!(MulMatError::Engine(Error::Memory(no_room)).is_out_of_memory());
         assert!(!device(rocket_uapi::Error::OtherDevice).is_out_of_memory());

@@ -165,13 +165,8 @@ impl Case {
 
     /// Keys or values.
     fn cached(&self, len: usize, value: impl Fn([usize; 4]) -> f32) -> TensorData {
-        let (shape, (order, gap)) = (&self.shape, self.layout);
-        let ne = [
-            len,
-            shape.batch.keys,
-            shape.batch.kv_heads,
-            shape.kv_streams,
-        ];
+        let (batch, (order, gap)) = (&self.shape.batch, self.layout);
+        let ne = [len, batch.keys, batch.kv_heads, self.shape.kv_streams];
         lay_out(self.cache, ne, order, gap, value)
     }
 

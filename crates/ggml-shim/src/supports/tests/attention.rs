@@ -134,6 +134,15 @@ fn each_reason_to_decline_attention() {
             },
             AttentionHead,
         ),
+        // Dimensions that overflow.
+        (
+            |a| {
+                (a.keys.ne[1], a.values.ne[1], a.mask) = (1 << 40, 1 << 40, None);
+                (a.queries.ne[1], a.output.ne[2]) = (1 << 40, 1 << 40);
+                a.output.nb[3] = (4 * 128 * 8) << 40;
+            },
+            Shape,
+        ),
     ];
     let rules = policy(32);
     check_changes(
@@ -141,19 +150,6 @@ fn each_reason_to_decline_attention() {
         |asked| decide_attention(asked, &rules),
         changes,
     );
-}
-
-#[test]
-fn dimensions_that_overflow_are_declined() {
-    let mut asked = attention(type_id::F16, 32);
-    let many = 1 << 40;
-    asked.keys.ne[1] = many;
-    asked.values.ne[1] = many;
-    asked.mask = None;
-    asked.queries.ne[1] = many;
-    asked.output.ne[2] = many;
-    asked.output.nb[3] = (4 * 128 * 8) << 40;
-    assert_eq!(attention_shape(&asked), Err(DeclineReason::Shape));
 }
 
 /// ALiBi's slopes for 8 heads are 2^-1 ... 2^-8 if the largest exponent is 8. The heads above a
