@@ -98,6 +98,7 @@ pub(crate) struct WeightDecision {
     budget: Arc<Budget>,
     /// Packs each of the tensor's matrices.
     plan: WeightPlan,
+    /// Number of these.
     pub(crate) matrices: usize,
     /// Bytes of all of them.
     bytes: u64,

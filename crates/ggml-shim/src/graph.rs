@@ -144,8 +144,8 @@ unsafe fn compute_nodes(
             // SAFETY: the node is allocated, and nobody else accesses its data except to read
             // operands, by the caller's promise; before the results are there, no node of the list
             // reads or writes what calls of the list write at once.
-            let place = unsafe { footprint.output(node, aside) };
-            place.ok_or_else(|| cannot(&name, "its output overlaps an operand"))
+            let out = unsafe { footprint.output(node, aside) };
+            out.ok_or_else(|| cannot(&name, "its output overlaps an operand"))
         };
         let step = match work {
             Work::OnCpu => Some(Step::Cpu(node)),
@@ -311,8 +311,9 @@ fn compute_on_cpu(
     }
 }
 
-/// Returns where the packed weights of the matmul `node` may be kept. Only buffers that hold weights for good qualify, without weights that are trained or that a
-/// graph writes. All other weights are packed for one matmul, with their current data.
+/// Returns where the packed weights of the matmul `node` may be kept. Only buffers that hold weights
+/// for good qualify, without weights that are trained or that a graph writes. All other weights are
+/// packed for one matmul, with their current data.
 fn kept_weights(
     runtime: &Runtime,
     node: HostTensor<'_>,

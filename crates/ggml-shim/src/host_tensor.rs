@@ -20,7 +20,7 @@ use crate::tensor_bytes::TensorBytes;
 pub(crate) struct HostTensor<'a> {
     tensor: NonNull<Tensor>,
     /// The ggml that it belongs to.
-    host: &'a Host,
+    pub(crate) host: &'a Host,
     /// Lifetime of the tensor, which `host` alone does not express.
     live: PhantomData<&'a Tensor>,
 }
@@ -56,10 +56,6 @@ impl<'a> HostTensor<'a> {
     /// The pointer, for functions of ggml.
     pub(crate) fn as_ptr(self) -> *mut Tensor {
         self.tensor.as_ptr()
-    }
-
-    pub(crate) fn host(self) -> &'a Host {
-        self.host
     }
 
     pub(crate) fn op(self) -> u32 {

@@ -31,7 +31,7 @@ pub(crate) enum GraphNode<'a> {
 
 /// Classifies one node.
 pub(crate) fn classify(node: HostTensor<'_>) -> GraphNode<'_> {
-    let ops = node.host().ops;
+    let ops = node.host.ops;
     let op = node.op();
     if !node.is_computed() {
         return GraphNode::NoWork;
@@ -52,7 +52,7 @@ pub(crate) fn classify(node: HostTensor<'_>) -> GraphNode<'_> {
 /// Returns the query for the matmul `node`; `None` if an operand is missing.
 fn matmul(node: HostTensor<'_>) -> Option<MulMatQuery> {
     let ids = ids(node);
-    if node.op() == node.host().ops.mul_mat_id && ids.is_none() {
+    if node.op() == node.host.ops.mul_mat_id && ids.is_none() {
         return None;
     }
     let (weights, activations) = (node.operand(0)?, node.operand(1)?);
@@ -72,7 +72,7 @@ const ROW_OPS: usize = 8;
 /// Returns the matmul whose rows the operation `node` works on: by positions or biases, or on
 /// heads, which are parts of rows. Other norms do not occur between a query's matmul and a value's.
 fn matmul_of_rows(node: HostTensor<'_>) -> Option<HostTensor<'_>> {
-    let ops = node.host().ops;
+    let ops = node.host.ops;
     let mut normed = i64::MIN;
     let mut at = node;
     for _ in 0..ROW_OPS {
@@ -98,7 +98,7 @@ fn matmul_of_rows(node: HostTensor<'_>) -> Option<HostTensor<'_>> {
 
 /// The third operand of a matmul whose rows choose their weights.
 fn ids(node: HostTensor<'_>) -> Option<HostTensor<'_>> {
-    let has_ids = node.op() == node.host().ops.mul_mat_id;
+    let has_ids = node.op() == node.host.ops.mul_mat_id;
     has_ids.then(|| node.operand(2))?
 }
 
@@ -106,7 +106,7 @@ fn ids(node: HostTensor<'_>) -> Option<HostTensor<'_>> {
 fn viewed_rows(activations: HostTensor<'_>) -> Option<usize> {
     let root = activations.viewed()?;
     let sizes = root.ne();
-    if root.op() == root.host().ops.none || sizes[0] <= activations.ne()[0] {
+    if root.op() == root.host.ops.none || sizes[0] <= activations.ne()[0] {
         return None;
     }
     let mut rows = sizes[1..].iter().map(|size| usize::try_from(*size).ok());
@@ -137,7 +137,7 @@ pub(crate) fn written(node: HostTensor<'_>) -> Option<(*mut Buffer, Range<usize>
 }
 
 fn origin(weights: HostTensor<'_>) -> WeightOrigin {
-    let ops = weights.host().ops;
+    let ops = weights.host.ops;
     let root = weights.viewed();
     if root.unwrap_or(weights).has_flag(abi::FLAG_INPUT) {
         return WeightOrigin::Input;

@@ -293,23 +293,12 @@ fn this_thread() -> u64 {
     THREAD.get()
 }
 
-/// Sets the list that this thread computes, while it lives.
-#[derive(Debug)]
-pub(crate) struct TracedList {
-    before: u64,
-}
-
-impl TracedList {
-    pub(crate) fn new(number: u64) -> Self {
-        let before = LIST.replace(number);
-        Self { before }
-    }
-}
-
-impl Drop for TracedList {
-    fn drop(&mut self) {
-        LIST.set(self.before);
-    }
+/// Runs `body`, which computes the list `number` on this thread.
+pub(crate) fn in_list<T>(number: u64, body: impl FnOnce() -> T) -> T {
+    let before = LIST.replace(number);
+    let computed = body();
+    LIST.set(before);
+    computed
 }
 
 #[cfg(test)]

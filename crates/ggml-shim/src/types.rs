@@ -264,21 +264,6 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn each_format_decodes() {
-        let (floats, halves, brains) =
-            ([1.0_f32, -2.0], [0x3c00_u16, 0xc000], [0x3f80_u16, 0xc000]);
-        for (id, bytes) in [
-            (type_id::F32, floats.as_bytes()),
-            (type_id::F16, halves.as_bytes()),
-            (BF16, brains.as_bytes()),
-        ] {
-            let mut out = [0.0; 2];
-            format(id).decode(bytes, &mut out);
-            assert_eq!(out, [1.0, -2.0], "type {id}");
-        }
-    }
-
-    #[test]
     fn misaligned_rows_are_seen() {
         let words = [0_u32; 4];
         let bytes = words.as_bytes();

@@ -18,7 +18,7 @@ use crate::runtime::Runtime;
 use crate::stats::Stats;
 use crate::stream::Stream;
 use crate::supports::Shape;
-use crate::trace::{Trace, TracedList};
+use crate::trace::{self, Trace};
 use crate::verify::OutputErrors;
 
 /// Why a graph has no results.
@@ -90,8 +90,9 @@ pub(super) fn compute<T: EngineCall>(
     let number = runtime.trace().map_or(0, Trace::next_list);
     let computed = loop {
         let computed = stream.run(|| {
-            let _computing = TracedList::new(number);
-            T::compute(&engine, &runtime.row_scratch, &mut calls)
+            trace::in_list(number, || {
+                T::compute(&engine, &runtime.row_scratch, &mut calls)
+            })
         });
         match computed {
             // After each retry less is left that may be wrong.

@@ -262,11 +262,15 @@ pub(crate) fn by_expert(weights: u32, tokens: i64, given: i64, n: i64, k: i64) -
 fn experts_are_counted_by_tokens() {
     for given in [1, 2] {
         let asked = by_expert(Q8_0, 32, given, 96, 128);
-        let offload = decide(&asked, &policy(MIN_M)).unwrap();
+        let mut offload = decide(&asked, &policy(MIN_M)).unwrap();
         assert_eq!((offload.rows(), offload.outputs()), (32, 32 * 2 * 96));
         let given = usize::try_from(given).unwrap();
         assert_eq!(offload.experts, Some(ExpertChoice { used: 2, given }));
         assert_eq!(offload.shape.matrices, [8, 1]);
+        // Each expert gets a share of the rows.
+        assert_eq!(offload.rows_together(), 32 * 2 / 8);
+        offload.experts = None;
+        assert_eq!(offload.rows_together(), 32);
     }
     let few = by_expert(Q8_0, 31, 1, 96, 128);
     assert_eq!(decide(&few, &policy(MIN_M)), Err(DeclineReason::SmallBatch));
@@ -289,12 +293,4 @@ fn experts_that_do_not_fit_together_are_declined() {
         |asked| decide(asked, &rules),
         changes,
     );
-}
-
-#[test]
-fn experts_meet_a_share_of_the_rows() {
-    let mut offload = decide(&by_expert(Q8_0, 32, 1, 96, 128), &policy(1)).unwrap();
-    assert_eq!(offload.rows_together(), 32 * 2 / 8);
-    offload.experts = None;
-    assert_eq!(offload.rows_together(), 32);
 }

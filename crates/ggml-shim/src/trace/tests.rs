@@ -150,13 +150,9 @@ fn the_number_of_the_process_can_be_in_the_name() {
 #[test]
 fn a_thread_knows_its_list_and_forgets_it() {
     assert_eq!(list_here(), 0);
-    {
-        let _outer = TracedList::new(3);
-        {
-            let _inner = TracedList::new(4);
-            assert_eq!(list_here(), 4);
-        }
+    in_list(3, || {
+        in_list(4, || assert_eq!(list_here(), 4));
         assert_eq!(list_here(), 3);
-    }
+    });
     assert_eq!(list_here(), 0);
 }
