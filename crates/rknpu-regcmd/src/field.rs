@@ -191,6 +191,13 @@ impl fmt::Display for RegisterInfo {
     }
 }
 
+#[cfg(feature = "serde")]
+impl serde::Serialize for RegisterInfo {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
 /// A register value whose type names the register.
 pub trait Register: Copy {
     /// Block, name, offset and fields.

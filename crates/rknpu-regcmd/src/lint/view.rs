@@ -12,11 +12,12 @@ use crate::word::{EnableMask, Word};
 
 /// A problem of a program.
 #[derive(Clone, Debug)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct Finding {
-    /// The stable name of the rule that is broken.
-    pub rule: &'static str,
     /// The severity of the broken rule.
     pub severity: Severity,
+    /// The stable name of the rule that is broken.
+    pub rule: &'static str,
     /// Index of the task.
     pub task: usize,
     /// Index of the word, if the finding is about one.

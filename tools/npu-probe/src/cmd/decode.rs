@@ -15,7 +15,6 @@ use crate::exit::{Failure, Verdict};
 use crate::flags::ReportFlags;
 use crate::program;
 
-/// Options of `decode`.
 #[derive(Debug, Args)]
 pub(crate) struct DecodeFlags {
     /// File with a program; `-` is standard input
@@ -66,35 +65,7 @@ struct Report {
     tasks: Vec<String>,
     /// One line per word.
     disassembly: Vec<String>,
-    findings: Vec<FindingReport>,
-}
-
-#[derive(Debug, Serialize)]
-pub(super) struct FindingReport {
-    severity: String,
-    rule: String,
-    /// Index of the task in the file.
-    task: usize,
-    /// Index of the word, if the finding is about one.
-    word: Option<usize>,
-    registers: Vec<String>,
-    message: String,
-    remedy: String,
-}
-
-impl From<&Finding> for FindingReport {
-    fn from(finding: &Finding) -> Self {
-        let registers = finding.registers.iter();
-        Self {
-            severity: finding.severity.to_string(),
-            rule: finding.rule.to_string(),
-            task: finding.task,
-            word: finding.word,
-            registers: registers.map(ToString::to_string).collect(),
-            message: finding.message.clone(),
-            remedy: finding.remedy.to_owned(),
-        }
-    }
+    findings: Vec<Finding>,
 }
 
 pub(crate) fn run(decode: &DecodeFlags) -> Result<Verdict, Failure> {
@@ -113,18 +84,18 @@ pub(crate) fn run(decode: &DecodeFlags) -> Result<Verdict, Failure> {
     }
     let words = program::read(&decode.file)?;
     let text = decode.disassemble(&words);
-    // Checks the words alone: buffers and earlier programs are unknown here.
-    let findings = lint(&words, &LintContext::default());
     let report = Report {
         words: words.len(),
         tasks: headings(&words),
         disassembly: text.lines().map(str::to_owned).collect(),
-        findings: findings.iter().map(FindingReport::from).collect(),
+        // Checks the words alone: buffers and earlier programs are unknown here.
+        findings: lint(&words, &LintContext::default()),
     };
     // All but the words as comments, so that `asm` accepts the whole output.
     decode.report.print(&report, || {
         let headings = report.tasks.iter().map(|task| format!("# {task}\n"));
-        let mut found: String = findings.iter().map(|one| format!("# {one}\n")).collect();
+        let findings = report.findings.iter();
+        let mut found: String = findings.map(|one| format!("# {one}\n")).collect();
         if found.is_empty() {
             found += "# no findings\n";
         }

@@ -8,7 +8,7 @@ use npu_capture::{Capture, Contents, Moment};
 use rknpu_regcmd::{Finding, LintContext, Severity, lint};
 use serde::Serialize;
 
-use super::decode::{DecodeFlags, FindingReport};
+use super::decode::DecodeFlags;
 use crate::exit::{Failure, Verdict};
 use crate::{capture_file, program};
 
@@ -22,9 +22,7 @@ struct RepeatedFinding {
     /// Index of the first program of that job that has it.
     program: usize,
     /// The finding as that program has it.
-    first: FindingReport,
-    #[serde(skip)]
-    text: String,
+    first: Finding,
 }
 
 /// The `--json` output.
@@ -41,7 +39,7 @@ struct Report {
 /// Repeated findings, by severity and rule.
 type RepeatedFindings = BTreeMap<(Reverse<Severity>, &'static str), RepeatedFinding>;
 
-fn add(repeated: &mut RepeatedFindings, job: usize, program: usize, findings: &[Finding]) {
+fn add(repeated: &mut RepeatedFindings, job: usize, program: usize, findings: Vec<Finding>) {
     let mut seen = BTreeSet::new();
     for finding in findings {
         let key = (Reverse(finding.severity), finding.rule);
@@ -50,8 +48,7 @@ fn add(repeated: &mut RepeatedFindings, job: usize, program: usize, findings: &[
                 programs: 0,
                 job,
                 program,
-                first: finding.into(),
-                text: finding.to_string(),
+                first: finding,
             });
             known.programs += 1;
         }
@@ -68,7 +65,7 @@ pub(super) fn run(decode: &DecodeFlags, is_capture: bool) -> Result<Verdict, Fai
     } else {
         let words = program::read(&decode.file)?;
         report.programs = 1;
-        add(&mut findings, 0, 0, &lint(&words, &LintContext::default()));
+        add(&mut findings, 0, 0, lint(&words, &LintContext::default()));
     }
     let severities = findings.keys().map(|(severity, _)| severity.0);
     report.errors = severities.filter(|one| *one == Severity::Error).count();
@@ -87,7 +84,7 @@ fn of_capture(capture: &Capture, report: &mut Report, findings: &mut RepeatedFin
             if program.words.is_none() {
                 report.without_words += 1;
             } else {
-                add(findings, index, program.index, &program.lint());
+                add(findings, index, program.index, program.lint());
             }
         }
     }
@@ -104,7 +101,7 @@ fn text(report: &Report) -> String {
     for finding in &report.findings {
         text += &format!(
             "in {} programs, first in job {}, program {}:\n  {}\n",
-            finding.programs, finding.job, finding.program, finding.text
+            finding.programs, finding.job, finding.program, finding.first
         );
     }
     if report.findings.is_empty() {
