@@ -49,9 +49,18 @@ impl ReportFlags {
         report: &impl Serialize,
         text: impl FnOnce() -> String,
     ) -> Result<(), Failure> {
+        output::print(&self.render(report, text)?)
+    }
+
+    /// A report, as JSON or as its text.
+    pub(crate) fn render(
+        self,
+        report: &impl Serialize,
+        text: impl FnOnce() -> String,
+    ) -> Result<String, Failure> {
         match self.json {
-            true => output::print_json(report),
-            false => output::print(&text()),
+            true => output::json(report),
+            false => Ok(text()),
         }
     }
 

@@ -27,10 +27,9 @@ use crate::end_signals::SIGNAL_CODE;
 use crate::exit::Failure;
 use crate::flags::{ReportFlags, RunFiles};
 use crate::output::{self, OutputFile};
-use crate::served::{self, UseReport};
+use crate::served::{self, ModelUse, NodeUse};
 use crate::table::joined;
 
-/// Options of `run`.
 #[derive(Debug, Args)]
 pub(crate) struct RunFlags {
     #[command(flatten)]
@@ -93,11 +92,9 @@ pub(crate) fn run(run: &RunFlags) -> Result<u8, Failure> {
         .map_err(Failure::device("cannot block signals for the program"))?;
     // Created before the program runs, since a later failure would lose its results.
     let recorder = recorder(run, &shown.info())?;
-    let [to_report, to_trace] = [&run.report, &run.files.trace].map(|file| {
-        let file = file.as_deref();
-        file.map(OutputFile::create).transpose()
-    });
-    let (to_report, to_trace) = (to_report?, to_trace?);
+    let create = |file: Option<&Path>| file.map(OutputFile::create).transpose();
+    let to_report = create(run.report.as_deref())?;
+    let to_trace = create(run.files.trace.as_deref())?;
     let started = match recorder.clone() {
         Some(recorder) => {
             Server::start_through(shown.service(), move |file| Box::new(recorder.of(file)))
@@ -121,20 +118,23 @@ pub(crate) fn run(run: &RunFlags) -> Result<u8, Failure> {
         model.wait_until_idle(LINGER);
     }
     let counts = server.counts();
-    let report = match &shown {
-        ServedDevice::Model(model) => UseReport::of_model(&counts, model),
+    let text = match &shown {
+        ServedDevice::Model(model) => {
+            let report = ModelUse::new(counts, model);
+            run.form.render(&report, || report.text())
+        }
         ServedDevice::Node(node) => {
             let ended = recorder.as_ref().map(Recorder::outcomes);
-            UseReport::of_node(&counts, node, ended)
+            let report = NodeUse::new(counts, node, ended);
+            run.form.render(&report, || report.text())
         }
-    };
+    }?;
     drop(server);
     if let (Some(file), ServedDevice::Model(model)) = (to_trace, &shown)
         && let Some(timeline) = model.timeline()
     {
         file.write(&timeline.to_chrome_trace())?;
     }
-    let text = report.text(run.form.json)?;
     match to_report {
         Some(file) => file.write(&text)?,
         // Standard output belongs to the program.

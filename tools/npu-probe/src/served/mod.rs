@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Reports how programs used the served device.
 
-mod calls;
 mod of_model;
 mod of_node;
 
@@ -9,17 +8,15 @@ use std::fmt::Write as _;
 
 use anyhow::anyhow;
 use clap::Args;
-use npu_capture::Outcomes;
-use npu_model::{Model, ModelOptions};
-use npu_server::{Counts, ForwardService};
+use npu_model::ModelOptions;
+use npu_server::Counts;
 use rocket_uapi::Selector;
-use serde::Serialize;
 
-use self::of_model::ModelUse;
-use self::of_node::UseOfNode;
 use crate::exit::Failure;
 use crate::flags::DeviceFlags;
-use crate::output;
+
+pub(crate) use of_model::ModelUse;
+pub(crate) use of_node::NodeUse;
 
 /// Options of a device that programs use.
 #[derive(Debug, Args)]
@@ -39,12 +36,9 @@ pub(crate) struct ModelFlags {
 
 /// The options of the model that the flags choose.
 pub(crate) fn options(model: &ModelFlags) -> Result<ModelOptions, Failure> {
-    let mut text = String::new();
-    match model.device.selector() {
-        Selector::Auto | Selector::Model => {}
-        Selector::ModelWith(options) => {
-            let _ = write!(text, ",{options}");
-        }
+    let mut text = match model.device.selector() {
+        Selector::Auto | Selector::Model => String::new(),
+        Selector::ModelWith(options) => format!(",{options}"),
         Selector::Path(path) => {
             return Err(Failure::Usage(anyhow!(
                 "`serve` needs a model, and {} is a device; use `npu-probe run --device` for one \
@@ -52,43 +46,33 @@ pub(crate) fn options(model: &ModelFlags) -> Result<ModelOptions, Failure> {
                 path.display()
             )));
         }
-    }
+    };
     // Later options override earlier ones.
-    if let Some(cores) = model.cores {
-        let _ = write!(text, ",cores={cores}");
-    }
-    if let Some(level) = &model.strict {
-        let _ = write!(text, ",level={level}");
-    }
+    text.extend(model.cores.map(|cores| format!(",cores={cores}")));
+    text.extend(model.strict.as_ref().map(|level| format!(",level={level}")));
     text.parse()
         .map_err(Failure::usage("wrong options of the model"))
 }
 
-/// The report of a run, by the kind of device.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-#[serde(untagged)]
-pub(crate) enum UseReport {
-    Model(Box<ModelUse>),
-    Node(UseOfNode),
+/// Adds a line for each kind of call except jobs.
+fn add_lines(calls: &Counts, line: &mut impl FnMut(&str, String)) {
+    line("opened", format!("{} times", calls.opens));
+    if calls.died > 0 {
+        let died = calls.died;
+        line("clients", format!("{died} died in the middle of a job"));
+    }
+    line("BOs", format!("{}, {} bytes", calls.bos, calls.bo_bytes));
+    let (preps, prep_bytes) = (calls.preps, calls.prep_bytes);
+    let (finis, fini_bytes) = (calls.finis, calls.fini_bytes);
+    // These pass through the CPU's caches, which takes CPU time on a board.
+    line(
+        "caches",
+        format!("{preps} PREP_BO of {prep_bytes} bytes, {finis} FINI_BO of {fini_bytes} bytes"),
+    );
+    line("submits", format!("{}", calls.submits));
 }
 
-impl UseReport {
-    pub(crate) fn of_model(counts: &Counts, model: &Model) -> Self {
-        Self::Model(Box::new(ModelUse::new(*counts, model)))
-    }
-
-    /// The report of a real device. `ended`: how the jobs ended, if they were
-    /// recorded.
-    pub(crate) fn of_node(counts: &Counts, node: &ForwardService, ended: Option<Outcomes>) -> Self {
-        Self::Node(UseOfNode::new(*counts, node, ended))
-    }
-
-    /// The report as text or as JSON.
-    pub(crate) fn text(&self, json: bool) -> Result<String, Failure> {
-        match self {
-            _ if json => output::json(self),
-            Self::Model(report) => Ok(report.text()),
-            Self::Node(report) => Ok(report.text()),
-        }
-    }
+/// Adds a line to a report: a name and its text.
+fn push_line(text: &mut String, name: &str, says: &str) {
+    let _ = writeln!(text, "npu-probe: {name:<10} {says}");
 }

@@ -11,7 +11,7 @@ use npu_server::Counts;
 use rknpu_regcmd::timing::seconds;
 use serde::Serialize;
 
-use super::calls::{add_lines, push_line};
+use super::{add_lines, push_line};
 use crate::flags::planning::HERTZ_PER_MHZ;
 
 /// Bytes of a command word.
@@ -20,7 +20,7 @@ const WORD_BYTES: u64 = 8;
 const MICROSECONDS_PER_SECOND: f64 = 1e6;
 
 /// The use of the model by programs.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, Serialize)]
 pub(crate) struct ModelUse {
     #[serde(flatten)]
     calls: Counts,
@@ -55,7 +55,7 @@ pub(crate) struct ModelUse {
 }
 
 /// A bug of the real kernel.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, Serialize)]
 struct KernelBug {
     times: u64,
     /// The first call that triggered it.
@@ -63,14 +63,14 @@ struct KernelBug {
 }
 
 /// An event of the model, and how often it occurred.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, Serialize)]
 struct ModelEvent {
     what: String,
     times: u64,
 }
 
 /// Jobs that one core ran, and their time.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, Serialize)]
 struct Core {
     jobs: u64,
     /// Modelled time during which the core had a job, microseconds.
@@ -78,10 +78,9 @@ struct Core {
 }
 
 impl ModelUse {
-    pub(super) fn new(calls: Counts, model: &Model) -> Self {
+    pub(crate) fn new(calls: Counts, model: &Model) -> Self {
         let (jobs, tally) = (model.jobs(), model.event_tally());
-        let traps = tally.traps.iter();
-        let diagnoses = tally.traps.iter();
+        let traps = || tally.traps.iter();
         let bugs = tally.bugs.iter().map(|(bug, met)| {
             let (times, first) = (met.times, met.first.clone());
             (bug.name(), KernelBug { times, first })
@@ -93,8 +92,8 @@ impl ModelUse {
             jobs_killed: jobs.killed,
             jobs_lost: jobs.lost,
             jobs_unfinished: jobs.unfinished,
-            traps: traps.map(|(trap, met)| (*trap, met.times)).collect(),
-            diagnoses: diagnoses
+            traps: traps().map(|(trap, met)| (*trap, met.times)).collect(),
+            diagnoses: traps()
                 .map(|(trap, met)| (*trap, met.first.to_string()))
                 .collect(),
             kernel_bugs: bugs.collect(),
@@ -143,7 +142,7 @@ impl ModelUse {
         self.modelled_end_us = us(timeline.end_ps());
     }
 
-    pub(super) fn text(&self) -> String {
+    pub(crate) fn text(&self) -> String {
         let mut text = String::new();
         let mut line = |name: &str, says: String| push_line(&mut text, name, &says);
         add_lines(&self.calls, &mut line);
@@ -160,14 +159,9 @@ impl ModelUse {
             }
         }
         line("jobs", jobs);
-        line(
-            "tasks",
-            format!("{}, {} command words", self.tasks, self.words),
-        );
-        line(
-            "work",
-            format!("{} MACs, {} bytes moved", self.macs, self.bytes_moved),
-        );
+        let (tasks, words, macs, bytes) = (self.tasks, self.words, self.macs, self.bytes_moved);
+        line("tasks", format!("{tasks}, {words} command words"));
+        line("work", format!("{macs} MACs, {bytes} bytes moved"));
         if self.jobs_not_recorded > 0 {
             let jobs = self.jobs_not_recorded;
             line("left out", format!("{jobs} jobs beyond the limit"));
@@ -195,19 +189,13 @@ impl ModelUse {
             let events = self.events_left_out;
             line("left out", format!("{events} events before these"));
         }
-        line(
-            "clock",
-            format!(
-                "{} MHz, for modelled times; set it with --device model:clock=MHZ",
-                self.clock_hz / HERTZ_PER_MHZ
-            ),
-        );
+        let mhz = self.clock_hz / HERTZ_PER_MHZ;
+        let clock = "for modelled times; set it with --device model:clock=MHZ";
+        line("clock", format!("{mhz} MHz, {clock}"));
         for (index, core) in self.cores.iter().enumerate() {
-            let busy = core.modelled_busy_us;
-            line(
-                "core",
-                format!("{index}: {} jobs, {busy:.1} us of modelled time", core.jobs),
-            );
+            let (jobs, busy) = (core.jobs, core.modelled_busy_us);
+            let core = format!("{index}: {jobs} jobs, {busy:.1} us of modelled time");
+            line("core", core);
         }
         let end = self.modelled_end_us;
         line("end", format!("after {end:.1} us of modelled time"));
@@ -260,20 +248,17 @@ mod tests {
             jobs_unfinished: 3,
             ..ModelUse::default()
         };
-        let text = report.text();
-        for part in [
-            "9: 0 completed, 0 dropped, 2 killed, 4 lost with their process, \
-             3 that have not ended\n",
-            "clients    1 died in the middle of a job\n",
+        let of_default = ModelUse::default().text();
+        let killed = "9: 0 completed, 0 dropped, 2 killed, 4 lost with their process, 3 that have \
+                      not ended\n";
+        for (text, part) in [
+            (&report.text(), killed),
+            (&report.text(), "clients    1 died in the middle of a job\n"),
+            (&of_default, "0: 0 completed, 0 dropped, 0 killed\n"),
         ] {
             assert!(text.contains(part), "no `{part}` in:\n{text}");
         }
-        let text = ModelUse::default().text();
-        assert!(
-            text.contains("0: 0 completed, 0 dropped, 0 killed\n"),
-            "{text}"
-        );
-        assert!(!text.contains("died"), "{text}");
+        assert!(!of_default.contains("died"), "{of_default}");
     }
 
     #[test]

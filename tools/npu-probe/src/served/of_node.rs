@@ -7,12 +7,12 @@ use npu_capture::Outcomes;
 use npu_server::{Counts, ForwardService};
 use serde::Serialize;
 
-use super::calls::{add_lines, push_line};
+use super::{add_lines, push_line};
 
 /// The use of a real device by programs; the device reports nothing about its
 /// work.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub(crate) struct UseOfNode {
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct NodeUse {
     node: String,
     driver: String,
     #[serde(flatten)]
@@ -26,7 +26,7 @@ pub(crate) struct UseOfNode {
 }
 
 /// Jobs, counted by how they ended.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Serialize)]
 struct Ended {
     jobs_completed: u64,
     jobs_dropped: u64,
@@ -35,8 +35,8 @@ struct Ended {
     jobs_others: u64,
 }
 
-impl UseOfNode {
-    pub(super) fn new(calls: Counts, node: &ForwardService, ended: Option<Outcomes>) -> Self {
+impl NodeUse {
+    pub(crate) fn new(calls: Counts, node: &ForwardService, ended: Option<Outcomes>) -> Self {
         let (tasks, words) = node.tasks_and_words();
         let info = node.info();
         let (major, minor, patch) = info.version;
@@ -55,7 +55,7 @@ impl UseOfNode {
         }
     }
 
-    pub(super) fn text(&self) -> String {
+    pub(crate) fn text(&self) -> String {
         let mut text = String::new();
         let mut line = |name: &str, says: String| push_line(&mut text, name, &says);
         line("device", format!("{}, driver {}", self.node, self.driver));
@@ -72,10 +72,8 @@ impl UseOfNode {
             }
         }
         line("jobs", jobs);
-        line(
-            "tasks",
-            format!("{}, {} command words", self.tasks, self.words),
-        );
+        let (tasks, words) = (self.tasks, self.words);
+        line("tasks", format!("{tasks}, {words} command words"));
         text
     }
 }
