@@ -42,34 +42,28 @@ Exit codes:
 RUST_LOG=trace logs what the libraries do.";
 
 /// The commands on the first page of help, grouped by user.
-const GROUPS: [(&str, &[&str]); 4] = [
-    (
-        "Everyone",
-        &["selftest", "doctor", "bench", "model", "report"],
-    ),
-    (
-        "With a board",
-        &["first", "calibrate", "evidence", "explain"],
-    ),
-    ("Programs", &["run"]),
-    ("Experts", &["expert"]),
+const GROUPS: [(&str, &str); 4] = [
+    ("Everyone", "selftest doctor bench model report"),
+    ("With a board", "first calibrate evidence explain"),
+    ("Programs", "run"),
+    ("Experts", "expert"),
 ];
 
 /// The commands that `npu-probe expert` lists.
-const EXPERT_COMMANDS: [&str; 10] = [
-    "info", "plan", "soak", "rung", "decode", "asm", "exec", "replay", "diff", "serve",
-];
+const EXPERT_COMMANDS: &str = "info plan soak rung decode asm exec replay diff serve";
 
 impl Flags {
-    /// Reads the command line.
-    pub(crate) fn read() -> Result<Self, clap::Error> {
-        Self::from_arg_matches(&Self::with_pages().try_get_matches()?)
+    /// Reads the command line. Ends this process after help and version (0), and if the line is
+    /// wrong (2).
+    pub(crate) fn read() -> Self {
+        let matches = Self::with_pages().get_matches();
+        Self::from_arg_matches(&matches).unwrap_or_else(|error| error.exit())
     }
 
     /// The text of `npu-probe expert`.
     pub(crate) fn expert_page() -> String {
         let tool = Self::command();
-        let list = list(&tool, &EXPERT_COMMANDS);
+        let list = list(&tool, EXPERT_COMMANDS);
         format!(
             "Commands for register programs, captures, plans and stress tests\n\n{list}\n\
              `npu-probe COMMAND --help` shows options and an example.\n\n{EXIT_CODES}\n"
@@ -96,12 +90,12 @@ impl Flags {
 }
 
 /// One line per command: its name and what it does.
-fn list(tool: &clap::Command, names: &[&str]) -> String {
-    let line = |name: &&str| {
+fn list(tool: &clap::Command, names: &str) -> String {
+    let line = |name: &str| {
         let command = tool.find_subcommand(name)?;
         Some(format!("  {name:9}  {}\n", command.get_about()?))
     };
-    names.iter().filter_map(line).collect()
+    names.split(' ').filter_map(line).collect()
 }
 
 /// The commands.

@@ -47,10 +47,7 @@ use crate::exit::{Failure, Verdict};
 
 fn main() -> ExitCode {
     log_to_stderr();
-    let flags = match Flags::read() {
-        Ok(flags) => flags,
-        Err(told) => return end_as_clap(&told),
-    };
+    let flags = Flags::read();
     let outcome = match &flags.command {
         None => cmd::selftest::run(&flags.selftest),
         Some(Command::Selftest(selftest)) => cmd::selftest::run(selftest),
@@ -104,12 +101,4 @@ fn end(outcome: Result<impl Into<u8>, Failure>) -> ExitCode {
             ExitCode::from(failure.code())
         }
     }
-}
-
-/// Ends a run that clap ended: help and version go to standard output with 0, errors to
-/// standard error with 2.
-fn end_as_clap(told: &clap::Error) -> ExitCode {
-    // A failure here cannot be reported; a closed pipe is not an error.
-    let _ = told.print();
-    ExitCode::from(u8::try_from(told.exit_code()).unwrap_or(2))
 }
