@@ -2,7 +2,7 @@
 //! Random matrices from a seed, the same on every machine.
 
 use half::f16;
-use npu_matmul::{Activations, Dtype, Engine, Error, PackedWeights, Weights};
+use npu_matmul::{Dtype, Engine, Error, PackedWeights, Weights};
 
 use crate::flags::OperandDtypes;
 
@@ -33,6 +33,10 @@ impl SplitMix64 {
     pub(crate) fn signed(&mut self, bits: u32) -> i64 {
         self.next().cast_signed() >> (64 - bits)
     }
+
+    fn vectors<T>(&mut self, lengths: [usize; 2], one: impl Fn(&mut Self) -> T) -> [Vec<T>; 2] {
+        lengths.map(|len| (0..len).map(|_| one(self)).collect())
+    }
 }
 
 /// Two hexadecimal digits per byte.
@@ -40,15 +44,15 @@ pub(crate) fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// The operands of a matmul.
+/// A and B of a matmul.
 #[derive(Clone, Debug)]
 pub(crate) enum MatmulOperands {
     /// INT8 or INT4 operands, one byte each.
-    Integers { a: Vec<i8>, b: Vec<i8> },
+    Integers([Vec<i8>; 2]),
     /// FP16 operands.
-    Floats { a: Vec<f16>, b: Vec<f16> },
+    Floats([Vec<f16>; 2]),
     /// Floats to quantise to W8A8.
-    Quantised { a: Vec<f32>, b: Vec<f32> },
+    Quantised([Vec<f32>; 2]),
 }
 
 /// Fraction bits of random floats: multiples of 1/1024 from -2 up to 2, all exact in
@@ -61,27 +65,19 @@ const FLOAT_BITS: u32 = 12;
 impl MatmulOperands {
     /// Random A, then B: row by row, one number per element. INT8: -128 to 127; INT4: -8 to
     /// 7; FP16 and W8A8: -2 to 2 in steps of 1/1024.
-    pub(crate) fn random(kind: OperandDtypes, a_len: usize, b_len: usize, seed: u64) -> Self {
+    pub(crate) fn random(kind: OperandDtypes, lengths: [usize; 2], seed: u64) -> Self {
         let mut random = SplitMix64::new(seed);
+        let bits = kind.dtype().input_bits() as u32;
+        let integer = |random: &mut SplitMix64| random.signed(bits) as i8;
         let step = 2.0_f32.powi(-FRACTION_BITS);
-        let mut float = || random.signed(FLOAT_BITS) as f32 * step;
+        let float = |random: &mut SplitMix64| random.signed(FLOAT_BITS) as f32 * step;
+        let half = |random: &mut SplitMix64| f16::from_f32(float(random));
         match kind {
             OperandDtypes::Int8 | OperandDtypes::Int4 => {
-                let bits = kind.dtype().input_bits() as u32;
-                let mut integers = |len| (0..len).map(|_| random.signed(bits) as i8).collect();
-                let (a, b) = (integers(a_len), integers(b_len));
-                Self::Integers { a, b }
+                Self::Integers(random.vectors(lengths, integer))
             }
-            OperandDtypes::Fp16 => {
-                let mut halves = |len| (0..len).map(|_| f16::from_f32(float())).collect();
-                let (a, b) = (halves(a_len), halves(b_len));
-                Self::Floats { a, b }
-            }
-            OperandDtypes::W8a8 => {
-                let mut floats = |len| (0..len).map(|_| float()).collect();
-                let (a, b) = (floats(a_len), floats(b_len));
-                Self::Quantised { a, b }
-            }
+            OperandDtypes::Fp16 => Self::Floats(random.vectors(lengths, half)),
+            OperandDtypes::W8a8 => Self::Quantised(random.vectors(lengths, float)),
         }
     }
 }
@@ -94,24 +90,23 @@ const MAGNITUDES_MAX: usize = i16::MAX as usize / INT4_MAGNITUDE_MAX;
 const INT4_MAGNITUDE_MAX: usize = 8;
 
 impl MatmulOperands {
-    /// Changes INT4 weights with rows of `k` so that
-    /// [`int4_depth`](npu_matmul::plan::int4_depth) is `depth`: the first row is as large as
-    /// that allows, and no other row is larger.
+    /// Changes integer weights with rows of `k` so that no sum of INT4 saturates: the first row is
+    /// as large as that allows, and no other row is larger.
     ///
     /// Each channel adds to a budget, and its magnitude is subtracted. The budget never
-    /// exceeds one weight, so `depth` channels use at most their own budget and one weight.
-    pub(crate) fn allowing(mut self, k: usize, depth: usize) -> Self {
-        let Self::Integers { b, .. } = &mut self else {
+    /// exceeds one weight, so a row uses at most its own budget and one weight.
+    pub(crate) fn in_one_tile(mut self, k: usize) -> Self {
+        let Self::Integers([_, b]) = &mut self else {
             return self;
         };
-        // The budget counts in units of 1/`depth`.
+        // The budget counts in units of 1/`k`.
         let income = MAGNITUDES_MAX - INT4_MAGNITUDE_MAX;
-        let saved = INT4_MAGNITUDE_MAX * depth;
+        let saved = INT4_MAGNITUDE_MAX * k;
         for (index, row) in b.chunks_mut(k).enumerate() {
             let mut left = 0;
             for weight in row {
                 left = left.min(saved) + income;
-                let most = (left / depth).min(INT4_MAGNITUDE_MAX);
+                let most = (left / k).min(INT4_MAGNITUDE_MAX);
                 let magnitude = match index {
                     0 => most,
                     _ => most.min(weight.unsigned_abs().into()),
@@ -119,7 +114,7 @@ impl MatmulOperands {
                 // A magnitude is at most 8, and 8 only with a negative sign.
                 let negative = index == 0 || *weight < 0;
                 *weight = if negative { -1 } else { 1 } * magnitude as i8;
-                left -= magnitude * depth;
+                left -= magnitude * k;
             }
         }
         self
@@ -134,20 +129,11 @@ impl MatmulOperands {
         k: usize,
     ) -> Result<PackedWeights, Error> {
         engine.load(match self {
-            Self::Floats { b, .. } => Weights::f16(n, k, b),
-            Self::Integers { b, .. } if dtype == Dtype::Int4 => Weights::i4(n, k, b),
-            Self::Integers { b, .. } => Weights::i8(n, k, b),
-            Self::Quantised { b, .. } => Weights::w8a8(n, k, b),
+            Self::Floats([_, b]) => Weights::f16(n, k, b),
+            Self::Integers([_, b]) if dtype == Dtype::Int4 => Weights::i4(n, k, b),
+            Self::Integers([_, b]) => Weights::i8(n, k, b),
+            Self::Quantised([_, b]) => Weights::w8a8(n, k, b),
         })
-    }
-
-    /// A, for the engine.
-    pub(crate) fn activations(&self) -> Activations<'_> {
-        match self {
-            Self::Integers { a, .. } => a.into(),
-            Self::Floats { a, .. } => a.into(),
-            Self::Quantised { a, .. } => a.into(),
-        }
     }
 }
 
@@ -160,21 +146,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn weights_allow_the_depth_that_is_asked_for() {
+    fn weights_in_one_tile_are_as_large_as_they_may_be() {
         for k in [1_usize, 64, 481, 500, 511, 512, 600, 1152, 4096, 14336] {
-            for channels in [384, 512, 640, 2048, 4096, 9000] {
-                // The depth of as many even tiles as tiles of `channels`.
-                let tiles = k.div_ceil(channels);
-                // 511 weights of any magnitude cannot saturate.
-                let tiles = if k <= 511 { 1 } else { tiles };
-                let depth = usize::max(k.div_ceil(128).div_ceil(tiles) * 128, 384);
-                let any = MatmulOperands::random(OperandDtypes::Int4, 1, 3 * k, 1);
-                let MatmulOperands::Integers { b, .. } = any.allowing(k, depth) else {
-                    panic!("int4 is an integer");
-                };
-                assert_eq!(int4_depth(k, &b), depth, "{k}, {channels}");
-                assert!(b.iter().all(|weight| (-8..=7).contains(weight)));
-            }
+            let any = MatmulOperands::random(OperandDtypes::Int4, [1, 3 * k], 1);
+            let MatmulOperands::Integers([_, b]) = any.in_one_tile(k) else {
+                panic!("int4 is an integer");
+            };
+            assert!(int4_depth(k, &b) >= k, "{k}");
+            assert!(b.iter().all(|weight| (-8..=7).contains(weight)));
+            let first = b[..k]
+                .iter()
+                .map(|weight| usize::from(weight.unsigned_abs()));
+            let most = MAGNITUDES_MAX.min(INT4_MAGNITUDE_MAX * k);
+            assert!(first.sum::<usize>() + 2 * INT4_MAGNITUDE_MAX >= most, "{k}");
         }
     }
 
@@ -189,13 +173,9 @@ mod tests {
     #[test]
     fn every_value_appears_and_none_beyond() {
         let floats = |operands| match operands {
-            MatmulOperands::Integers { a, b } => {
-                [a, b].map(|x| x.into_iter().map(f32::from).collect())
-            }
-            MatmulOperands::Floats { a, b } => {
-                [a, b].map(|x| x.into_iter().map(f32::from).collect())
-            }
-            MatmulOperands::Quantised { a, b } => [a, b],
+            MatmulOperands::Integers(both) => both.map(|x| x.into_iter().map(f32::from).collect()),
+            MatmulOperands::Floats(both) => both.map(|x| x.into_iter().map(f32::from).collect()),
+            MatmulOperands::Quantised(both) => both,
         };
         for (kind, [least, most], count) in [
             (OperandDtypes::Int4, [-8.0, 7.0], 16),
@@ -203,7 +183,7 @@ mod tests {
             (OperandDtypes::Fp16, [-2.0, 2.0], 3000),
             (OperandDtypes::W8a8, [-2.0, 2.0], 3000),
         ] {
-            for values in floats(MatmulOperands::random(kind, 9000, 9000, 3)) {
+            for values in floats(MatmulOperands::random(kind, [9000; 2], 3)) {
                 let values: Vec<f32> = values;
                 assert!(values.iter().all(|x| (least..=most).contains(x)), "{kind}");
                 assert!(values.iter().any(|x| *x < least + 0.1), "{kind}");

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The NPU's result of a matmul.
+//! The NPU's result of a matmul, and engines for commands that measure or compare it themselves.
 
 use std::ops::Range;
 
 use half::f16;
-use npu_matmul::{Engine, Error, Output, OutputRows, PackedWeights, Results};
+use npu_matmul::{Engine, Error, Output, OutputRows, PackedWeights, PlanOptions, Results, Threads};
+use rocket_uapi::{Device, DevicePool};
 
 use crate::data::MatmulOperands;
+use crate::exit::Failure;
 
 /// The NPU's result of a matmul.
 #[derive(Clone, Debug)]
@@ -21,10 +23,11 @@ impl MatmulResult {
     /// The element type of such a result.
     pub(crate) const fn output(operands: &MatmulOperands, results: Results) -> Output {
         match (operands, results) {
-            (MatmulOperands::Integers { .. }, _) => Output::I32,
-            (MatmulOperands::Floats { .. }, Results::Sums)
-            | (MatmulOperands::Quantised { .. }, _) => Output::F32,
-            (MatmulOperands::Floats { .. }, Results::Halves) => Output::F16,
+            (MatmulOperands::Integers(_), _) => Output::I32,
+            (MatmulOperands::Floats(_), Results::Sums) | (MatmulOperands::Quantised(_), _) => {
+                Output::F32
+            }
+            (MatmulOperands::Floats(_), Results::Halves) => Output::F16,
         }
     }
 
@@ -52,7 +55,11 @@ impl MatmulResult {
             Self::Halves(c) => c.into(),
         };
         let gemm = engine.prepare(weights, m, c.output())?;
-        gemm.run(operands.activations(), c)
+        match operands {
+            MatmulOperands::Integers([a, _]) => gemm.run(a, c),
+            MatmulOperands::Floats([a, _]) => gemm.run(a, c),
+            MatmulOperands::Quantised([a, _]) => gemm.run(a, c),
+        }
     }
 
     /// The given rows of the result; each has `n` elements.
@@ -64,4 +71,34 @@ impl MatmulResult {
             Self::Halves(c) => Self::Halves(c[part].to_vec()),
         }
     }
+}
+
+/// An [`engine`] with the profile of the device's board.
+pub(crate) fn engine_of_board(device: &Device, fds: usize) -> Result<Engine, Failure> {
+    let (options, refused) = PlanOptions::for_device(&device.info());
+    if let Some(error) = refused {
+        tracing::warn!(%error, "no profile of this board");
+    }
+    engine(device, fds, options, None)
+}
+
+/// An engine over several files of `device`. It does not check first tasks: its callers
+/// compare results themselves, or measure.
+pub(crate) fn engine(
+    device: &Device,
+    fds: usize,
+    options: PlanOptions,
+    threads: Option<Threads>,
+) -> Result<Engine, Failure> {
+    let options = PlanOptions {
+        check_first: Some(false),
+        ..options
+    };
+    let pool =
+        DevicePool::open(device, fds).map_err(Failure::device("cannot open the device again"))?;
+    let engine = Engine::with_options(pool, options)?;
+    Ok(match threads {
+        Some(threads) => engine.with_threads(threads)?,
+        None => engine,
+    })
 }

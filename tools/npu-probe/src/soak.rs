@@ -7,11 +7,10 @@ use half::f16;
 use npu_matmul::{Dtype, Error, JobFailure, Results, reference};
 use rocket_uapi::Device;
 
-use crate::cmd::measuring;
 use crate::data::{MatmulOperands, SplitMix64};
 use crate::exit::Failure;
 use crate::expected::{CpuResult, ResultComparison};
-use crate::matmul::MatmulResult;
+use crate::matmul::{self, MatmulResult};
 use crate::shape::MatmulShape;
 
 /// Types of the operands and of the results.
@@ -83,7 +82,7 @@ impl SoakMatmul {
             let want = CpuResult::exact(reference::multiply_i32(m, n, k, &a, &b));
             (self.operands(a, b.clone()), want)
         });
-        let engine = measuring::engine_of_board(device, self.files)?;
+        let engine = matmul::engine_of_board(device, self.files)?;
         let weights = sides[0].0.load(&engine, self.kind, n, k)?;
         for (operands, want) in sides.iter().cycle().take(self.turns as usize) {
             let mut matmul = MatmulResult::unwritten(operands, self.results, m * n);
@@ -113,10 +112,9 @@ impl SoakMatmul {
 
     fn operands(&self, a: Vec<i8>, b: Vec<i8>) -> MatmulOperands {
         match self.kind {
-            Dtype::Int8 | Dtype::Int4 => MatmulOperands::Integers { a, b },
+            Dtype::Int8 | Dtype::Int4 => MatmulOperands::Integers([a, b]),
             Dtype::Fp16 => {
-                let [a, b] = [a, b].map(|x| x.into_iter().map(f16::from).collect());
-                MatmulOperands::Floats { a, b }
+                MatmulOperands::Floats([a, b].map(|x| x.into_iter().map(f16::from).collect()))
             }
         }
     }
@@ -154,14 +152,11 @@ mod tests {
             .map(|case| format!("{} {:?} {}", case.kind, case.results, case.files))
             .collect();
         assert_eq!(kinds.len(), 3 * KINDS.len());
-        for of in [
-            |s: MatmulShape| s.m,
-            |s: MatmulShape| s.k,
-            |s: MatmulShape| s.n,
-        ] {
-            let sizes = || cases.iter().map(|case| of(case.shape));
-            assert_eq!(sizes().min(), Some(1));
-            assert!(sizes().max() > Some(256));
+        for dimension in 0..3 {
+            let sizes = cases.iter().map(|case| case.shape);
+            let sizes = sizes.map(|MatmulShape { m, k, n }| [m, k, n][dimension]);
+            assert_eq!(sizes.clone().min(), Some(1));
+            assert!(sizes.max() > Some(256));
         }
     }
 }

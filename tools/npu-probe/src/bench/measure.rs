@@ -90,7 +90,7 @@ impl MeasuredMatmul {
     ) -> Result<Measurement, Failure> {
         let MatmulShape { m, k, n } = self.shape;
         let [a, b, c] = self.shape.lengths()?;
-        let operands = &MatmulOperands::random(self.kind, a, b, SEED);
+        let operands = &MatmulOperands::random(self.kind, [a, b], SEED);
         let before = engine.counters();
         let start = Instant::now();
         let weights = operands.load(engine, self.kind.dtype(), n, k)?;
@@ -216,10 +216,7 @@ mod tests {
 
     #[test]
     fn a_wrong_row_has_no_speed() {
-        let operands = MatmulOperands::Integers {
-            a: vec![1, 2, 3, 4],
-            b: vec![1, 1, 2, 2],
-        };
+        let operands = MatmulOperands::Integers([vec![1, 2, 3, 4], vec![1, 1, 2, 2]]);
         let shape = MatmulShape { m: 2, k: 2, n: 2 };
         for (last, is_right) in [(14, true), (15, false)] {
             let matmul = MatmulResult::Integers(vec![3, 6, 7, last]);

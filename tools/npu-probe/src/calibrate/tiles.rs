@@ -11,12 +11,11 @@ use npu_matmul::{Dtype, PlanOptions, Profile, Results};
 use rocket_uapi::Device;
 
 use super::facts;
-use crate::cmd::measuring;
 use crate::data::MatmulOperands;
 use crate::exit::Failure;
 use crate::expected::CpuResult;
 use crate::flags::OperandDtypes;
-use crate::matmul::MatmulResult;
+use crate::matmul::{self, MatmulResult};
 use crate::shape::MatmulShape;
 
 /// Depths to try: K of current models, whole or divided.
@@ -141,8 +140,8 @@ fn runs(device: &Device, dtype: Dtype, [rows, k, n]: [usize; 3]) -> Result<bool,
         unmeasured_tiles: Some(true),
         ..PlanOptions::default()
     };
-    let operands = MatmulOperands::random(kind, rows * k, n * k, SEED).allowing(k, k);
-    let engine = measuring::engine(device, 1, options, None)?;
+    let operands = MatmulOperands::random(kind, [rows * k, n * k], SEED).in_one_tile(k);
+    let engine = matmul::engine(device, 1, options, None)?;
     let weights = operands.load(&engine, dtype, n, k)?;
     let mut matmul = MatmulResult::unwritten(&operands, Results::Sums, rows * n);
     if matmul.multiply(&engine, &weights, rows, &operands).is_err() {

@@ -6,20 +6,18 @@ use std::num::NonZeroUsize;
 use clap::Args;
 use npu_matmul::{PlanOptions, Threads};
 
-use super::measuring;
 use crate::bench::{BenchReport, MeasuredMatmul, MeasuringConditions};
 use crate::exit::{Failure, Verdict};
 use crate::flags::planning::PlanningFlags;
 use crate::flags::{DeviceFlags, OperandDtypes, ReportFlags};
-use crate::output;
 use crate::progress::ProgressLine;
 use crate::report::DeviceReport;
 use crate::shape::{self, MatmulShape};
+use crate::{matmul, output};
 
 /// A projection of an 8B transformer for a prompt of 512 tokens.
 const DEFAULT_SHAPE: &str = "512x4096x4096";
 
-/// Options of `bench`.
 #[derive(Debug, Args)]
 pub(crate) struct BenchFlags {
     #[arg(value_name = shape::FORM, help = shape::HELP, default_value = DEFAULT_SHAPE)]
@@ -93,7 +91,7 @@ pub(crate) fn run(args: &BenchFlags) -> Result<Verdict, Failure> {
                 batch_rows: shape.m,
                 ..options.clone()
             };
-            let engine = measuring::engine(&opened.device, fds, options, threads)?;
+            let engine = matmul::engine(&opened.device, fds, options, threads)?;
             let measurement = case.measure(&engine, profile)?;
             progress.step();
             say(&measurement.text())?;

@@ -13,7 +13,6 @@ pub(crate) mod exec;
 pub(crate) mod explain;
 pub(crate) mod info;
 mod lint;
-pub(crate) mod measuring;
 pub(crate) mod model;
 pub(crate) mod plan;
 pub(crate) mod replay;

@@ -16,12 +16,11 @@ use npu_model::Model;
 use rknpu_regcmd::timing::seconds;
 use rocket_uapi::Device;
 
-use super::measuring;
 use crate::data::MatmulOperands;
 use crate::exit::{Failure, Verdict};
 use crate::expected::CpuResult;
 use crate::flags::{DeviceFlags, OperandDtypes, ReportFlags, RunFiles};
-use crate::matmul::MatmulResult;
+use crate::matmul::{self, MatmulResult};
 use crate::output;
 use crate::progress::ProgressLine;
 use crate::report::{
@@ -100,11 +99,11 @@ pub(crate) fn run(test: &SelfTestFlags) -> Result<Verdict, Failure> {
     say(&device.text())?;
 
     let progress = ProgressLine::of(test.repeat.get() as u64, "computing on the CPU");
-    let operands = MatmulOperands::random(test.dtype, a_len, b_len, test.seed);
+    let operands = MatmulOperands::random(test.dtype, [a_len, b_len], test.seed);
     let (recorded, recorder) = recorded(&opened.device, test)?;
     let counter = Arc::new(ProgramCounter::default());
     let observer: Arc<dyn Observer> = Arc::<ProgramCounter>::clone(&counter);
-    let engine = measuring::engine_of_board(&recorded, test.fds.get())?.observed_by(observer);
+    let engine = matmul::engine_of_board(&recorded, test.fds.get())?.observed_by(observer);
     let weights = operands.load(&engine, test.dtype.dtype(), n, k)?;
     let output = MatmulResult::output(&operands, Results::Sums);
     let problem = ProblemReport {
