@@ -48,7 +48,13 @@ fn a_head_is_read_to_its_end_and_not_before() {
     let cut = cut.unwrap_err().to_string();
     assert!(cut.contains("tensor `t` ends at"), "{cut}");
     for end in 0..bytes.len() {
-        read(&bytes[..end]).unwrap_err();
+        let cut = read(&bytes[..end]).unwrap_err().to_string();
+        let told = if end < 4 {
+            "not a GGUF file"
+        } else {
+            "the download is incomplete"
+        };
+        assert!(cut.contains(told), "{end}: {cut}");
     }
 }
 

@@ -8,46 +8,30 @@ use std::process::{Command, Stdio};
 use std::thread;
 use std::time::Duration;
 
-use crate::common::{command, ended, has, read_json, words};
+use crate::common::{command, ends, has, json_of, read_json};
 use rknpu_regcmd::timing::Machine;
 use serde_json::Value;
 
-/// A variable that places the profile: a file, or the user's folder.
-type Place<'a> = (&'static str, &'a Path);
+/// Variables that place the profile: a file, and the user's folder.
+const NAMED: &str = "ROCKET_PROFILE";
+const USERS: &str = "XDG_CONFIG_HOME";
 
-const fn named(file: &Path) -> Place<'_> {
-    ("ROCKET_PROFILE", file)
-}
-
-const fn users_folder(folder: &Path) -> Place<'_> {
-    ("XDG_CONFIG_HOME", folder)
-}
-
-fn on(device: &str, (variable, path): Place<'_>, line: &str) -> Command {
-    let mut program = command(&words(line));
-    program.env("ROCKET_DEVICE", device).env(variable, path);
-    program
-}
-
-/// Standard output and error of a command that must end with `code`.
-#[track_caller]
-fn run(device: &str, place: Place<'_>, line: &str, code: i32) -> (String, String) {
-    let (ended, out, err) = ended(&on(device, place, line).output().unwrap());
-    assert_eq!(ended, code, "{line}: {err}");
-    (out, err)
+fn on(device: &str, (variable, path): (&str, &Path), line: &str) -> Command {
+    let mut command = command(line);
+    command.env("ROCKET_DEVICE", device).env(variable, path);
+    command
 }
 
 #[track_caller]
-fn json(device: &str, place: Place<'_>, line: &str) -> Value {
-    let (out, _) = run(device, place, &format!("{line} --json"), 0);
-    serde_json::from_str(&out).unwrap()
+fn json(device: &str, place: (&str, &Path), line: &str) -> Value {
+    json_of(on(device, place, line), 0)
 }
 
 #[test]
 fn a_model_is_found_as_it_is_and_planned_for() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("profile.json");
-    let none = users_folder(folder.path());
+    let none = (USERS, folder.path());
     for (mhz, cores) in [(200, 3), (350, 3), (600, 1)] {
         let device = format!("model:clock={mhz},cores={cores},tf32-operand=nearest");
         let line = format!("calibrate --out {}", file.display());
@@ -76,12 +60,12 @@ fn a_model_is_found_as_it_is_and_planned_for() {
         assert_eq!(fs::read(&file).unwrap(), first);
 
         let bench = "bench 64x512x256 --dtype int8,int4 --repeat 1";
-        let bench = json(&device, named(&file), bench);
+        let bench = json(&device, (NAMED, &*file), bench);
         assert_eq!(bench["conditions"]["clock_mhz"], mhz);
         assert_eq!(bench["conditions"]["profile"], profile["name"]);
-        let plan = json(&device, named(&file), "plan 64x512x256 --fds 3");
+        let plan = json(&device, (NAMED, &*file), "plan 64x512x256 --fds 3");
         assert_eq!(plan["clock_mhz"], mhz);
-        let other = json(&device, named(&file), "plan 64x512x256 --clock 900");
+        let other = json(&device, (NAMED, &*file), "plan 64x512x256 --clock 900");
         assert_eq!(other["clock_mhz"], 900);
     }
 }
@@ -89,9 +73,9 @@ fn a_model_is_found_as_it_is_and_planned_for() {
 #[test]
 fn another_boards_profile_is_refused_by_name() {
     let folder = tempfile::tempdir().unwrap();
-    let users = users_folder(folder.path());
+    let users = (USERS, folder.path());
     let device = "model:clock=600";
-    let (out, err) = run(device, users, "calibrate", 0);
+    let (out, err) = ends(&mut on(device, users, "calibrate"), 0);
     has(&err, &["600 MHz"]);
     let file = folder.path().join("rocket-npu/profile.json");
     has(&out, &[file.to_str().unwrap()]);
@@ -122,7 +106,7 @@ fn another_boards_profile_is_refused_by_name() {
     fs::write(&file, "{}").unwrap();
     refused(users, &["not a board profile"]);
     refused(
-        named(&folder.path().join("missing.json")),
+        (NAMED, &*folder.path().join("missing.json")),
         &["missing.json"],
     );
     // A new calibration replaces the broken file.
@@ -134,10 +118,10 @@ fn another_boards_profile_is_refused_by_name() {
 #[test]
 fn a_clock_that_memory_hides_is_told_as_the_least() {
     let folder = tempfile::tempdir().unwrap();
-    let users = users_folder(folder.path());
+    let users = (USERS, folder.path());
     for (mhz, hidden) in [(600, false), (1000, true)] {
         let device = format!("model:clock={mhz}");
-        let (_, err) = run(&device, users, "calibrate", 0);
+        let (_, err) = ends(&mut on(&device, users, "calibrate"), 0);
         assert_eq!(err.contains("lower bound"), hidden, "{err}");
     }
 }
@@ -148,7 +132,7 @@ fn a_kill_loses_no_part_that_has_ended() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("profile.json");
     let line = format!("calibrate --out {}", file.display());
-    let users = users_folder(folder.path());
+    let users = (USERS, folder.path());
     let mut child = on("model:clock=350", users, &line)
         .stdout(Stdio::null())
         .stderr(Stdio::null())
@@ -175,7 +159,7 @@ fn a_kill_loses_no_part_that_has_ended() {
         facts.map(|fact| fact["id"].clone()).collect()
     };
     assert!(facts(&read_json(&file)).starts_with(&facts(&profile)));
-    let plan = json("model:clock=350", named(&file), "plan 4x64x32");
+    let plan = json("model:clock=350", (NAMED, &*file), "plan 4x64x32");
     assert_eq!(plan["clock_mhz"], 350);
 }
 
@@ -184,7 +168,7 @@ fn a_profile_that_cannot_be_written_is_told() {
     let folder = tempfile::tempdir().unwrap();
     let in_a_file = folder.path().join("file");
     fs::write(&in_a_file, "").unwrap();
-    let users = users_folder(&in_a_file);
-    run("model", users, "calibrate", 5);
-    run("model", users, "calibrate 4x64", 2);
+    let users = (USERS, &*in_a_file);
+    ends(&mut on("model", users, "calibrate"), 5);
+    ends(&mut on("model", users, "calibrate 4x64"), 2);
 }

@@ -4,12 +4,14 @@
 use std::fs;
 use std::path::Path;
 
-use crate::common::{fails, has, json, text};
+use crate::common::{fails, fails_with, has, json, says, text};
 
 fn record(folder: &Path, name: &str, options: &str) -> String {
     let file = folder.join(name).display().to_string();
-    let said = text(&format!("{options} --record {file}"));
-    has(&said, &["PASS", "recorded "]);
+    says(
+        &format!("{options} --record {file}"),
+        &["PASS", "recorded "],
+    );
     file
 }
 
@@ -19,19 +21,17 @@ fn a_recorded_self_test_is_replayed_decoded_and_linted() {
     let options = "--fds 2 --shape 64x64x200 --repeat 2";
     let file = record(folder.path(), "x.rkcap", options);
 
-    let said = text(&format!("replay {file}"));
-    has(&said, &["PASS (software model) 4 jobs"]);
+    says(&format!("replay {file}"), &["PASS (software model) 4 jobs"]);
     let report = json(&format!("replay {file}"));
     assert_eq!(report["result"], "PASS");
     assert_eq!(report["jobs"][3]["bytes_different"], 0);
     text(&format!("replay {file} --device model:level=strict"));
     for limit in ["--max-memory", "--max-work"] {
-        let (_, err) = fails(&format!("replay {file} {limit} 0"), 2);
-        has(&err, &[limit]);
+        fails_with(&format!("replay {file} {limit} 0"), 2, &[limit]);
     }
 
-    has(
-        &text(&format!("decode {file}")),
+    says(
+        &format!("decode {file}"),
         &[
             "job 3 of file",
             "completed",
@@ -40,15 +40,15 @@ fn a_recorded_self_test_is_replayed_decoded_and_linted() {
             "file 1",
         ],
     );
-    let said = text(&format!("decode --job 1 {file}"));
-    has(&said, &["DPU.DST_BASE_ADDR"]);
-    let (_, err) = fails(&format!("decode --job 4 {file}"), 2);
-    has(&err, &["no job 4"]);
+    says(&format!("decode --job 1 {file}"), &["DPU.DST_BASE_ADDR"]);
+    fails_with(&format!("decode --job 4 {file}"), 2, &["no job 4"]);
     let report = json(&format!("decode {file}"));
     assert_eq!(report["jobs"].as_array().unwrap().len(), 4);
 
-    let said = text(&format!("decode --lint {file}"));
-    has(&said, &["8 programs of 4 jobs", "no findings"]);
+    says(
+        &format!("decode --lint {file}"),
+        &["8 programs of 4 jobs", "no findings"],
+    );
 }
 
 #[test]
@@ -74,14 +74,14 @@ fn a_file_that_is_not_whole_is_refused() {
     let bytes = fs::read(&file).unwrap();
     let table = bytes.windows(4).rposition(|kind| kind == b"TABL").unwrap();
     fs::write(&other, &bytes[..table]).unwrap();
-    let (_, err) = fails(&format!("replay {other}"), 2);
-    has(&err, &["--unfinished"]);
-    let said = text(&format!("replay --unfinished {other}"));
-    has(&said, &["recording was interrupted"]);
+    fails_with(&format!("replay {other}"), 2, &["--unfinished"]);
+    says(
+        &format!("replay --unfinished {other}"),
+        &["recording was interrupted"],
+    );
     fs::write(&other, [&bytes[..100], b"?", &bytes[101..]].concat()).unwrap();
     for command in ["replay", "decode", "decode --lint"] {
-        let (_, err) = fails(&format!("{command} {other}"), 2);
-        has(&err, &["damaged at byte"]);
+        fails_with(&format!("{command} {other}"), 2, &["damaged at byte"]);
     }
 }
 
@@ -92,6 +92,5 @@ fn lint_takes_programs_too() {
     fs::write(&words, "0x0201000000b11040 0x0081000000050008\n").unwrap();
     let (said, _) = fails(&format!("decode --lint {words}"), 1);
     has(&said, &["error["]);
-    let (_, err) = fails(&format!("decode --job 0 {words}"), 2);
-    has(&err, &["not a capture"]);
+    fails_with(&format!("decode --job 0 {words}"), 2, &["not a capture"]);
 }

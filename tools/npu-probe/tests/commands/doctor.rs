@@ -3,12 +3,10 @@
 //! printed output as expected.
 
 use std::fs;
-use std::process::Output;
 
 use serde_json::Value;
 
-use crate::common::{command, stdout};
-use crate::golden;
+use crate::common::{command, compare, has};
 use crate::machine::{TestMachine, files, lists};
 
 const MACHINES: &str = "board container disabled vendor rights rk3576 pc";
@@ -17,18 +15,20 @@ const MACHINES: &str = "board container disabled vendor rights rk3576 pc";
 const ROCKET: &str = "sys/bus/platform/drivers/rocket";
 const CORES: [&str; 3] = ["fdab0000", "fdac0000", "fdad0000"];
 
-fn doctor(machine: &TestMachine, options: &[&str]) -> Output {
-    let root = machine.path().to_str().unwrap();
-    let mut command = command(&["doctor", "--root", root]);
-    command.args(options).output().unwrap()
+/// Exit code and output.
+fn doctor(machine: &TestMachine, options: &str) -> (Option<i32>, String) {
+    let mut command = command(&format!("doctor {options} --root"));
+    let output = command.arg(machine.path()).output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    (output.status.code(), text)
 }
 
-fn text(machine: &TestMachine, options: &[&str]) -> String {
-    stdout(&doctor(machine, options))
+fn text(machine: &TestMachine, options: &str) -> String {
+    doctor(machine, options).1
 }
 
 fn json(machine: &TestMachine) -> Value {
-    serde_json::from_str(&text(machine, &["--json"])).unwrap()
+    serde_json::from_str(&text(machine, "--json")).unwrap()
 }
 
 fn rows(report: &Value, topic: &str) -> Vec<Value> {
@@ -42,26 +42,18 @@ fn row_with(machine: &TestMachine, topic: &str, state: &str, parts: &[&str]) -> 
     let row = rows(&json(machine), topic).remove(0);
     assert_eq!(row["state"], state, "{row}");
     let row = row.to_string();
-    for part in parts {
-        assert!(row.contains(part), "no `{part}`: {row}");
-    }
+    has(&row, parts);
     row
-}
-
-fn compare(name: &str, printed: &str) {
-    golden::compare(&lists().join(name), printed);
 }
 
 #[test]
 fn each_machine_is_told_what_it_lacks() {
     for name in MACHINES.split(' ') {
         let machine = TestMachine::new(name);
-        let output = doctor(&machine, &[]);
-        let text = stdout(&output);
-        compare(&format!("{name}.txt"), &text);
+        let (code, text) = doctor(&machine, "");
+        compare(&lists().join(format!("{name}.txt")), &text);
         let usable = text.contains("The NPU is usable");
-        let code = if usable { 0 } else { 3 };
-        assert_eq!(output.status.code(), Some(code), "{name}");
+        assert_eq!(code, Some(if usable { 0 } else { 3 }), "{name}");
         // JSON has the rows of the text.
         let report = json(&machine);
         assert_eq!(report["usable"].is_string(), usable, "{name}");
@@ -75,11 +67,11 @@ fn each_machine_is_told_what_it_lacks() {
 #[test]
 fn a_paste_has_nothing_private() {
     let machine = TestMachine::new("board");
-    let paste = text(&machine, &["--paste"]);
-    compare("board.paste.txt", &paste);
+    let paste = text(&machine, "--paste");
+    compare(&lists().join("board.paste.txt"), &paste);
     // A node with the user's group.
     machine.apply("file dev/accel/accel0 261:0 0660 1000 usable");
-    for options in [&["--paste"][..], &["--paste", "--json"]] {
+    for options in ["--paste", "--paste --json"] {
         let own = text(&machine, options);
         for word in [
             "lovelace",
@@ -96,7 +88,7 @@ fn a_paste_has_nothing_private() {
         }
         assert!(own.contains("group 1000"), "{own}");
     }
-    assert!(text(&machine, &[]).contains("group lovelace"));
+    assert!(text(&machine, "").contains("group lovelace"));
 }
 
 #[test]
@@ -140,7 +132,7 @@ fn cores_that_were_probed_out_of_order_are_told() {
         "fdad0000.npu is 1",
     ];
     told("problem", &wrong);
-    assert!(text(&machine, &[]).contains("but fix `core numbers`"));
+    assert!(text(&machine, "").contains("but fix `core numbers`"));
 
     // The lines are overwritten, and core 0 is missing.
     machine.apply(&format!(
@@ -239,10 +231,8 @@ fn no_content_makes_it_fail() {
 
 /// Checks that the report is printed, without control characters.
 fn ends(machine: &TestMachine, what: &str) {
-    let output = doctor(machine, &[]);
-    let code = output.status.code();
-    assert!(matches!(code, Some(0 | 3)), "{what}: {output:?}");
-    let text = stdout(&output);
+    let (code, text) = doctor(machine, "");
+    assert!(matches!(code, Some(0 | 3)), "{what}: {code:?}");
     let plain = |c: char| c == '\n' || !c.is_control();
     assert!(text.chars().all(plain), "{what}: {text:?}");
 }

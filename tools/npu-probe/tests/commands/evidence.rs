@@ -6,11 +6,11 @@ use std::fs::{self, File, Permissions};
 use std::io::Read;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
-use std::process::Output;
+use std::process::Command;
 use std::thread;
 use std::time::Duration;
 
-use crate::common::{ended as end_of, read_json};
+use crate::common::{ends, json_of, read_json};
 use crate::first::Board;
 use serde_json::{Value, json};
 
@@ -34,24 +34,21 @@ fn program(board: &Board, name: &str, script: &str) {
     fs::set_permissions(file, Permissions::from_mode(0o755)).unwrap();
 }
 
-fn run(board: &Board, more: &[&str]) -> Output {
-    let files = ["--model", "My model.gguf", "--llama", "llama"];
-    let suite = ["--conformance", "conformance"];
-    let all = [&["evidence", "--json"], &files[..], &suite, more];
-    board.run(&all.concat())
+fn run(board: &Board, more: &str) -> Command {
+    let line = format!("evidence --llama llama --conformance conformance {more}");
+    let mut command = board.command(&line);
+    command.args(["--model", "My model.gguf"]);
+    command
 }
 
 /// The index of a run that must succeed.
-fn index_of(board: &Board, more: &[&str]) -> Value {
-    let (code, out, errors) = end_of(&run(board, more));
-    assert_eq!(code, 0, "{errors}");
-    serde_json::from_str(&out).unwrap()
+fn index_of(board: &Board, more: &str) -> Value {
+    json_of(run(board, more), 0)
 }
 
 /// The names of the steps that a command prints, in order.
 fn steps(board: &Board, command: &str) -> Vec<String> {
-    let (code, text, errors) = end_of(&board.run(&[command]));
-    assert_eq!(code, 0, "{errors}");
+    let (text, _) = ends(&mut board.command(command), 0);
     let (steps, _) = text.split_once("\nVERDICT").unwrap();
     let words = steps.lines().skip(1).map(|line| line.split(' ').next());
     words.map(|word| word.unwrap().to_owned()).collect()
@@ -95,7 +92,7 @@ fn evidence_is_one_archive_with_nothing_private() {
         "llama",
         "echo \"$@ as wilhelmina in /home/wilhelmina/x, $PWD\" >&2\necho de:ad:be:ef:00:01; exit 7",
     );
-    let index = index_of(&board, &[]);
+    let index = index_of(&board, "");
     assert_eq!(index["is_model"], true);
     for (step, outcome) in index["steps"].as_object().unwrap() {
         let want = match &**step {
@@ -128,8 +125,8 @@ fn evidence_is_one_archive_with_nothing_private() {
     // A step that ended is not repeated, except a failed one with --retry.
     program(&board, "llama", "exit 0");
     fs::write(board.result("doctor.txt"), "as it was").unwrap();
-    assert_eq!(index_of(&board, &[])["steps"]["llama"], ended(7, false));
-    let again = index_of(&board, &["--retry"]);
+    assert_eq!(index_of(&board, "")["steps"]["llama"], ended(7, false));
+    let again = index_of(&board, "--retry");
     assert_eq!(again["steps"]["llama"], ended(0, true));
     assert_eq!(archive(&board)["doctor.txt"], "as it was");
     // It begins with the steps of `first`, and ends with the driver suite.
@@ -138,8 +135,7 @@ fn evidence_is_one_archive_with_nothing_private() {
     assert_eq!(begin, first);
     assert_eq!(rest, ["calibrate", "bench", "llama", "conformance"]);
     // Results of another device are refused.
-    let other = run(&board, &["--device", "model:cores=1"]);
-    assert_eq!(other.status.code(), Some(2));
+    ends(&mut run(&board, "--device model:cores=1"), 2);
 }
 
 #[test]
@@ -148,14 +144,15 @@ fn evidence_goes_on_after_the_machine_went_down() {
         return;
     };
     program(&board, "llama", "kill -KILL $PPID");
-    assert_eq!(run(&board, &[]).status.code(), None);
+    let output = run(&board, "").output().unwrap();
+    assert_eq!(output.status.code(), None);
     let begun = read_json(board.result("state.json"));
     assert_eq!(begun["steps"]["llama"]["outcome"], "begun");
     assert_eq!(begun["steps"]["bench"], ended(0, true));
     assert!(begun["steps"]["conformance"].is_null());
     // Only this program ended, so the step is repeated.
     program(&board, "llama", "echo Once");
-    let index = index_of(&board, &[]);
+    let index = index_of(&board, "");
     assert_eq!(index["steps"]["llama"], ended(0, true));
     assert_eq!(index["steps"]["conformance"], ended(0, true));
     // The machine has booted since, so the step is not repeated.
@@ -165,16 +162,16 @@ fn evidence_goes_on_after_the_machine_went_down() {
     let went_down = json!({ "outcome": "machine_went_down" });
     fs::write(board.result("llama-stderr.txt"), "/home/wilhelmina").unwrap();
     for _ in 0..2 {
-        let index = index_of(&board, &[]);
+        let index = index_of(&board, "");
         assert_eq!(index["steps"]["llama"], went_down);
         assert!(!archive(&board)["llama-stderr.txt"].contains("home"));
         assert_eq!(index["steps"]["conformance"], ended(0, true));
     }
-    let again = index_of(&board, &["--retry"]);
+    let again = index_of(&board, "--retry");
     assert_eq!(again["steps"]["llama"], ended(0, true));
     // A state file that is not JSON is reported.
     fs::write(board.result("state.json"), "{").unwrap();
-    assert_eq!(run(&board, &[]).status.code(), Some(2));
+    ends(&mut run(&board, ""), 2);
 }
 
 #[test]
@@ -185,9 +182,9 @@ fn evidence_kills_what_hangs_with_all_its_processes() {
     };
     // All other steps end without the limit, which a busy machine needs for them.
     program(&board, "conformance", "exit 1");
-    run(&board, &[]);
+    index_of(&board, "");
     program(&board, "conformance", "sleep 100000 & echo $!\nwait");
-    let index = index_of(&board, &["--retry", "--limit", "5"]);
+    let index = index_of(&board, "--retry --limit 5");
     let killed = json!({ "outcome": "killed", "after_seconds": 5 });
     assert_eq!(index["steps"]["conformance"], killed);
     let files = archive(&board);

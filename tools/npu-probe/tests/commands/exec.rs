@@ -4,9 +4,9 @@
 
 use std::fs;
 use std::path::PathBuf;
-use std::process::Output;
+use std::process::Command;
 
-use crate::common::{command, has, stderr, stdout};
+use crate::common::{command, ends, has, json_of, rows};
 use rknpu_regcmd::{
     Binding, BufferId, ChipProfile, Iova, MatmulTask, MatmulType, Word, disassemble,
 };
@@ -34,28 +34,22 @@ struct Matmul {
 
 impl Matmul {
     fn new(places: [u32; 3]) -> Self {
-        let element = |seed: usize, index: usize| {
-            let mixed = (index + 1)
-                .wrapping_mul(2654435761)
-                .wrapping_mul(2 * seed + 1);
-            (mixed >> 16) as u8 as i8
+        let bytes = |factor: usize| -> Vec<u8> {
+            let mixed = |index: usize| (index + 1).wrapping_mul(factor) >> 16;
+            (0..N * N).map(|index| mixed(index) as u8).collect()
         };
-        let a = |m: usize, k: usize| element(1, m * N + k);
-        let b = |n: usize, k: usize| element(2, n * N + k);
-        let (mut a_bytes, mut b_bytes) = (vec![0; N * N], vec![0; N * N]);
-        let mut expected = Vec::new();
-        for row in 0..N {
-            for k in 0..N {
-                let cube = (k / ATOM_INT8 * N + row) * ATOM_INT8 + k % ATOM_INT8;
-                a_bytes[cube] = a(row, k) as u8;
-                let block = row / GROUP * (N / GROUP) + k / GROUP;
-                b_bytes[(block * GROUP + row % GROUP) * GROUP + k % GROUP] = b(row, k) as u8;
-            }
-            for column in 0..N {
-                let products = (0..N).map(|k| i32::from(a(row, k)) * i32::from(b(column, k)));
-                expected.push(products.sum());
-            }
-        }
+        let (a_bytes, b_bytes) = (bytes(3 * 2_654_435_761), bytes(5 * 2_654_435_761));
+        let a = |row: usize, k: usize| {
+            let byte = a_bytes[(k / ATOM_INT8 * N + row) * ATOM_INT8 + k % ATOM_INT8];
+            i32::from(byte.cast_signed())
+        };
+        let b = |row: usize, k: usize| {
+            let block = row / GROUP * (N / GROUP) + k / GROUP;
+            let byte = b_bytes[(block * GROUP + row % GROUP) * GROUP + k % GROUP];
+            i32::from(byte.cast_signed())
+        };
+        let element = |at: usize| (0..N).map(|k| a(at / N, k) * b(at % N, k)).sum();
+        let expected = (0..N * N).map(element).collect();
         let matmul = Self {
             directory: tempfile::tempdir().unwrap(),
             places,
@@ -82,20 +76,24 @@ impl Matmul {
         self.path(name).to_str().unwrap().to_owned()
     }
 
-    /// Runs `npu-probe exec` on `program` with A, B and `more`.
-    fn exec_inputs(&self, program: &str, more: &[&str]) -> Output {
+    /// `npu-probe exec` of `program` with A, B and `more`. The environment selects an unusable
+    /// device, which `exec` must ignore.
+    fn exec_inputs(&self, program: &str, more: &str) -> Command {
+        let [program, a_file, b_file] = [program, "a.bin", "b.bin"].map(|name| self.name(name));
         let [a, b, _] = self.places;
-        let mut command = probe();
-        command.args(["exec", &self.name(program)]);
-        command.args(["--bo", &format!("{a:#x}:{}", self.name("a.bin"))]);
-        command.args(["--bo", &format!("{b}:{}", self.name("b.bin"))]);
-        command.args(more).output().unwrap()
+        let inputs = format!("--bo {a:#x}:{a_file} --bo {b}:{b_file}");
+        let mut command = command(&format!("exec {program} {inputs} {more}"));
+        command.env("ROCKET_DEVICE", "/nonexistent/accel0");
+        command
     }
 
-    /// Runs `npu-probe exec` on `program` with A, B and C, and `more`.
-    fn exec(&self, program: &str, more: &[&str]) -> Output {
-        let c = format!("{:#x}:{}:{}", self.places[2], N * N * 4, self.name("c.bin"));
-        self.exec_inputs(program, &[&["--out", &c], more].concat())
+    /// `npu-probe exec` of `program` with A, B and C, and `more`.
+    fn exec(&self, program: &str, more: &str) -> Command {
+        let (c, file) = (self.places[2], self.name("c.bin"));
+        self.exec_inputs(
+            program,
+            &format!("--out {c:#x}:{}:{file} {more}", N * N * 4),
+        )
     }
 
     /// The program with another value of a register.
@@ -120,14 +118,6 @@ impl Matmul {
     }
 }
 
-/// The tool; the environment selects an unusable device, which `exec` must
-/// ignore.
-fn probe() -> std::process::Command {
-    let mut command = command(&[]);
-    command.env("ROCKET_DEVICE", "/nonexistent/accel0");
-    command
-}
-
 fn program(places: [u32; 3]) -> Vec<Word> {
     let ids = [0, 1, 2].map(BufferId);
     let size = N as u32;
@@ -150,21 +140,16 @@ fn program(places: [u32; 3]) -> Vec<Word> {
 }
 
 #[track_caller]
-fn succeeded(output: &Output) -> String {
-    failed(output, 0, "");
-    stdout(output)
+fn succeeded(mut command: Command) -> String {
+    ends(&mut command, 0).0
 }
 
+/// The output of a command that must end with `code`, and with this error.
 #[track_caller]
-fn report(output: &Output) -> Value {
-    serde_json::from_str(&succeeded(output)).unwrap()
-}
-
-#[track_caller]
-fn failed(output: &Output, code: i32, with: &str) {
-    let err = stderr(output);
-    assert_eq!(output.status.code(), Some(code), "{}{err}", stdout(output));
-    assert!(err.contains(with), "no `{with}` in: {err}");
+fn failed(mut command: Command, code: i32, with: &str) -> String {
+    let (out, err) = ends(&mut command, code);
+    has(&err, &[with]);
+    out
 }
 
 #[test]
@@ -179,7 +164,7 @@ fn a_matmul_in_every_form_of_program() {
     let binary: Vec<u8> = words.flat_map(u64::to_le_bytes).collect();
     fs::write(matmul.path("program.bin"), binary).unwrap();
     for form in ["program", "program.hex", "program.bin"] {
-        let text = succeeded(&matmul.exec(form, &[]));
+        let text = succeeded(matmul.exec(form, ""));
         has(
             &text,
             &[
@@ -194,9 +179,8 @@ fn a_matmul_in_every_form_of_program() {
         matmul.check();
     }
     // The last core, another address, and the strictest level.
-    let strict = "model:level=strict";
-    let more = ["--core", "2", "--device", strict, "--at", "0x20000000"];
-    let text = succeeded(&matmul.exec("program", &more));
+    let more = "--core 2 --device model:level=strict --at 0x20000000";
+    let text = succeeded(matmul.exec("program", more));
     has(&text, &["core 2", "at 0x20000000"]);
     matmul.check();
 }
@@ -204,7 +188,7 @@ fn a_matmul_in_every_form_of_program() {
 #[test]
 fn what_is_touched_is_told() {
     let matmul = Matmul::new(APART);
-    let report = report(&matmul.exec("program", &["--trace", "--json"]));
+    let report = json_of(matmul.exec("program", "--trace"), 0);
     assert_eq!(report["completed"], true);
     assert_eq!(report["interrupts"], 0x100);
     assert!(report["modelled_ns"].as_u64().unwrap() > 0);
@@ -221,7 +205,7 @@ fn what_is_touched_is_told() {
         json!({ "master": master, "direction": direction, "start": start, "end": start + bytes })
     });
     assert_eq!(report["accesses"], json!(touched));
-    let text = succeeded(&matmul.exec("program", &["--trace"]));
+    let text = succeeded(matmul.exec("program", "--trace"));
     let written = "DpuWrite  Write 0x80000000..0x80004000, 16384 bytes";
     has(&text, &[written]);
     matmul.check();
@@ -234,14 +218,15 @@ fn a_file_is_written_back_where_that_is_asked_for() {
     let c = matmul.path("c");
     fs::write(&c, vec![0x55; 4 * N * N + 5]).unwrap();
     let run = |rw: &str| {
-        let bo = format!("{}:{}{rw}", APART[2], matmul.name("c"));
+        let [c, part] = ["c", "part"].map(|name| matmul.name(name));
+        let (at, part_at) = (APART[2], APART[2] + 16);
         // A part of it is also written to a separate file.
-        let part = format!("{}:16:{}", APART[2] + 16, matmul.name("part"));
-        matmul.exec_inputs("program", &["--bo", &bo, "--out", &part])
+        let more = format!("--bo {at}:{c}{rw} --out {part_at}:16:{part}");
+        matmul.exec_inputs("program", &more)
     };
-    succeeded(&run(""));
+    succeeded(run(""));
     assert!(fs::read(&c).unwrap().iter().all(|&byte| byte == 0x55));
-    succeeded(&run(":rw"));
+    succeeded(run(":rw"));
     let bytes = fs::read(&c).unwrap();
     assert_eq!(bytes.len(), 4 * N * N + 5);
     assert_eq!(bytes[4 * N * N..], [0x55; 5]);
@@ -256,9 +241,8 @@ fn programs_that_fail_are_told_apart() {
     // The program writes C to unmapped memory.
     let elsewhere = matmul.with(0x1001, 0x4020, |_| 0x9000_0000);
     matmul.save("fault", &elsewhere);
-    let output = matmul.exec("fault", &[]);
-    failed(&output, 4, "did not complete: stopped by an IOMMU fault");
-    let text = stdout(&output);
+    let stopped = "did not complete: stopped by an IOMMU fault";
+    let text = failed(matmul.exec("fault", ""), 4, stopped);
     let fault = "IOMMU fault: Write by DpuWrite at IOVA 0x90000000";
     has(&text, &[fault, "interrupts 0x02000 dma_write_error=1"]);
     // The output file is written all the same.
@@ -267,8 +251,8 @@ fn programs_that_fail_are_told_apart() {
     // No block is started: no interrupt.
     let idle = [&matmul.words[..matmul.words.len() - 1], &[Word::NOP]].concat();
     matmul.save("idle", &idle);
-    let output = matmul.exec("idle", &[]);
-    failed(&output, 4, "did not complete: no completion interrupt");
+    let told = "did not complete: no completion interrupt";
+    failed(matmul.exec("idle", ""), 4, told);
 }
 
 /// Options, their values, and the expected error.
@@ -297,32 +281,36 @@ fn wrong_memory_is_refused() {
     let (file, empty) = (matmul.name("a.bin"), matmul.name("empty"));
     fs::write(&empty, "").unwrap();
     let folder = matmul.directory.path().to_str().unwrap();
-    for [option, value, with] in crate::common::rows(WRONG_MEMORY) {
+    for [option, value, with] in rows(WRONG_MEMORY) {
         let value = value.replace("FILE", &file).replace("EMPTY", &empty);
         let value = value.replace("FOLDER", folder);
-        failed(&matmul.exec("program", &[option, &value]), 2, with);
+        failed(
+            matmul.exec("program", &format!("{option} {value}")),
+            2,
+            with,
+        );
     }
     let nowhere = "/nonexistent/accel0";
-    let output = matmul.exec("program", &["--unsafe-device", nowhere]);
-    failed(&output, 3, nowhere);
-    let output = matmul.exec("nothing.hex", &[]);
-    failed(&output, 2, "nothing.hex: No such file");
-    let mut large = probe();
-    large.arg("exec").arg(matmul.path("program"));
-    let output = large.args(["--out", "0x0:0x80000000:x"]).output();
-    let with = "the output for x has more than 0x7ffff000 bytes";
-    failed(&output.unwrap(), 2, with);
+    let on_nothing = matmul.exec("program", &format!("--unsafe-device {nowhere}"));
+    failed(on_nothing, 3, nowhere);
+    failed(
+        matmul.exec("nothing.hex", ""),
+        2,
+        "nothing.hex: No such file",
+    );
+    let program = matmul.name("program");
+    let large = command(&format!("exec {program} --out 0x0:0x80000000:x"));
+    failed(large, 2, "the output for x has more than 0x7ffff000 bytes");
     // An unwritable output is reported after the run.
-    let out = ["--out", "0x0:16:/nonexistent/out"];
-    let output = matmul.exec("program", &out);
-    failed(&output, 5, "cannot write /nonexistent/out");
+    let unwritable = matmul.exec("program", "--out 0x0:16:/nonexistent/out");
+    failed(unwritable, 5, "cannot write /nonexistent/out");
 }
 
 #[test]
 fn a_driver_gets_a_changed_program() {
     let matmul = Matmul::new(APART);
-    let on_model = ["--unsafe-device", "model", "--json"];
-    let told = report(&matmul.exec("program", &on_model));
+    let on_model = "--unsafe-device model";
+    let told = json_of(matmul.exec("program", on_model), 0);
     assert_eq!(told["interrupts"], Value::Null);
     // Buffers by address, one after another: A, B, C, the program.
     let [a, b, c] = APART;
@@ -349,7 +337,7 @@ fn a_driver_gets_a_changed_program() {
     // If the kernel's addresses are the requested ones, nothing is changed, and
     // any program may run.
     let matmul = Matmul::new([0, 0x1000, 0x2000]);
-    let told = report(&matmul.exec("program", &on_model));
+    let told = json_of(matmul.exec("program", on_model), 0);
     assert_eq!(told["changed_words"], json!([]));
     matmul.check();
 }
@@ -361,25 +349,21 @@ fn a_driver_does_not_get_what_cannot_be_changed() {
     // unknown.
     let unknown = matmul.with(0x0201, 0x100c, |value| value | 0x50);
     matmul.save("unknown", &unknown);
-    let output = matmul.exec("unknown", &["--unsafe-device", "model"]);
-    failed(
-        &output,
-        2,
-        "the program cannot be changed to match: the memory accesses of task 0 are unknown",
-    );
+    let on_model = "--unsafe-device model";
+    let told = "the program cannot be changed to match: the memory accesses of task 0 are unknown";
+    failed(matmul.exec("unknown", on_model), 2, told);
 
     // An address that no word writes.
     let mut without = matmul.words.clone();
     without.retain(|word| word.offset() != 0x1070);
     matmul.save("without", &without);
-    let output = matmul.exec("without", &["--unsafe-device", "model"]);
-    failed(&output, 2, "is not within one of the buffers");
+    let told = "is not within one of the buffers";
+    failed(matmul.exec("without", on_model), 2, told);
     assert!(!matmul.path("c.bin").exists());
 
     // The driver kills a program that hangs, and reports it.
     let matmul = Matmul::new([0, 0x1000, 0x2000]);
     matmul.save("idle", &matmul.words[..matmul.words.len() - 1]);
-    let output = matmul.exec("idle", &["--unsafe-device", "model:level=strict"]);
-    failed(&output, 4, "the driver killed the job");
-    assert!(stdout(&output).contains("event"), "{}", stdout(&output));
+    let strict = matmul.exec("idle", "--unsafe-device model:level=strict");
+    has(&failed(strict, 4, "the driver killed the job"), &["event"]);
 }

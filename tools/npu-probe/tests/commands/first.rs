@@ -3,9 +3,9 @@
 
 use std::fs;
 use std::path::PathBuf;
-use std::process::Output;
+use std::process::Command;
 
-use crate::common::{has, read_json, rows};
+use crate::common::{command, ends, has, json_of, read_json, rows};
 use crate::evidence::unpacked;
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -33,21 +33,19 @@ impl Board {
         self.path("npu-evidence").join(name)
     }
 
-    pub(crate) fn run(&self, arguments: &[&str]) -> Output {
-        crate::common::command(arguments)
+    pub(crate) fn command(&self, line: &str) -> Command {
+        let mut command = command(line);
+        command
             .current_dir(self.home.path())
             .env("ROCKET_DEVICE", &self.device)
             .env("XDG_CONFIG_HOME", self.home.path())
-            .env("USER", "wilhelmina")
-            .output()
-            .unwrap()
+            .env("USER", "wilhelmina");
+        command
     }
 
-    fn json(&self, arguments: &[&str], code: i32) -> Value {
-        let output = self.run(arguments);
-        let (ended, out, errors) = crate::common::ended(&output);
-        assert_eq!(ended, code, "{}: {errors}", self.device);
-        serde_json::from_str(&out).unwrap()
+    #[track_caller]
+    fn json(&self, line: &str, code: i32) -> Value {
+        json_of(self.command(line), code)
     }
 
     /// The only archive of the results.
@@ -61,8 +59,7 @@ impl Board {
 
     /// The report of `explain` on the archive.
     fn explain(&self, code: i32) -> Value {
-        let archive = self.archive();
-        self.json(&["explain", "--json", archive.to_str().unwrap()], code)
+        self.json(&format!("explain {}", self.archive().display()), code)
     }
 
     fn profile(&self) -> Option<Value> {
@@ -99,7 +96,7 @@ fn told([device, code, verdict, cause, side, sentence]: [&str; 6]) {
     let code = code.parse().unwrap();
     let [cause, side] = [cause, side].map(|cell| Some(cell).filter(|cell| *cell != "-"));
     let board = Board::new(device);
-    let report = board.json(&["first", "--json"], code);
+    let report = board.json("first", code);
     assert_eq!(report["verdict"], verdict, "{device}: {report:#}");
     assert_eq!(causes(&report), Vec::from_iter(cause), "{device}");
     if let Some(side) = side {
@@ -114,7 +111,7 @@ fn told([device, code, verdict, cause, side, sentence]: [&str; 6]) {
         assert!(registers.iter().any(names_mask), "{device}: {registers:?}");
         assert!(registers.len() <= 2, "{device}: {registers:?}");
         // A second run repeats no step, and its verdict is the same.
-        assert_eq!(board.json(&["first", "--json"], code), report, "{device}");
+        assert_eq!(board.json("first", code), report, "{device}");
     }
     let told = report["sentence"].as_str().unwrap();
     assert!(told.starts_with(sentence), "{device}: {told}");
@@ -144,8 +141,7 @@ fn told([device, code, verdict, cause, side, sentence]: [&str; 6]) {
     }
     if code == 0 {
         for dtype in ["int8", "fp16"] {
-            let shape = "64x512x1024";
-            let line = ["--json", "--dtype", dtype, "--shape", shape, "--fds", "3"];
+            let line = format!("--dtype {dtype} --shape 64x512x1024 --fds 3");
             assert_eq!(board.json(&line, 0)["result"], "PASS", "{device}, {dtype}");
         }
     }
@@ -158,7 +154,7 @@ fn what_a_crash_left_of_changed_registers_is_cleaned() {
         return;
     }
     let board = Board::new("model:core-idle-mainline=hangs");
-    board.json(&["first", "--json"], 0);
+    board.json("first", 0);
     let before = read_json(board.result("state.json"));
     let same = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap();
     for boot in ["another", same.trim()] {
@@ -170,7 +166,7 @@ fn what_a_crash_left_of_changed_registers_is_cleaned() {
         let partial = r#"{"rung": "/home/wilhelmina"#;
         fs::write(board.result("rung-form-a-flips.json"), partial).unwrap();
         fs::write(board.result("rung-form-a-flips-stderr.txt"), partial).unwrap();
-        let report = board.json(&["first", "--json"], 0);
+        let report = board.json("first", 0);
         assert_eq!(causes(&report), ["form-a"]);
         assert_eq!(report["causes"][0]["registers"], json!([]));
         let files = unpacked(&board.archive());
@@ -197,7 +193,7 @@ fn a_wedged_core_is_told_until_power_is_cycled() {
     ));
     // The second run finds the core as the first left it.
     for _ in 0..2 {
-        let report = board.json(&["first", "--json"], 1);
+        let report = board.json("first", 1);
         assert_eq!(report["verdict"], "unfinished");
         assert_eq!(causes(&report), ["form-a"]);
         let told = report["sentence"].as_str().unwrap();
@@ -206,7 +202,7 @@ fn a_wedged_core_is_told_until_power_is_cycled() {
         assert_eq!(board.explain(1), report);
     }
     fs::remove_file(&memory).unwrap();
-    let report = board.json(&["first", "--json"], 0);
+    let report = board.json("first", 0);
     assert_eq!(report["verdict"], "works");
     assert_eq!(causes(&report), ["form-a"]);
     assert_eq!(report["rungs"]["int4-reuse-streams"]["state"], "passed");
@@ -221,9 +217,8 @@ fn a_wedged_core_is_told_from_no_power() {
     }
     for (device, wanted) in [("model:wedged=1", true), ("model:power=fails", false)] {
         let board = Board::new(device);
-        let output = board.run(&["rung", "flying-add"]);
-        assert_eq!(output.status.code(), Some(1));
-        let record: Value = serde_json::from_slice(&output.stdout).unwrap();
+        let (record, _) = ends(&mut board.command("rung flying-add"), 1);
+        let record: Value = serde_json::from_str(&record).unwrap();
         let jobs = record["jobs"].as_array().unwrap();
         assert_eq!(jobs.len(), 3);
         for (index, job) in jobs.iter().enumerate() {
@@ -243,7 +238,7 @@ fn a_reboot_goes_on_behind_the_culprit() {
         return;
     }
     let board = Board::new("model");
-    board.json(&["first", "--json"], 0);
+    board.json("first", 0);
     let state = board.result("state.json");
     let record = board.result("rung-fp16-streams.json");
     let mut down = read_json(&state);
@@ -254,7 +249,7 @@ fn a_reboot_goes_on_behind_the_culprit() {
     }
     fs::write(&state, down.to_string()).unwrap();
     fs::remove_file(&record).unwrap();
-    let report = board.json(&["first", "--json"], 0);
+    let report = board.json("first", 0);
     assert_eq!(causes(&report), ["fp16-streams"]);
     assert_eq!(report["rungs"]["fp16-streams"]["state"], "died");
     assert_eq!(report["rungs"]["int8-streams"]["state"], "not_run");
@@ -270,22 +265,8 @@ fn a_reboot_goes_on_behind_the_culprit() {
     let mut failed = read_json(&state);
     failed["steps"]["selftest-fp16"] = json!({ "outcome": "ended", "code": 1, "ok": false });
     fs::write(&state, failed.to_string()).unwrap();
-    board.json(&["first", "--json"], 0);
+    board.json("first", 0);
     assert!(unpacked(&board.archive()).contains_key("recorded-fp16.rkcap"));
-    let recording = board.result("recorded-fp16.rkcap");
-    let replayed = board.json(&["replay", "--json", recording.to_str().unwrap()], 0);
+    let replayed = board.json("replay npu-evidence/recorded-fp16.rkcap", 0);
     assert_eq!(replayed["result"], "PASS");
-}
-
-#[test]
-fn what_is_no_archive_is_told() {
-    let board = Board::new("model");
-    for (name, content) in [("x.tar.gz", &b"no archive"[..]), ("empty.tar.gz", b"")] {
-        fs::write(board.path(name), content).unwrap();
-        let output = board.run(&["explain", name]);
-        assert_eq!(output.status.code(), Some(2));
-        has(&crate::common::stderr(&output), &[name]);
-    }
-    let missing = board.run(&["explain", "missing"]);
-    assert_eq!(missing.status.code(), Some(2));
 }

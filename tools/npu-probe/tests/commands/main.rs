@@ -15,7 +15,6 @@ mod errors;
 mod evidence;
 mod exec;
 mod first;
-mod golden;
 mod machine;
 mod model;
 mod planning;

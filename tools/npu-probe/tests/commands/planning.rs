@@ -1,17 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Options that `plan` and `bench` share.
 
-use crate::common::{fails, has, json, text};
+use crate::common::{fails, fails_with, has, json, says, text};
 use serde_json::Value;
 
 #[test]
 fn plans_are_for_any_int4_weights() {
     let plan = "plan 512x4096x4096 --dtype int4";
     assert_eq!(json(plan)["chosen"]["k_tiles"], 11);
-    has(
-        &text(plan),
-        &["K tiles of 384 at most, safe for any int4 weights"],
-    );
+    says(plan, &["K tiles of 384 at most, safe for any int4 weights"]);
     fails(&format!("{plan} --k-tile 1408"), 2);
 }
 
@@ -40,8 +37,10 @@ fn halves_are_measured_and_checked() {
     assert_eq!(int8["results"], "sums");
     // C, 8 x 96 of two bytes.
     assert_eq!(halves["bytes_from_device"], 8.0 * 96.0 * 2.0);
-    let said = text("bench 8x64x96 --dtype fp16 --half-results");
-    has(&said, &["fp16 to binary16 8x64x96"]);
+    says(
+        "bench 8x64x96 --dtype fp16 --half-results",
+        &["fp16 to binary16 8x64x96"],
+    );
     // If K is cut, the CPU rounds.
     json("bench 4x40000x16 --dtype fp16 --repeat 1 --half-results");
 }
@@ -63,8 +62,10 @@ fn the_cpus_time_decides_over_cuts() {
         assert!(call(report) >= npu.max(pack + unpack) * 0.99);
         assert!(call(report) < npu + pack + unpack);
     }
-    let said = text("plan 8x64x64 --cpu-cores 7");
-    has(&said, &["7 CPU cores pack and unpack"]);
+    says(
+        "plan 8x64x64 --cpu-cores 7",
+        &["7 CPU cores pack and unpack"],
+    );
 }
 
 #[test]
@@ -115,7 +116,6 @@ fn a_plan_tells_what_weights_take_and_whether_they_fit() {
 #[test]
 fn a_matmul_that_no_plan_ends_for_is_refused() {
     for shape in ["2147483647x65536x65536", "1048576x16384x16384"] {
-        let (_, err) = fails(&format!("plan {shape}"), 2);
-        has(&err, &["Use fewer rows"]);
+        fails_with(&format!("plan {shape}"), 2, &["Use fewer rows"]);
     }
 }

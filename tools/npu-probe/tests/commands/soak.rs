@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `npu-probe soak`; it runs until its processes have finished.
 
-use crate::common::{has, json, text};
+use crate::common::{json, says};
 
 #[test]
 fn processes_multiply_and_some_are_killed() {
@@ -25,6 +25,8 @@ fn processes_multiply_and_some_are_killed() {
         let matmuls = matmuls.values().map(|number| number.as_u64().unwrap());
         assert!(matmuls.sum::<u64>() >= clients, "{report:#}");
     }
-    let said = text("soak --seconds 0 --processes 1");
-    has(&said, &["RESULT PASS (software model): "]);
+    says(
+        "soak --seconds 0 --processes 1",
+        &["RESULT PASS (software model): "],
+    );
 }
