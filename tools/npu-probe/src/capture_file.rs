@@ -23,20 +23,15 @@ pub(crate) struct CaptureFlags {
 }
 
 pub(crate) fn open(path: &Path, flags: CaptureFlags) -> Result<Capture, Failure> {
-    let capture = if flags.unfinished {
-        Capture::open_unfinished(path)
-    } else {
-        Capture::open(path)
+    let capture = match flags.unfinished {
+        true => Capture::open_unfinished(path),
+        false => Capture::open(path),
     };
-    capture
-        .map_err(|error| match error {
-            CaptureError::Unfinished => anyhow!(
-                "{error}; use --unfinished to read the complete \
-                                                 part"
-            ),
-            other => other.into(),
-        })
-        .map_err(Failure::usage(path.display().to_string()))
+    let capture = capture.map_err(|error| match error {
+        CaptureError::Unfinished => anyhow!("{error}; use --unfinished to read the complete part"),
+        other => other.into(),
+    });
+    capture.map_err(Failure::usage(path.display().to_string()))
 }
 
 /// Whether the file at `path` is a capture. An unreadable file is not: its next reader reports

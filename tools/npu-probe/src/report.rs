@@ -2,7 +2,6 @@
 //! The report of the self-test.
 
 use std::borrow::Cow;
-use std::iter;
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
@@ -253,7 +252,7 @@ impl SelfTestReport {
             *text += &format!(" in run {run} ({bad} of {runs} runs)");
         }
         text.push_str("; the first:\n");
-        let heads = ["row", "column", "NPU", "CPU", ""].map(str::to_owned);
+        let heads = ["row", "column", "NPU", "CPU", ""];
         let row = |wrong: &WrongElement| {
             let WrongElement { row, column, .. } = wrong;
             let tolerance = wrong.tolerance.map(|most| format!("+- {most:.3e}"));
@@ -261,8 +260,7 @@ impl SelfTestReport {
             let place = [row, column].map(ToString::to_string);
             [&place[..], &[npu, cpu, tolerance.unwrap_or_default()]].concat()
         };
-        let rows = iter::once(heads.to_vec()).chain(found.first.iter().map(row));
-        text.push_str(&table(&rows.collect::<Vec<_>>()));
+        text.push_str(&table(heads, found.first.iter().map(row)));
     }
 }
 

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Formats rows of text as columns.
 
+use std::iter;
+
 pub(crate) const MIB: f64 = 1024.0 * 1024.0;
 
 /// Bytes in mebibytes.
@@ -14,10 +16,15 @@ pub(crate) fn joined<T: ToString>(parts: impl IntoIterator<Item = T>, between: &
     parts.join(between)
 }
 
-/// Formats rows with equal numbers of cells, headings first. Columns have their minimum width;
-/// numbers are right-aligned.
-pub(crate) fn table(rows: &[Vec<String>]) -> String {
-    let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
+/// Formats headings, and rows with as many cells. Columns have their minimum width; numbers are
+/// right-aligned.
+pub(crate) fn table<T: ToString>(
+    heads: impl IntoIterator<Item = T>,
+    rows: impl Iterator<Item = Vec<String>>,
+) -> String {
+    let heads: Vec<String> = heads.into_iter().map(|head| head.to_string()).collect();
+    let columns = heads.len();
+    let rows: Vec<Vec<String>> = iter::once(heads).chain(rows).collect();
     let cells = |column: usize| rows.iter().filter_map(move |row| row.get(column));
     let width = |column| cells(column).map(|cell| cell.chars().count()).max();
     // The first column names the row.
@@ -25,7 +32,7 @@ pub(crate) fn table(rows: &[Vec<String>]) -> String {
     let form = |column| (width(column).unwrap_or(0), of_numbers(column));
     let forms: Vec<(usize, bool)> = (0..columns).map(form).collect();
     let mut text = String::new();
-    for row in rows {
+    for row in &rows {
         let cells = row.iter().zip(&forms);
         let cells = cells.map(|(cell, &(width, is_number))| match is_number {
             true => format!("{cell:>width$}"),

@@ -9,7 +9,6 @@ use clap::Args;
 use crate::exit::{Failure, Verdict};
 use crate::{output, program};
 
-/// Options of `asm`.
 #[derive(Debug, Args)]
 pub(crate) struct AsmFlags {
     /// File with assembler text, as `decode` prints it; `-` is standard input

@@ -15,7 +15,6 @@ use crate::output;
 use crate::progress::ProgressLine;
 use crate::report::DeviceReport;
 
-/// Options of `calibrate`.
 #[derive(Debug, Args)]
 pub(crate) struct CalibrateFlags {
     /// Write the profile to this file [default: rocket-npu/profile.json in the user's

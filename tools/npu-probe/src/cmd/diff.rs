@@ -12,7 +12,6 @@ use crate::capture_file::{self, CaptureFlags};
 use crate::exit::{Failure, Verdict};
 use crate::flags::ReportFlags;
 
-/// Options of `diff`.
 #[derive(Debug, Args)]
 pub(crate) struct DiffFlags {
     /// Capture file

@@ -360,12 +360,11 @@ impl EvidenceRun<'_> {
     /// the user if it differs from the built-in one. A failure to write does not prevent the
     /// archive.
     fn write_profile(&self, first: &FirstReport) -> Result<(), Failure> {
-        let text = match self.try_write_profile(first) {
-            Ok(None) => return Ok(()),
-            Ok(Some(text)) => text,
-            Err(failure) => format!("not written: {failure}"),
-        };
-        self.say(&format!("{:<24} {text}\n", "profile"))
+        let written = self.try_write_profile(first);
+        match written.unwrap_or_else(|failure| Some(format!("not written: {failure}"))) {
+            Some(text) => self.say(&format!("{:<24} {text}\n", "profile")),
+            None => Ok(()),
+        }
     }
 
     /// The path and changes of the user's profile, if one was written.

@@ -20,7 +20,6 @@ use crate::exit::{Failure, Verdict};
 use crate::flags::ReportFlags;
 use crate::program;
 
-/// Options of `exec`.
 #[derive(Debug, Args)]
 pub(crate) struct ExecFlags {
     /// File with the program: assembler text, hexadecimal words or binary words, like

@@ -25,7 +25,6 @@ use crate::progress::ProgressLine;
 use speed::SpeedReport;
 use weights::WeightGroup;
 
-/// Options of `model`.
 #[derive(Debug, Args)]
 pub(crate) struct GgufFlags {
     /// The model, a GGUF file; of a split model, any part

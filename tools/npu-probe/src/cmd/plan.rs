@@ -21,7 +21,6 @@ use crate::shape::{self, MatmulShape};
 use crate::table::{MIB, mib};
 use one::PlanReport;
 
-/// Options of `plan`.
 #[derive(Debug, Args)]
 pub(crate) struct PlanFlags {
     #[arg(value_name = shape::FORM, help = shape::HELP)]

@@ -21,7 +21,6 @@ use crate::report::DeviceReport;
 const MIB: u32 = 20;
 const GIB: u32 = 30;
 
-/// Options of `replay`.
 #[derive(Debug, Args)]
 pub(crate) struct ReplayFlags {
     /// Capture file

@@ -15,7 +15,6 @@ use crate::end_signals::EndSignals;
 use crate::exit::{Failure, Verdict};
 use crate::{output, served};
 
-/// Options of `serve`.
 #[derive(Debug, Args)]
 pub(crate) struct ServeFlags {
     #[command(flatten)]

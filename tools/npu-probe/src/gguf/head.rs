@@ -2,9 +2,9 @@
 //! Parses the head of one GGUF file.
 
 use std::collections::HashMap;
-use std::io::{self, ErrorKind, Read};
+use std::io::{self, Read, Write};
 
-use anyhow::{Context, bail, ensure};
+use anyhow::{Context, ensure};
 
 use super::{GgufModel, GgufTensor, GgufValue, check_count};
 
@@ -99,22 +99,20 @@ struct HeadReader<R> {
 }
 
 impl<R: Read> HeadReader<R> {
-    /// An unsigned number of `bytes` bytes.
-    fn number(&mut self, bytes: u64) -> anyhow::Result<u64> {
-        let mut number = [0; 8];
-        let read = number.get_mut(..bytes as usize);
-        let read = read.context("a number has at most eight bytes")?;
-        self.advance(bytes)?;
-        match self.from.read_exact(read) {
-            Err(error) if error.kind() == ErrorKind::UnexpectedEof => bail!(HEAD_CUT),
-            read => read.context(UNREADABLE)?,
-        }
-        Ok(u64::from_le_bytes(number))
+    /// Copies the next `bytes` bytes.
+    fn copy(&mut self, bytes: u64, to: &mut impl Write) -> anyhow::Result<()> {
+        self.at = self.at.saturating_add(bytes);
+        check_count("bytes of its head", self.at, MAX_HEAD)?;
+        let copied = io::copy(&mut self.from.by_ref().take(bytes), to);
+        ensure!(copied.context(UNREADABLE)? == bytes, HEAD_CUT);
+        Ok(())
     }
 
-    fn advance(&mut self, by: u64) -> anyhow::Result<()> {
-        self.at = self.at.saturating_add(by);
-        check_count("bytes of its head", self.at, MAX_HEAD)
+    /// An unsigned number of `bytes` bytes, at most eight.
+    fn number(&mut self, bytes: u64) -> anyhow::Result<u64> {
+        let mut number = [0; 8];
+        self.copy(bytes, &mut &mut number[..])?;
+        Ok(u64::from_le_bytes(number))
     }
 
     fn u32(&mut self) -> anyhow::Result<u32> {
@@ -132,18 +130,13 @@ impl<R: Read> HeadReader<R> {
     }
 
     fn skip(&mut self, bytes: u64) -> anyhow::Result<()> {
-        self.advance(bytes)?;
-        let copied = io::copy(&mut self.from.by_ref().take(bytes), &mut io::sink());
-        ensure!(copied.context(UNREADABLE)? == bytes, HEAD_CUT);
-        Ok(())
+        self.copy(bytes, &mut io::sink())
     }
 
     /// A text of `bytes` bytes; `None` if it is not printable UTF-8.
     fn text(&mut self, bytes: u64) -> anyhow::Result<Option<String>> {
-        self.advance(bytes)?;
         let mut text = Vec::new();
-        let read = self.from.by_ref().take(bytes).read_to_end(&mut text);
-        ensure!(read.context(UNREADABLE)? as u64 == bytes, HEAD_CUT);
+        self.copy(bytes, &mut text)?;
         let text = String::from_utf8(text).ok();
         Ok(text.filter(|text| !text.contains(char::is_control)))
     }

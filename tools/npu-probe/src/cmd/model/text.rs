@@ -2,7 +2,6 @@
 //! Writes the report as tables of text.
 
 use std::fmt::Write;
-use std::iter;
 
 use super::ModelReport;
 use super::speed::{SpeedReport, SpeedRow};
@@ -44,7 +43,8 @@ impl ModelReport {
             self.fds,
             self.fit()
         );
-        text.push_str(&table(&self.weight_rows()));
+        let heads = "weights,type,n x k,tensors,where,computed in,from rows,MiB".split(',');
+        text.push_str(&table(heads, self.weights.iter().map(WeightGroup::cells)));
         match (&self.speed, &self.speed_unknown) {
             (Some(speed), _) => speed.write(self.clock_mhz, &mut text),
             (None, why) => {
@@ -68,22 +68,6 @@ impl ModelReport {
             "fits     no, only {fit}; {tensors} tensors ({:.1} MiB) stay on the CPU",
             mib(bytes)
         )
-    }
-
-    fn weight_rows(&self) -> Vec<Vec<String>> {
-        let heads = [
-            "weights",
-            "type",
-            "n x k",
-            "tensors",
-            "where",
-            "computed in",
-            "from rows",
-            "MiB",
-        ];
-        let heads = heads.map(str::to_owned).to_vec();
-        let rows = self.weights.iter().map(WeightGroup::cells);
-        iter::once(heads).chain(rows).collect()
     }
 }
 
@@ -131,9 +115,8 @@ impl SpeedReport {
             let mut heads = vec![title, "CPU alone".to_owned()];
             heads.extend(self.clocks_mhz.iter().map(|clock| format!("{clock} MHz")));
             heads.push(format!("largest share, at {here} MHz"));
-            let rows = iter::once(heads).chain(rows.iter().map(SpeedRow::cells));
             text.push('\n');
-            text.push_str(&table(&rows.collect::<Vec<_>>()));
+            text.push_str(&table(heads, rows.iter().map(SpeedRow::cells)));
         }
         if let Some(most) = self.context_length {
             let _ = writeln!(text, "\nthe model's context length is {most} tokens");
