@@ -5,7 +5,7 @@
 use std::fs::{File, Permissions};
 use std::io::{ErrorKind, Write, stderr, stdout};
 use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use anstream::stream::RawStream;
 use anstream::{AutoStream, ColorChoice};
@@ -119,23 +119,10 @@ pub(crate) fn try_write_whole(file: &Path, bytes: &[u8], mode: u32) -> anyhow::R
     folder.sync_all().context("cannot write its folder")
 }
 
-/// A file whose text is written later. It is created at once, so that a failure shows before
-/// any work.
-pub(crate) struct OutputFile {
-    path: PathBuf,
-    file: File,
-}
-
-impl OutputFile {
-    pub(crate) fn create(path: &Path) -> Result<Self, Failure> {
-        let file = create(path)?;
-        let path = path.to_owned();
-        Ok(Self { path, file })
-    }
-
-    pub(crate) fn write(mut self, text: &str) -> Result<(), Failure> {
-        self.file
-            .write_all(text.as_bytes())
-            .map_err(Failure::writing(&self.path))
-    }
+/// Creates a file at once, so that a failure shows before any work; returns the function that
+/// writes its text.
+pub(crate) fn writer(path: &Path) -> Result<impl FnOnce(&str) -> Result<(), Failure>, Failure> {
+    let mut file = create(path)?;
+    let failure = Failure::writing(path);
+    Ok(move |text: &str| file.write_all(text.as_bytes()).map_err(failure))
 }

@@ -4,7 +4,7 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
-use npu_capture::{Capture, Contents, Moment};
+use npu_capture::{Contents, Moment};
 use rknpu_regcmd::{Finding, LintContext, Severity, lint};
 use serde::Serialize;
 
@@ -61,7 +61,18 @@ pub(super) fn run(decode: &DecodeFlags, is_capture: bool) -> Result<Verdict, Fai
     let mut findings = RepeatedFindings::default();
     if is_capture {
         let capture = capture_file::open(&decode.file, decode.capture)?;
-        of_capture(&capture, &mut report, &mut findings);
+        report.jobs = capture.jobs().len();
+        let mut contents = Contents::new(&capture);
+        for (index, job) in capture.jobs().iter().enumerate() {
+            contents.go(Moment::Before(index));
+            for program in capture.programs(job, &contents) {
+                report.programs += 1;
+                match program.words {
+                    None => report.without_words += 1,
+                    Some(_) => add(&mut findings, index, program.index, program.lint()),
+                }
+            }
+        }
     } else {
         let words = program::read(&decode.file)?;
         report.programs = 1;
@@ -72,22 +83,6 @@ pub(super) fn run(decode: &DecodeFlags, is_capture: bool) -> Result<Verdict, Fai
     report.findings = findings.into_values().collect();
     decode.report.print(&report, || text(&report))?;
     Ok(Verdict::of(report.errors == 0))
-}
-
-fn of_capture(capture: &Capture, report: &mut Report, findings: &mut RepeatedFindings) {
-    report.jobs = capture.jobs().len();
-    let mut contents = Contents::new(capture);
-    for (index, job) in capture.jobs().iter().enumerate() {
-        contents.go(Moment::Before(index));
-        for program in capture.programs(job, &contents) {
-            report.programs += 1;
-            if program.words.is_none() {
-                report.without_words += 1;
-            } else {
-                add(findings, index, program.index, program.lint());
-            }
-        }
-    }
 }
 
 fn text(report: &Report) -> String {

@@ -7,7 +7,7 @@ use clap::Args;
 
 use crate::exit::{Failure, Verdict};
 use crate::html_report::{ReportInput, page};
-use crate::output::{self, OutputFile};
+use crate::output;
 
 #[derive(Debug, Args)]
 pub(crate) struct HtmlReportFlags {
@@ -32,7 +32,7 @@ pub(crate) fn run(args: &HtmlReportFlags) -> Result<Verdict, Failure> {
     }
     let page = page(&inputs);
     match &args.output {
-        Some(file) => OutputFile::create(file)?.write(&page)?,
+        Some(file) => output::writer(file)?(&page)?,
         None => output::print(&page)?,
     }
     Ok(Verdict::Pass)

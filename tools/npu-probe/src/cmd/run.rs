@@ -26,7 +26,7 @@ use rustix::process::{WaitOptions, WaitStatus};
 use crate::end_signals::SIGNAL_CODE;
 use crate::exit::Failure;
 use crate::flags::{ReportFlags, RunFiles};
-use crate::output::{self, OutputFile};
+use crate::output;
 use crate::served::{self, ModelUse, NodeUse};
 use crate::table::joined;
 
@@ -92,9 +92,9 @@ pub(crate) fn run(run: &RunFlags) -> Result<u8, Failure> {
         .map_err(Failure::device("cannot block signals for the program"))?;
     // Created before the program runs, since a later failure would lose its results.
     let recorder = recorder(run, &shown.info())?;
-    let create = |file: Option<&Path>| file.map(OutputFile::create).transpose();
-    let to_report = create(run.report.as_deref())?;
-    let to_trace = create(run.files.trace.as_deref())?;
+    let to_report = run.report.as_deref().map(output::writer).transpose()?;
+    let to_trace = run.files.trace.as_deref();
+    let to_trace = to_trace.map(output::writer).transpose()?;
     let started = match recorder.clone() {
         Some(recorder) => {
             Server::start_through(shown.service(), move |file| Box::new(recorder.of(file)))
@@ -130,13 +130,13 @@ pub(crate) fn run(run: &RunFlags) -> Result<u8, Failure> {
         }
     }?;
     drop(server);
-    if let (Some(file), ServedDevice::Model(model)) = (to_trace, &shown)
+    if let (Some(write), ServedDevice::Model(model)) = (to_trace, &shown)
         && let Some(timeline) = model.timeline()
     {
-        file.write(&timeline.to_chrome_trace())?;
+        write(&timeline.to_chrome_trace())?;
     }
     match to_report {
-        Some(file) => file.write(&text)?,
+        Some(write) => write(&text)?,
         // Standard output belongs to the program.
         None => output::tell(&text),
     }
