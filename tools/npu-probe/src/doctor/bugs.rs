@@ -64,7 +64,6 @@ pub(super) fn missing_fixes(version: KernelVersion) -> Option<(Vec<&'static str>
 
 /// The row of a kernel's bugs; none for a kernel without the driver.
 pub(super) fn row(version: KernelVersion) -> Option<DoctorRow> {
-    const TOPIC: &str = "driver bugs";
     let known: Vec<DriverBug> = table().filter(|bug| bug.is_in(version)).collect();
     if known.is_empty() {
         return None;
@@ -87,7 +86,7 @@ pub(super) fn row(version: KernelVersion) -> Option<DoctorRow> {
         format!("{}: {}{fixed}", bug.name, bug.meaning)
     });
     let remedy = "See docs/driver.md, `Bugs`, for their triggers and for patches.";
-    Some(DoctorRow::note(TOPIC, found, remedy).with(details))
+    Some(DoctorRow::note(found, remedy).with(details))
 }
 
 #[cfg(test)]

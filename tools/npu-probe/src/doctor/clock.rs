@@ -3,6 +3,8 @@
 
 use super::root::SystemRoot;
 use super::row::DoctorRow;
+use crate::flags::planning::HERTZ_PER_MHZ;
+use crate::table::joined;
 
 /// Directory where kernels that scale the NPU's clock show it; mainline does not.
 const DEVFREQ: &str = "sys/class/devfreq";
@@ -12,7 +14,6 @@ const SUMMARY: &str = "sys/kernel/debug/clk/clk_summary";
 const CLOCKS: [&str; 2] = ["scmi_clk_npu", "clk_npu_dsu0"];
 /// Position of the rate in a clock's line: name, three counts, rate.
 const RATE: usize = 4;
-const MEGAHERTZ: u64 = 1_000_000;
 /// The NPU clock at boot, MHz (E-clock-boot).
 const BOOT_MHZ: u64 = 200;
 /// The power domains of the NPU (Linux, drivers/pmdomain/rockchip/pm-domains.c).
@@ -21,7 +22,6 @@ const REGULATORS: &str = "sys/class/regulator";
 
 /// The row of the clock and its effect on speed.
 pub(super) fn row(root: &SystemRoot) -> DoctorRow {
-    const TOPIC: &str = "clock";
     // E-time-clock.
     let cost = "a core does 150 GFLOP/s at 200 MHz, and a 512x3840x4096 matmul takes 71 ms less \
                 at 600 MHz";
@@ -29,16 +29,14 @@ pub(super) fn row(root: &SystemRoot) -> DoctorRow {
                   is powered off hangs the firmware.";
     match rate(root) {
         Some((place, mhz)) if mhz <= BOOT_MHZ => {
-            DoctorRow::note(TOPIC, format!("{mhz} MHz ({place})"), remedy).with([cost.to_owned()])
+            DoctorRow::note(format!("{mhz} MHz ({place})"), remedy).with([cost.to_owned()])
         }
-        Some((place, mhz)) => DoctorRow::ok(TOPIC, format!("{mhz} MHz ({place})")),
+        Some((place, mhz)) => DoctorRow::ok(format!("{mhz} MHz ({place})")),
         None if root.is_file(SUMMARY) => DoctorRow::note(
-            TOPIC,
             "the kernel lists no known clock of the NPU",
             "Look for the NPU's clock in /sys/kernel/debug/clk/clk_summary.",
         ),
         None => DoctorRow::note(
-            TOPIC,
             "not readable; mainline leaves the NPU at its boot clock, 200 MHz",
             "Run `npu-probe doctor` as root to see the clock (debugfs).",
         )
@@ -52,14 +50,14 @@ fn rate(root: &SystemRoot) -> Option<(String, u64)> {
     let mut scaled = scaled.filter(|name| name.ends_with("npu"));
     let hz = |name: String| root.number(&format!("{DEVFREQ}/{name}/cur_freq"));
     if let Some(hz) = scaled.find_map(hz) {
-        return Some(("devfreq".to_owned(), hz / MEGAHERTZ));
+        return Some(("devfreq".to_owned(), hz / HERTZ_PER_MHZ));
     }
     let summary = root.text(SUMMARY)?;
     CLOCKS.iter().find_map(|clock| {
         let of_clock = |line: &str| {
             let words: Vec<&str> = line.split_whitespace().take(RATE + 1).collect();
             let hz: u64 = words.get(RATE)?.parse().ok()?;
-            (words.first() == Some(clock)).then_some(hz / MEGAHERTZ)
+            (words.first() == Some(clock)).then_some(hz / HERTZ_PER_MHZ)
         };
         Some(((*clock).to_owned(), summary.lines().find_map(of_clock)?))
     })
@@ -77,14 +75,12 @@ pub(super) fn supplies(root: &SystemRoot) -> Vec<NpuSupply> {
     let supply = |regulator: String| {
         let read = |file: &str| root.line(&format!("{REGULATORS}/{regulator}/{file}"));
         let name = read("name").filter(|name| name.contains("npu"))?;
-        let volts = read("microvolts").map_or(String::new(), |volts| format!(" {volts} uV"));
         let state = read("state");
-        let shown = state
-            .as_ref()
-            .map_or(String::new(), |state| format!(" {state}"));
+        let volts = read("microvolts").map(|volts| format!("{volts} uV"));
+        let shown = [Some(name.clone()), state.clone(), volts];
         Some(NpuSupply {
             is_off: state.is_some_and(|state| state == "disabled"),
-            shown: format!("{name}{shown}{volts}"),
+            shown: joined(shown.into_iter().flatten(), " "),
             name,
         })
     };
@@ -100,5 +96,5 @@ pub(super) fn supply_row(root: &SystemRoot) -> Option<DoctorRow> {
     });
     let supplies = supplies(root).into_iter().map(|supply| supply.shown);
     let all: Vec<String> = supplies.chain(domains).collect();
-    (!all.is_empty()).then(|| DoctorRow::ok("supply", all.join(", ")))
+    (!all.is_empty()).then(|| DoctorRow::ok(all.join(", ")))
 }

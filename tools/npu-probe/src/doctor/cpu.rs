@@ -60,11 +60,9 @@ struct CoreInterrupt {
 
 /// The row of the CPUs that handle interrupts of the platform devices `cores`.
 pub(super) fn interrupt_row(root: &SystemRoot, cores: &[String]) -> DoctorRow {
-    const TOPIC: &str = "interrupts";
     let found = interrupts(root, cores);
     if found.is_empty() {
         return DoctorRow::note(
-            TOPIC,
             "not readable (/proc/interrupts)",
             "Check /proc/interrupts as root.",
         );
@@ -89,7 +87,7 @@ pub(super) fn interrupt_row(root: &SystemRoot, cores: &[String]) -> DoctorRow {
     let slow = joined(slow.map(|interrupt| interrupt.number), ", ");
     let big = kinds.iter().find(|(_, kind)| **kind == "A76");
     let (Some((first, _)), false) = (big, slow.is_empty()) else {
-        return DoctorRow::ok(TOPIC, told);
+        return DoctorRow::ok(told);
     };
     let remedy = format!(
         "As root, write {first} to /proc/irq/N/smp_affinity_list for N = {slow}, and keep \
@@ -98,7 +96,7 @@ pub(super) fn interrupt_row(root: &SystemRoot, cores: &[String]) -> DoctorRow {
     // E-time-submit.
     let cost = "a submit of a tiny job takes 51 to 54 us with its interrupt on an A55, 31 to 33 \
                 on an A76";
-    DoctorRow::note(TOPIC, told, remedy).with([cost.to_owned()])
+    DoctorRow::note(told, remedy).with([cost.to_owned()])
 }
 
 fn interrupts(root: &SystemRoot, cores: &[String]) -> Vec<CoreInterrupt> {
@@ -122,7 +120,6 @@ fn interrupts(root: &SystemRoot, cores: &[String]) -> Vec<CoreInterrupt> {
 
 /// The row of the CPUs' clock governors; none if the kernel does not scale CPU clocks.
 pub(super) fn governor_row(root: &SystemRoot) -> Option<DoctorRow> {
-    const TOPIC: &str = "CPU governor";
     let directory = format!("{CPUS}/cpufreq");
     let policies = root.names(&directory).into_iter().take(64);
     let policies: Vec<String> = policies
@@ -139,12 +136,11 @@ pub(super) fn governor_row(root: &SystemRoot) -> Option<DoctorRow> {
     let remedy = "Use `schedutil` or `performance` (`cpupower frequency-set -g`): powersave keeps \
                   CPUs at their lowest clock, and they prepare the NPU's data.";
     let remedy = saves_power.then_some(remedy);
-    Some(DoctorRow::judged(TOPIC, policies.join("; "), remedy))
+    Some(DoctorRow::judged(policies.join("; "), remedy))
 }
 
 /// The row of the CPUs' idle states; none if there are none.
 pub(super) fn idle_row(root: &SystemRoot) -> Option<DoctorRow> {
-    const TOPIC: &str = "CPU idle states";
     let directory = format!("{CPUS}/cpu0/cpuidle");
     let states = root.names(&directory).into_iter().take(16);
     let states: Vec<(String, u64)> = states
@@ -162,7 +158,7 @@ pub(super) fn idle_row(root: &SystemRoot) -> Option<DoctorRow> {
     let remedy = "If latency matters, write 0 to /dev/cpu_dma_latency and keep it open: a CPU in \
                   deep sleep sees the end of a job later.";
     let remedy = (longest > LONG_WAKE).then_some(remedy);
-    Some(DoctorRow::judged(TOPIC, format!("{told} to wake"), remedy))
+    Some(DoctorRow::judged(format!("{told} to wake"), remedy))
 }
 
 #[cfg(test)]

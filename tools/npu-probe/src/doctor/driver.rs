@@ -3,6 +3,7 @@
 
 use super::root::{SystemRoot, shown_line};
 use super::row::DoctorRow;
+use crate::table::joined;
 
 const DRIVERS: &str = "sys/bus/platform/drivers";
 const DEVICES: &str = "sys/bus/platform/devices";
@@ -52,7 +53,6 @@ impl DriverBinding {
         kernel_has_it: bool,
         switched_off: Option<&str>,
     ) -> DoctorRow {
-        const TOPIC: &str = "driver";
         let deferred = root.text(DEFERRED).unwrap_or_default();
         let waiting = deferred.lines().filter(|line| line.contains(NPU)).take(8);
         let waiting = waiting.filter_map(|line| {
@@ -66,7 +66,6 @@ impl DriverBinding {
         };
         if self.vendors && bound == 0 {
             return DoctorRow::problem(
-                TOPIC,
                 "the vendor's rknpu, whose interface differs",
                 "Boot a mainline kernel without rknpu: not built in, not as a module, and not \
                  from an overlay.",
@@ -94,43 +93,37 @@ impl DriverBinding {
                      rocket`.",
                 ),
             };
-            return DoctorRow::problem(TOPIC, "rocket is not loaded", remedy).with(off);
+            return DoctorRow::problem("rocket is not loaded", remedy).with(off);
         }
         let cores = (bound > 0).then(|| self.cores.join(", "));
         if bound > 0 && !lacks_some {
-            return DoctorRow::ok(TOPIC, found).with(cores);
+            return DoctorRow::ok(found).with(cores);
         }
         let row = if bound == 0 {
             let remedy = "Check `sudo dmesg | grep -i -e rocket -e npu` for what the driver lacks.";
-            DoctorRow::problem(TOPIC, found, early_or(remedy))
+            DoctorRow::problem(found, early_or(remedy))
         } else {
             let remedy = "Check `sudo dmesg | grep -i -e rocket -e npu` for why the other cores \
                           are missing.";
-            DoctorRow::note(TOPIC, found, early_or(remedy))
+            DoctorRow::note(found, early_or(remedy))
         };
         row.with(off).with(waiting).with(cores)
     }
 
     pub(super) fn iommu_row(&self, root: &SystemRoot) -> DoctorRow {
-        const TOPIC: &str = "IOMMU";
-        let (mut groups, mut without) = (Vec::new(), Vec::new());
-        for core in &self.cores {
+        let group = |core: &String| {
             let link = root.at(&format!("{DEVICES}/{core}/iommu_group"));
-            let target = std::fs::read_link(link).ok();
-            let group = target
-                .as_deref()
-                .and_then(|target| shown_line(target.file_name()?.to_str()?));
-            match group {
-                Some(group) => groups.push(group),
-                None => without.push(core.as_str()),
-            }
-        }
+            let target = std::fs::read_link(link).ok()?;
+            shown_line(target.file_name()?.to_str()?)
+        };
+        let without = self.cores.iter().filter(|core| group(core).is_none());
+        let without = joined(without, ", ");
         if without.is_empty() {
-            return DoctorRow::ok(TOPIC, format!("one group per core: {}", groups.join(", ")));
+            let groups = joined(self.cores.iter().filter_map(group), ", ");
+            return DoctorRow::ok(format!("one group per core: {groups}"));
         }
         DoctorRow::problem(
-            TOPIC,
-            format!("no group for {}", without.join(", ")),
+            format!("no group for {without}"),
             "Check that the kernel has CONFIG_ROCKCHIP_IOMMU and that the device tree enables \
              rknn_mmu_0 to 2.",
         )
@@ -138,7 +131,6 @@ impl DriverBinding {
 
     /// The row of runtime power management: a core sleeps 50 ms after its last job.
     pub(super) fn sleep_row(&self, root: &SystemRoot) -> DoctorRow {
-        const TOPIC: &str = "power of cores";
         let power =
             |core: &String, file: &str| root.line(&format!("{DEVICES}/{core}/power/{file}"));
         let status =
@@ -148,14 +140,14 @@ impl DriverBinding {
         if all.contains(&"error".to_owned()) {
             let remedy =
                 "Reboot: the kernel could not power a core up or down. `sudo dmesg` shows why.";
-            return DoctorRow::problem(TOPIC, found, remedy);
+            return DoctorRow::problem(found, remedy);
         }
         let is_kept_on = |core| power(core, "control").is_some_and(|control| control == "on");
         if self.cores.iter().any(is_kept_on) {
             let remedy = "Write `auto` to power/control of the cores in sysfs, unless you want \
                           them to stay powered.";
-            return DoctorRow::note(TOPIC, format!("{found}; kept on"), remedy);
+            return DoctorRow::note(format!("{found}; kept on"), remedy);
         }
-        DoctorRow::ok(TOPIC, format!("{found} (they sleep 50 ms after a job)"))
+        DoctorRow::ok(format!("{found} (they sleep 50 ms after a job)"))
     }
 }

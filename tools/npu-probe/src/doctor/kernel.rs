@@ -38,59 +38,44 @@ impl RunningKernel {
 
     /// The row of the release. `bound`: a rocket driver is bound, whatever the version.
     pub(super) fn row(&self, bound: bool) -> DoctorRow {
-        let first = KernelVersion::FIRST_WITH_ROCKET;
+        let (first, release) = (KernelVersion::FIRST_WITH_ROCKET, &self.release);
         match self.version {
-            Some(version) if self.may_have_rocket() => self.judged(version),
+            Some(version) if self.may_have_rocket() => match bugs::missing_fixes(version) {
+                None => DoctorRow::ok(format!("{release}: has all known driver fixes")),
+                Some((bugs, update)) => DoctorRow::note(
+                    format!("{release}: lacks the fix for {}", bugs.join(", ")),
+                    format!(
+                        "Update to {update} or later, unless your distribution has added the fix \
+                         to its kernel."
+                    ),
+                ),
+            },
             Some(_) if bound => DoctorRow::note(
-                "kernel",
-                format!("{}: its rocket driver is not mainline's", self.release),
+                format!("{release}: its rocket driver is not mainline's"),
                 format!("Use a mainline kernel, {first} or later, if the driver misbehaves."),
             ),
             Some(_) => DoctorRow::problem(
-                "kernel",
-                format!(
-                    "{}: no rocket driver; mainline has it since {first}",
-                    self.release
-                ),
+                format!("{release}: no rocket driver; mainline has it since {first}"),
                 format!(
                     "Boot a mainline kernel, {first} or later, with the device tree of the \
                      same version."
                 ),
             ),
             None => DoctorRow::note(
-                "kernel",
-                format!("`{}` has no readable version", self.release),
+                format!("`{release}` has no readable version"),
                 format!("Check that `uname -r` is {first} or later."),
             ),
         }
     }
 
-    /// The row of a kernel with the driver, by its missing fixes.
-    fn judged(&self, version: KernelVersion) -> DoctorRow {
-        let Some((bugs, update)) = bugs::missing_fixes(version) else {
-            let found = format!("{}: has all known driver fixes", self.release);
-            return DoctorRow::ok("kernel", found);
-        };
-        DoctorRow::note(
-            "kernel",
-            format!("{}: lacks the fix for {}", self.release, bugs.join(", ")),
-            format!(
-                "Update to {update} or later, unless your distribution has added the fix to its \
-                 kernel."
-            ),
-        )
-    }
-
     /// The row of the options that the driver needs. If `bound`, the driver works, so
     /// they are set.
     pub(super) fn options_row(&self, root: &SystemRoot, bound: bool) -> DoctorRow {
-        const TOPIC: &str = "configuration";
         let Some((place, config)) = self.config(root) else {
             return if bound {
-                DoctorRow::ok(TOPIC, "not readable; the driver is loaded")
+                DoctorRow::ok("not readable; the driver is loaded")
             } else {
                 DoctorRow::note(
-                    TOPIC,
                     "not readable (/proc/config.gz, /boot)",
                     "Check that the kernel was built with CONFIG_DRM_ACCEL_ROCKET and \
                      CONFIG_ROCKCHIP_IOMMU.",
@@ -101,22 +86,21 @@ impl RunningKernel {
         let list = values.map(|(option, value)| format!("{option}={}", value.unwrap_or("n")));
         let found = format!("{} ({place})", list.join(", "));
         if bound {
-            return DoctorRow::ok(TOPIC, found);
+            return DoctorRow::ok(found);
         }
         let missing = values.iter().filter(|(_, value)| value.is_none());
         let missing = joined(missing.map(|(option, _)| option), " and ");
         if !missing.is_empty() {
             let remedy = format!("Use a kernel that was built with {missing}.");
-            return DoctorRow::problem(TOPIC, found, remedy);
+            return DoctorRow::problem(found, remedy);
         }
         if values[0].1 == Some("m") && self.lacks_module(root) {
             return DoctorRow::problem(
-                TOPIC,
                 format!("{found}, but /lib/modules has no rocket module"),
                 "Install the package with the modules of this exact kernel version.",
             );
         }
-        DoctorRow::ok(TOPIC, found)
+        DoctorRow::ok(found)
     }
 
     /// Whether the driver is built into the kernel, by its configuration.

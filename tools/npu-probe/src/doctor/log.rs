@@ -53,13 +53,11 @@ impl KernelLog {
     /// writes the number into the core's S_POINTER. A core with another core's number
     /// raises no interrupt (E-core-number).
     pub(super) fn numbers_row(&self, root: &SystemRoot, bound: &[String]) -> DoctorRow {
-        const TOPIC: &str = "core numbers";
         let elsewhere = bound.iter().filter(|core| !CORES.contains(&core.as_str()));
         let elsewhere = joined(elsewhere, ", ");
         if !elsewhere.is_empty() {
             // A core of a virtual machine: its address does not give its number.
             return DoctorRow::note(
-                TOPIC,
                 format!("not checked: {elsewhere} is not a core of an RK3588"),
                 "If one job in two or three is killed, compare `sudo dmesg | grep 'NPU core'` \
                  with the core numbers of this chip.",
@@ -74,7 +72,6 @@ impl KernelLog {
         let wrong = joined(wrong, ", ");
         if !wrong.is_empty() {
             return DoctorRow::problem(
-                TOPIC,
                 format!("not in the order of the cores: {wrong}"),
                 "Make the kernel probe the cores in order: enable all of them in the device \
                  tree, build rocket in or load it from the initramfs, and reboot. Jobs on a core \
@@ -82,7 +79,7 @@ impl KernelLog {
             );
         }
         if given.iter().all(|(_, number)| number.is_some()) {
-            return DoctorRow::ok(TOPIC, "in the order of the cores (kernel log)");
+            return DoctorRow::ok("in the order of the cores (kernel log)");
         }
         // The driver counts the cores that it probes, so numbers after a gap are wrong.
         let is_bound = CORES.map(|core| bound.iter().any(|bound| bound == core));
@@ -97,7 +94,6 @@ impl KernelLog {
             false => format!("not checked: {may_read}"),
         };
         DoctorRow::note(
-            TOPIC,
             found,
             "If one job in two or three is killed, check `sudo dmesg | grep 'NPU core'`: \
              fdab0000.npu must be core 0, fdac0000.npu core 1, fdad0000.npu core 2.",

@@ -9,10 +9,9 @@ use super::row::DoctorRow;
 /// The row of memory: the machine's, and what the process's control groups
 /// leave.
 pub(super) fn row(root: &SystemRoot) -> DoctorRow {
-    const TOPIC: &str = "memory";
     let Some(memory) = AvailableMemory::read(|path| root.text(path)) else {
         let remedy = "Check that /proc/meminfo is readable.";
-        return DoctorRow::note(TOPIC, "not readable", remedy);
+        return DoctorRow::note("not readable", remedy);
     };
     let found = format!(
         "{} total, {} available; llama.cpp may use {} for packed weights",
@@ -22,11 +21,10 @@ pub(super) fn row(root: &SystemRoot) -> DoctorRow {
     );
     match memory.group_room {
         Some(room) if room < memory.free => DoctorRow::note(
-            TOPIC,
             format!("{found}; this control group leaves {}", shown(room)),
             "To allow more for weights, set GGML_ROCKET_MEM, or raise memory.max of the group.",
         ),
-        _ => DoctorRow::ok(TOPIC, found),
+        _ => DoctorRow::ok(found),
     }
 }
 

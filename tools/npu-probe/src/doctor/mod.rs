@@ -31,16 +31,15 @@ pub(crate) fn examine(root: &SystemRoot) -> DoctorReport {
     let driver = DriverBinding::of(root);
     // A bound driver proves more than the tree, which containers hide.
     let works = driver.is_bound() && !tree.has_other_npu();
-    let mut rows = vec![tree.board_row(works)];
-    let mut usable = None;
-    if works || tree.has_npu() {
-        let (of_npu, node) = npu_rows(root, &tree, &kernel, &driver);
-        rows.extend(of_npu);
-        usable = node;
+    let (of_npu, usable) = if works || tree.has_npu() {
+        npu_rows(root, &tree, &kernel, &driver)
     } else {
-        rows.push(DoctorRow::ok("kernel", &kernel.release));
-    }
-    rows.push(memory::row(root));
+        let row = DoctorRow::ok(&kernel.release).about("kernel");
+        (vec![row], None)
+    };
+    let mut rows = vec![tree.board_row(works).about("board")];
+    rows.extend(of_npu);
+    rows.push(memory::row(root).about("memory"));
     rows.extend(software::rows(root));
     DoctorReport {
         version: env!("CARGO_PKG_VERSION").into(),
@@ -58,12 +57,12 @@ fn npu_rows(
 ) -> (Vec<DoctorRow>, Option<String>) {
     let log = KernelLog::of(root);
     let bound = driver.is_bound();
-    let mut rows = vec![kernel.row(bound)];
+    let mut rows = vec![kernel.row(bound).about("kernel")];
     if kernel.may_have_rocket() {
-        rows.push(kernel.options_row(root, bound));
+        rows.push(kernel.options_row(root, bound).about("configuration"));
     }
     let enabled = tree.enabled_cores();
-    rows.extend(enabled.map(|enabled| tree.cores_row(enabled)));
+    rows.extend(enabled.map(|enabled| tree.cores_row(enabled).about("device tree")));
     let mut supplies = clock::supplies(root).into_iter();
     // A built-in driver was loaded before the kernel switches supplies off.
     let switched_off = supplies
@@ -75,21 +74,23 @@ fn npu_rows(
         kernel.may_have_rocket(),
         switched_off.as_ref().map(|supply| &*supply.name),
     );
-    rows.push(row.with(if bound { Vec::new() } else { log.of_driver() }));
+    let row = row.with(if bound { Vec::new() } else { log.of_driver() });
+    rows.push(row.about("driver"));
     if bound {
-        rows.push(driver.iommu_row(root));
-        rows.push(log.numbers_row(root, &driver.cores));
+        rows.push(driver.iommu_row(root).about("IOMMU"));
+        rows.push(log.numbers_row(root, &driver.cores).about("core numbers"));
     }
     let (nodes, usable) = node::rows(root, bound);
-    rows.extend(nodes);
-    rows.push(clock::row(root));
-    rows.extend(clock::supply_row(root));
+    rows.extend(nodes.into_iter().map(|row| row.about("device node")));
+    rows.push(clock::row(root).about("clock"));
+    rows.extend(clock::supply_row(root).map(|row| row.about("supply")));
     if bound {
-        rows.push(driver.sleep_row(root));
-        rows.push(cpu::interrupt_row(root, &driver.cores));
+        rows.push(driver.sleep_row(root).about("power of cores"));
+        rows.push(cpu::interrupt_row(root, &driver.cores).about("interrupts"));
     }
-    rows.extend(cpu::governor_row(root));
-    rows.extend(cpu::idle_row(root));
-    rows.extend(kernel.version.and_then(bugs::row));
+    rows.extend(cpu::governor_row(root).map(|row| row.about("CPU governor")));
+    rows.extend(cpu::idle_row(root).map(|row| row.about("CPU idle states")));
+    let bugs = kernel.version.and_then(bugs::row);
+    rows.extend(bugs.map(|row| row.about("driver bugs")));
     (rows, usable)
 }

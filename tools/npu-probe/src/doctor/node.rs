@@ -11,7 +11,6 @@ use rocket_uapi::Permission;
 use super::root::SystemRoot;
 use super::row::DoctorRow;
 
-const TOPIC: &str = "device node";
 const CLASS: &str = "sys/class/accel";
 const DIRECTORY: &str = "/dev/accel";
 /// Major number of accel nodes (Linux, include/drm/drm_accel.h).
@@ -52,7 +51,7 @@ pub(super) fn rows(root: &SystemRoot, driver_bound: bool) -> (Vec<DoctorRow>, Op
         } else {
             "Fix the rows above first: the driver creates the node with its first core."
         };
-        rows.push(DoctorRow::problem(TOPIC, "the NPU has no node", remedy).with(others));
+        rows.push(DoctorRow::problem("the NPU has no node", remedy).with(others));
     }
     (rows, usable.filter(|_| driver_bound))
 }
@@ -63,7 +62,6 @@ fn judge(root: &SystemRoot, name: &str) -> DoctorRow {
     let wanted = root.line(&format!("{CLASS}/{name}/dev"));
     let Some(stat) = stat(root, &path) else {
         return DoctorRow::problem(
-            TOPIC,
             format!("{path} is missing, although the kernel has the device"),
             "Check that udev runs. For a container, pass the node to it (`--device /dev/accel`).",
         );
@@ -74,7 +72,6 @@ fn judge(root: &SystemRoot, name: &str) -> DoctorRow {
     let found = format!("{path} {major}:{minor}, mode {mode:04o}, group {group}");
     if major != ACCEL_MAJOR || wanted.is_some_and(|wanted| wanted != format!("{major}:{minor}")) {
         return DoctorRow::problem(
-            TOPIC,
             format!("{found}: the numbers are not the kernel device's"),
             "Remove the node, and let udev create it again (`sudo udevadm trigger`).",
         );
@@ -82,12 +79,11 @@ fn judge(root: &SystemRoot, name: &str) -> DoctorRow {
     if !stat.is_usable {
         let who = Permission { mode, group }.to_string();
         return DoctorRow::problem(
-            TOPIC,
             format!("{path}: this user may not open it"),
             capitalised(&who) + ".",
         );
     }
-    DoctorRow::ok(TOPIC, found)
+    DoctorRow::ok(found)
 }
 
 /// A node's properties. In a test directory a regular file replaces the node: MAJOR:MINOR MODE

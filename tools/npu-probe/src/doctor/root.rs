@@ -100,9 +100,7 @@ impl SystemRoot {
     }
 
     pub(super) fn names(&self, path: &str) -> Vec<String> {
-        let Ok(entries) = fs::read_dir(self.at(path)) else {
-            return Vec::new();
-        };
+        let entries = fs::read_dir(self.at(path)).into_iter().flatten();
         let entries = entries.take(MOST_ENTRIES).flatten();
         let mut names: Vec<String> = entries
             .filter_map(|entry| entry.file_name().into_string().ok())

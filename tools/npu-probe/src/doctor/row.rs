@@ -42,9 +42,10 @@ impl DoctorRow {
         self.state == RowState::Problem
     }
 
-    pub(super) fn ok(topic: &'static str, found: impl Into<String>) -> Self {
+    /// A row without a topic; [`DoctorRow::about`] adds it.
+    pub(super) fn ok(found: impl Into<String>) -> Self {
         Self {
-            topic: topic.into(),
+            topic: Cow::Borrowed(""),
             state: RowState::Ok,
             found: found.into(),
             details: Vec::new(),
@@ -52,39 +53,32 @@ impl DoctorRow {
         }
     }
 
-    pub(super) fn note(
-        topic: &'static str,
-        found: impl Into<String>,
-        remedy: impl Into<String>,
-    ) -> Self {
+    pub(super) fn note(found: impl Into<String>, remedy: impl Into<String>) -> Self {
         Self {
             state: RowState::Note,
             remedy: Some(remedy.into()),
-            ..Self::ok(topic, found)
+            ..Self::ok(found)
         }
     }
 
     /// A note with this remedy, or `ok` without one.
-    pub(super) fn judged(
-        topic: &'static str,
-        found: impl Into<String>,
-        remedy: Option<&str>,
-    ) -> Self {
+    pub(super) fn judged(found: impl Into<String>, remedy: Option<&str>) -> Self {
         match remedy {
-            Some(remedy) => Self::note(topic, found, remedy),
-            None => Self::ok(topic, found),
+            Some(remedy) => Self::note(found, remedy),
+            None => Self::ok(found),
         }
     }
 
-    pub(super) fn problem(
-        topic: &'static str,
-        found: impl Into<String>,
-        remedy: impl Into<String>,
-    ) -> Self {
+    pub(super) fn problem(found: impl Into<String>, remedy: impl Into<String>) -> Self {
         Self {
             state: RowState::Problem,
-            ..Self::note(topic, found, remedy)
+            ..Self::note(found, remedy)
         }
+    }
+
+    pub(super) fn about(mut self, topic: &'static str) -> Self {
+        self.topic = topic.into();
+        self
     }
 
     pub(super) fn with(mut self, details: impl IntoIterator<Item = String>) -> Self {

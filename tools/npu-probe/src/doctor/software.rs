@@ -26,30 +26,25 @@ pub(super) fn rows(root: &SystemRoot) -> Vec<DoctorRow> {
     vec![
         programs(
             root,
-            "llama.cpp",
             &["llama-cli", "llama-completion", "llama-server"],
             "To run language models, install llama.cpp with ggml 0.9.1 or later (Debian: `apt \
              install llama.cpp-tools`).",
-        ),
+        )
+        .about("llama.cpp"),
         programs(
             root,
-            "whisper.cpp",
             &["whisper-cli", "whisper-server"],
             "To recognise speech, install whisper.cpp with a ggml that loads backends (Debian: \
              `apt install whisper.cpp-tools`).",
-        ),
-        backend(root, &directories),
-        teflon(root, &directories),
+        )
+        .about("whisper.cpp"),
+        backend(root, &directories).about("ggml backend"),
+        teflon(root, &directories).about("Mesa's Teflon"),
     ]
 }
 
 /// The row of a kind of program: the paths of programs with these names.
-fn programs(
-    root: &SystemRoot,
-    topic: &'static str,
-    names: &[&str],
-    remedy: &'static str,
-) -> DoctorRow {
+fn programs(root: &SystemRoot, names: &[&str], remedy: &'static str) -> DoctorRow {
     let path = root.variable("PATH");
     let path = path.as_deref().unwrap_or(USUAL_PATH);
     let absolute = path.split(':').filter(|folder| folder.starts_with('/'));
@@ -59,10 +54,10 @@ fn programs(
         Some(root.shown(&paths.find(|path| root.is_file(path))?))
     });
     let found = joined(found, ", ");
-    if found.is_empty() {
-        return DoctorRow::note(topic, "not found", remedy);
+    match found.is_empty() {
+        true => DoctorRow::note("not found", remedy),
+        false => DoctorRow::ok(found),
     }
-    DoctorRow::ok(topic, found)
 }
 
 /// Directories of libraries: the usual ones, and their subdirectories for
@@ -81,7 +76,6 @@ fn libraries(root: &SystemRoot) -> Vec<String> {
 
 /// The row of this project's library in the directory of ggml's backends.
 fn backend(root: &SystemRoot, libraries: &[String]) -> DoctorRow {
-    const TOPIC: &str = "ggml backend";
     let mut directories = Vec::new();
     for library in libraries {
         let ggml = format!("{library}/ggml");
@@ -93,46 +87,32 @@ fn backend(root: &SystemRoot, libraries: &[String]) -> DoctorRow {
         let mut all = directories.iter();
         all.find(|directory| root.is_file(&format!("{directory}/{name}")))
     };
-    let mut details: Vec<String> = directories
-        .iter()
-        .map(|directory| format!("ggml's own are in {}", root.shown(directory)))
-        .collect();
-    if find("libggml-blas.so").is_some() {
-        details.push(
-            "its BLAS backend takes the matmuls first: `apt remove libggml0-backend-blas`"
-                .to_owned(),
-        );
-    }
+    let own = directories.iter();
+    let own = own.map(|directory| format!("ggml's own are in {}", root.shown(directory)));
+    let blas = "its BLAS backend takes the matmuls first: `apt remove libggml0-backend-blas`";
+    let blas = find("libggml-blas.so").map(|_| blas.to_owned());
     let unset = "Install the package libggml-rocket (docs/packages.md), or set GGML_BACKEND_PATH \
                  to libggml-rocket.so.";
     let variable = root.variable(BACKEND_PATH).filter(|path| !path.is_empty());
-    let row = match (variable, find(FOUND_BACKEND), find(BACKEND)) {
-        (Some(path), _, _) if root.is_file(&path) => {
-            DoctorRow::ok(TOPIC, format!("{BACKEND_PATH}={}", root.shown(&path)))
+    let row = if let Some(path) = variable {
+        let found = format!("{BACKEND_PATH}={}", root.shown(&path));
+        if root.is_file(&path) {
+            DoctorRow::ok(found)
+        } else {
+            let remedy = "Set GGML_BACKEND_PATH to the path of libggml-rocket.so (docs/llama.md).";
+            DoctorRow::note(format!("{found}: no such file"), remedy)
         }
-        (Some(path), _, _) => DoctorRow::note(
-            TOPIC,
-            format!("{BACKEND_PATH}={}: no such file", root.shown(&path)),
-            "Set GGML_BACKEND_PATH to the path of libggml-rocket.so (docs/llama.md).",
-        ),
-        (None, Some(directory), _) => {
-            DoctorRow::ok(TOPIC, format!("{}/{FOUND_BACKEND}", root.shown(directory)))
-        }
-        (None, None, Some(directory)) => DoctorRow::note(
-            TOPIC,
-            format!(
-                "{BACKEND} is in {}, {BACKEND_PATH} is not set",
-                root.shown(directory)
-            ),
-            unset,
-        ),
-        (None, None, None) => DoctorRow::note(
-            TOPIC,
-            format!("{BACKEND} not found, {BACKEND_PATH} not set"),
-            unset,
-        ),
+    } else if let Some(directory) = find(FOUND_BACKEND) {
+        DoctorRow::ok(format!("{}/{FOUND_BACKEND}", root.shown(directory)))
+    } else {
+        let place = find(BACKEND).map(|directory| root.shown(directory));
+        let found = match place {
+            Some(place) => format!("{BACKEND} is in {place}, {BACKEND_PATH} is not set"),
+            None => format!("{BACKEND} not found, {BACKEND_PATH} not set"),
+        };
+        DoctorRow::note(found, unset)
     };
-    row.with(details)
+    row.with(own).with(blas)
 }
 
 fn teflon(root: &SystemRoot, libraries: &[String]) -> DoctorRow {
@@ -140,9 +120,8 @@ fn teflon(root: &SystemRoot, libraries: &[String]) -> DoctorRow {
         ["teflon/libteflon.so", "libteflon.so"].map(|name| format!("{library}/{name}"))
     });
     match paths.find(|path| root.is_file(path)) {
-        Some(path) => DoctorRow::ok("Mesa's Teflon", root.shown(&path)),
+        Some(path) => DoctorRow::ok(root.shown(&path)),
         None => DoctorRow::note(
-            "Mesa's Teflon",
             "libteflon.so not found",
             "To run TensorFlow Lite networks, install it (Debian: `apt install \
              mesa-teflon-delegate`).",

@@ -99,9 +99,8 @@ impl DeviceTree {
         let elsewhere = "Use a board with an RK3588 or RK3588S, or the software model \
                          (`--device model`).";
         match &self.chip {
-            Some(chip) if self.is_rk3588() => DoctorRow::ok("board", format!("{model} ({chip})")),
+            Some(chip) if self.is_rk3588() => DoctorRow::ok(format!("{model} ({chip})")),
             Some(chip) => DoctorRow::problem(
-                "board",
                 format!(
                     "{model} ({chip}): the mainline driver does not support its NPU, and this \
                      project was not tested on it"
@@ -109,7 +108,6 @@ impl DeviceTree {
                 elsewhere,
             ),
             None if self.has_npu() => DoctorRow::note(
-                "board",
                 "not a Rockchip board, but with the NPU: a virtual machine",
                 "Measure times on a board, not here.",
             ),
@@ -119,15 +117,14 @@ impl DeviceTree {
                 } else {
                     "no device tree names it"
                 };
-                DoctorRow::ok("board", format!("a board with the NPU; {why}"))
+                DoctorRow::ok(format!("a board with the NPU; {why}"))
             }
             None if self.is_masked => DoctorRow::problem(
-                "board",
                 "unknown: /sys/firmware is masked, as in a container, and no rocket driver is \
                  bound",
                 "Run `npu-probe doctor` outside the container.",
             ),
-            None => DoctorRow::problem("board", "not a Rockchip board", elsewhere),
+            None => DoctorRow::problem("not a Rockchip board", elsewhere),
         }
     }
 
@@ -140,7 +137,6 @@ impl DeviceTree {
 
     /// The row of the cores, of which `enabled` are enabled.
     pub(super) fn cores_row(&self, enabled: usize) -> DoctorRow {
-        const TOPIC: &str = "device tree";
         let cores: Vec<&TreeNode> = self.nodes.iter().filter(|node| node.is_core()).collect();
         if cores.is_empty() {
             let vendors = self.nodes.iter().find(|node| node.is_vendors());
@@ -150,7 +146,7 @@ impl DeviceTree {
             };
             let remedy = "Boot a mainline kernel, 6.18 or later, with the device tree of the \
                           same version.";
-            return DoctorRow::problem(TOPIC, found, remedy);
+            return DoctorRow::problem(found, remedy);
         }
         let details = cores.iter().map(|core| self.describe(core));
         let found = format!("{enabled} of {} cores enabled", cores.len());
@@ -161,16 +157,16 @@ impl DeviceTree {
             let remedy = "Enable rknn_core_0 to 2 and rknn_mmu_0 to 2 with a device tree overlay \
                           (status, npu-supply, sram-supply), or use a newer device tree of the \
                           board.";
-            DoctorRow::problem(TOPIC, found, remedy)
+            DoctorRow::problem(found, remedy)
         } else if cores.iter().any(behind_disabled) {
             let remedy = "Enable rknn_mmu_0 to 2 too: a core does not start while its IOMMU is \
                           disabled.";
-            DoctorRow::problem(TOPIC, found, remedy)
+            DoctorRow::problem(found, remedy)
         } else if enabled < cores.len() {
             let remedy = "Enable the other cores, or use the enabled ones only.";
-            DoctorRow::note(TOPIC, found, remedy)
+            DoctorRow::note(found, remedy)
         } else {
-            DoctorRow::ok(TOPIC, found)
+            DoctorRow::ok(found)
         };
         row.with(details)
     }
