@@ -80,8 +80,8 @@ impl EvidenceState {
             }),
             Err(error) => Err(error.into()),
         };
-        let state = state.map_err(|error| unusable(error, &file))?;
-        let mut state = Self { file, ..state };
+        let mut state: Self = state.map_err(|error| unusable(error, &file))?;
+        state.file = file;
         if state.device != device {
             let of = format!(
                 "it holds results of {}, not of {device}; choose another directory with -o",

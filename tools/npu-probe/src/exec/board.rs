@@ -12,7 +12,6 @@ use super::ProgramRun;
 use super::memory::{MemoryRegion, ProgramMemory};
 use super::relocate::{MovedBuffer, relocate};
 use crate::exit::Failure;
-use crate::table::joined;
 
 /// How long to wait for the job: several times the driver's limit of 500 ms, since earlier
 /// jobs of other users may run first.
@@ -25,21 +24,25 @@ pub(crate) fn run(
     words: &[Word],
 ) -> Result<ProgramRun, Failure> {
     let mut words = words.to_vec();
-    let mut bos = memory
-        .regions
-        .iter()
-        .map(|region| allocate(device, region))
-        .collect::<Result<Vec<_>, _>>()?;
-    let moved: Vec<MovedBuffer> = memory.regions.iter().zip(&bos).map(moved).collect();
+    let (mut bos, mut moved, mut moves) = (Vec::new(), Vec::new(), Vec::new());
+    for region in memory.regions.values() {
+        let bo = allocate(device, region)?;
+        let (what, from, to) = (&region.what, region.start, bo.iova().0);
+        if from != to {
+            moves.push(format!("{what} at {to:#x} instead of {from:#x}"));
+        }
+        // A region has fewer bytes than a buffer object can.
+        let len = region.bytes.len() as u32;
+        moved.push(MovedBuffer { from, to, len });
+        bos.push(bo);
+    }
     let changed_words = relocate(&mut words, &moved).map_err(Failure::usage(format!(
         "the kernel placed {}, and the program cannot be changed to match",
-        moves_text(memory, &moved)
+        moves.join(", ")
     )))?;
-    let program = moved
-        .iter()
-        .find(|buffer| buffer.from == memory.program)
-        .map_or(memory.program, |buffer| buffer.to);
-    for (bo, region) in bos.iter_mut().zip(&memory.regions) {
+    let mut program = memory.program;
+    for (bo, region) in bos.iter_mut().zip(memory.regions.values()) {
+        let iova = bo.iova();
         let mut to = bo
             .write(Deadline::NOW)
             .map_err(Failure::device("cannot write a buffer"))?;
@@ -47,6 +50,7 @@ pub(crate) fn run(
         let (to, _) = to.split_at_mut(region.bytes.len());
         to.copy_from_slice(&region.bytes);
         if region.start == memory.program {
+            program = iova.0;
             let bytes = crate::program::to_binary(&words);
             to[..bytes.len()].copy_from_slice(&bytes);
         }
@@ -102,26 +106,6 @@ fn allocate(device: &Device, region: &MemoryRegion) -> Result<Bo, Failure> {
     )))
 }
 
-fn moved((region, bo): (&MemoryRegion, &Bo)) -> MovedBuffer {
-    MovedBuffer {
-        from: region.start,
-        to: bo.iova().0,
-        // A region has fewer bytes than a buffer object can.
-        len: region.bytes.len() as u32,
-    }
-}
-
-/// The moved buffers, as text.
-fn moves_text(memory: &ProgramMemory, moved: &[MovedBuffer]) -> String {
-    let places = memory.regions.iter().zip(moved);
-    let elsewhere = places.filter(|(_, buffer)| buffer.from != buffer.to);
-    let moves = elsewhere.map(|(region, buffer)| {
-        let (what, to, from) = (&region.what, buffer.to, buffer.from);
-        format!("{what} at {to:#x} instead of {from:#x}")
-    });
-    joined(moves, ", ")
-}
-
 /// Waits for the job, and reads the buffers back.
 fn finish(bos: &[Bo], memory: &mut ProgramMemory) -> Result<Option<FenceStatus>, Failure> {
     let until = Deadline::after(WAIT);
@@ -134,7 +118,7 @@ fn finish(bos: &[Bo], memory: &mut ProgramMemory) -> Result<Option<FenceStatus>,
             .map_err(Failure::device("the job did not end"))
     };
     let status = bos.first().map(wait).transpose()?;
-    for (bo, region) in bos.iter().zip(&mut memory.regions) {
+    for (bo, region) in bos.iter().zip(memory.regions.values_mut()) {
         let from = bo
             .read(until)
             .map_err(Failure::device("cannot read a buffer"))?;

@@ -39,6 +39,15 @@ pub(crate) fn run(
         (false, true) => "no completion interrupt: a kernel would kill the job",
         (false, false) => "stopped by an IOMMU fault: a kernel would kill the job",
     };
+    let mut accesses = Vec::new();
+    for ((master, direction), ranges) in bus.accesses {
+        accesses.extend(ranges.into_iter().map(|(start, end)| AccessReport {
+            master: master.to_string(),
+            direction: format!("{direction:?}"),
+            start,
+            end,
+        }));
+    }
     let traps = kicked.outcome.diagnosis.iter().map(Diagnosis::to_string);
     ProgramRun {
         completed,
@@ -46,7 +55,7 @@ pub(crate) fn run(
         interrupts: Some(kicked.raw_status),
         modelled_ns: u64::try_from(kicked.outcome.device_time.as_nanos()).ok(),
         events: faults.iter().map(Fault::to_string).chain(traps).collect(),
-        accesses: Some(reports(bus.accesses)),
+        accesses: Some(accesses),
         ..ProgramRun::default()
     }
 }
@@ -55,24 +64,8 @@ pub(crate) fn run(
 struct Mapped<'a> {
     memory: &'a mut ProgramMemory,
     faults: Vec<Fault>,
-    accesses: Accesses,
-}
-
-/// Start to end of each range, by master and direction.
-type Accesses = BTreeMap<(Master, Direction), BTreeMap<u64, u64>>;
-
-fn reports(accesses: Accesses) -> Vec<AccessReport> {
-    let all = accesses
-        .into_iter()
-        .flat_map(|((master, direction), ranges)| {
-            ranges.into_iter().map(move |(start, end)| AccessReport {
-                master: master.to_string(),
-                direction: format!("{direction:?}"),
-                start,
-                end,
-            })
-        });
-    all.collect()
+    /// Start to end of each range, by master and direction.
+    accesses: BTreeMap<(Master, Direction), BTreeMap<u64, u64>>,
 }
 
 impl Mapped<'_> {

@@ -42,17 +42,15 @@ impl FromStr for BufferFile {
     fn from_str(text: &str) -> Result<Self, String> {
         const FORM: &str = "expected the form IOVA:FILE or IOVA:FILE:rw";
         let (start, file) = text.split_once(':').ok_or(FORM)?;
-        let (file, write_back) = match file.strip_suffix(":rw") {
-            Some(file) => (file, true),
-            None => (file, false),
-        };
+        let updated = file.strip_suffix(":rw");
+        let file = updated.unwrap_or(file);
         if file.is_empty() {
             return Err(FORM.to_owned());
         }
         Ok(Self {
             iova: iova(start)?,
             file: file.into(),
-            write_back,
+            write_back: updated.is_some(),
         })
     }
 }
