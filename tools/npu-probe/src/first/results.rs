@@ -16,9 +16,9 @@ const INDEX: &str = "index.json";
 #[derive(Debug, Default, Deserialize)]
 pub(crate) struct FirstResults {
     pub(super) steps: BTreeMap<String, EvidenceOutcome>,
-    /// Records, by step.
+    /// Records of steps that ended, by step.
     #[serde(skip)]
-    records: BTreeMap<String, RungRecord>,
+    pub(super) records: BTreeMap<String, RungRecord>,
 }
 
 impl FirstResults {
@@ -35,8 +35,9 @@ impl FirstResults {
 
     pub(crate) fn add(&mut self, name: &str, text: &[u8]) -> anyhow::Result<()> {
         if let Some(step) = rung_step(name) {
-            if self.steps.get(step).is_some_and(|step| !step.has_ended()) {
-                // It may be part of a record.
+            // A step that did not end may have left a part of a record, or have one of an
+            // earlier run. The index comes first.
+            if !self.steps.get(step).is_some_and(EvidenceOutcome::has_ended) {
                 return Ok(());
             }
             let record = serde_json::from_slice(text).with_context(|| name.to_owned())?;
@@ -50,18 +51,6 @@ impl FirstResults {
 
     pub(crate) fn is_empty(&self) -> bool {
         self.records.is_empty()
-    }
-
-    /// The record of a step. A step that did not end in this run may have a record of an
-    /// earlier run, which does not count.
-    pub(super) fn record(&self, step: &str) -> Option<&RungRecord> {
-        let outcome = self.steps.get(step)?;
-        self.records.get(step).filter(|_| outcome.has_ended())
-    }
-
-    /// All records that count.
-    pub(super) fn records(&self) -> impl Iterator<Item = &RungRecord> {
-        self.records.keys().filter_map(|step| self.record(step))
     }
 }
 

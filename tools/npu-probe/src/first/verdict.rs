@@ -123,7 +123,7 @@ impl FirstReport {
             let mut cause = FirstCause::new(rung.name, rung.cause);
             cause.what = rung.what;
             let failure = outcome.and_then(EvidenceOutcome::failure);
-            let state = match (results.record(&step), failure) {
+            let state = match (results.records.get(&step), failure) {
                 (Some(record), _) if record.right => RungState::Passed,
                 (Some(record), _) => {
                     let found = RungFinding::of(rung, record, closely)?;
@@ -132,7 +132,7 @@ impl FirstReport {
                     }
                     cause.shown.clone_from(&found.shown);
                     cause.as_model_with.clone_from(&found.as_model_with);
-                    let flips = results.record(&rung.flips_name()).into_iter();
+                    let flips = results.records.get(&rung.flips_name()).into_iter();
                     let failing = flips.flat_map(|record| &record.flips);
                     let failing = failing.filter(|flip| !flip.right);
                     cause.registers = failing.map(|flip| flip.register.clone()).collect();
@@ -160,7 +160,7 @@ impl FirstReport {
             }
             rungs.insert(rung.name.to_owned(), state);
         }
-        let cores = results.records().map(|record| record.cores).max();
+        let cores = results.records.values().map(|record| record.cores).max();
         if let Some(cores) = cores.filter(|cores| *cores < CORES) {
             let sentence = format!("the driver uses {cores} of the {CORES} cores");
             causes.push(FirstCause::new("cores", sentence));
@@ -253,6 +253,10 @@ impl FirstReport {
     pub(crate) fn profile(&self, base: &Profile, board: Board) -> (Profile, ProfileChanges) {
         let mut profile = base.clone();
         let mut changes = ProfileChanges::default();
+        let choice = |value| SourcedChoice {
+            value,
+            evidence: EVIDENCE.into(),
+        };
         if profile.board.as_ref() != Some(&board) {
             profile.name = format!("{board}, first contact").into();
             profile.measured = false;
@@ -280,24 +284,18 @@ impl FirstReport {
                     format!("no {names} tiles whose weights do not fit CBUF")
                 }
                 RungMeaning::Reuse(dtype) => {
-                    *profile.choices.reuse.of_mut(dtype) = SourcedChoice {
-                        value: ReuseRule::Never,
-                        evidence: EVIDENCE.into(),
-                    };
+                    *profile.choices.reuse.of_mut(dtype) = choice(ReuseRule::Never);
                     format!("{dtype} tasks do not reuse data in CBUF")
                 }
             };
             changes.avoided.push(avoided);
         }
         for (rung, dtype) in ALLOWING_REUSE {
-            let choice = profile.choices.reuse.of_mut(dtype);
+            let now = profile.choices.reuse.of_mut(dtype);
             let has_passed = matches!(self.rungs.get(rung), Some(RungState::Passed));
             // A calibrated board keeps its choice.
-            if has_passed && !profile.measured && choice.value == ReuseRule::Never {
-                *choice = SourcedChoice {
-                    value: ReuseRule::EqualResident,
-                    evidence: EVIDENCE.into(),
-                };
+            if has_passed && !profile.measured && now.value == ReuseRule::Never {
+                *now = choice(ReuseRule::EqualResident);
                 let sentence =
                     format!("{dtype} tasks may reuse features that an equal task left in CBUF");
                 changes.allowed.push(sentence);
@@ -364,7 +362,7 @@ pub(crate) fn broken_since(rung: &str) -> String {
 fn notes(results: &FirstResults) -> Vec<String> {
     const MOST: usize = 3;
     let mut notes = Vec::new();
-    for record in results.records().filter(|record| !record.right) {
+    for record in results.records.values().filter(|record| !record.right) {
         match &record.kernel_log {
             Ok(lines) => {
                 let lines = lines.iter().take(MOST);
