@@ -1,17 +1,19 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Measures the CPU's share of a matmul: its kernels, memory and caches.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
+use anyhow::Context;
 use npu_matmul::dtype::Dtype;
 use npu_matmul::matrix::MatrixView;
 use npu_matmul::pack::{Int8, pack_activation};
 use npu_matmul::profile::{HostCores, KernelCost, UnpackTo};
+use npu_matmul::run_parallel;
 use npu_matmul::unpack::{Destination, Mode, TileRows, unpack};
 use rknpu_regcmd::MatmulType;
 use rocket_uapi::{ByteLen, Deadline, Device};
 
-use crate::exit::{Failure, no_thread};
+use crate::exit::no_thread;
 
 /// Number of runs; the shortest counts.
 const REPEAT: usize = 9;
@@ -27,48 +29,37 @@ const LARGE: usize = 32 << 20;
 const MAX_SYNC_RATE: f64 = 1e12;
 
 /// Measures the CPU, and the caches with a buffer of this device.
-pub(super) fn measure(device: &Device) -> Result<HostCores, Failure> {
+pub(super) fn measure(device: &Device) -> anyhow::Result<HostCores> {
     let usual = HostCores::RK3588;
     let cpus = std::thread::available_parallelism().map_or(1, usize::from);
     let cores = usual.cores.min(u32::try_from(cpus).unwrap_or(1));
     // Threads run on slow and fast cores; the highest rate is that of a fast core.
-    let executed = std::thread::scope(|scope| {
-        let start = |_| {
-            let builder = std::thread::Builder::new();
-            let started = builder.spawn_scoped(scope, kernel_instructions_per_second);
-            started.ok()
-        };
-        let each: Vec<_> = (0..cpus).map_while(start).collect();
-        let rates = each.into_iter().filter_map(|thread| thread.join().ok());
-        rates.reduce(f64::max)
-    });
-    let executed = executed.unwrap_or_else(kernel_instructions_per_second);
-    let copied = copied_bytes_per_second(cores as usize);
-    let synced = synced_bytes_per_second(device);
+    let rates = run_parallel(|| rayon::broadcast(|_| kernel_instructions_per_second()));
+    let executed = rates.into_iter().flatten().fold(0.0, f64::max);
+    let copied = copied_bytes_per_second(cores as usize).context("cannot measure memory")?;
+    let synced = synced_bytes_per_second(device).context("cannot measure cache maintenance")?;
     Ok(HostCores {
         cores,
         clock_hz: (executed / f64::from(usual.instructions_per_clock)) as u64,
         instructions_per_clock: usual.instructions_per_clock,
-        bytes_per_second: copied.map_err(Failure::device("cannot measure memory"))? as u64,
-        sync_bytes_per_second: synced
-            .map_err(Failure::device("cannot measure cache maintenance"))?
-            as u64,
+        bytes_per_second: copied as u64,
+        sync_bytes_per_second: synced as u64,
     })
 }
 
 /// The shortest of several runs.
-fn shortest(mut run: impl FnMut()) -> f64 {
-    let times = (0..REPEAT).map(|_| {
+fn shortest(mut run: impl FnMut() -> anyhow::Result<()>) -> anyhow::Result<f64> {
+    let mut shortest = f64::INFINITY;
+    for _ in 0..REPEAT {
         let start = Instant::now();
-        run();
-        start.elapsed()
-    });
-    let shortest = times.min().unwrap_or(Duration::MAX);
-    shortest.as_secs_f64().max(f64::MIN_POSITIVE)
+        run()?;
+        shortest = shortest.min(start.elapsed().as_secs_f64());
+    }
+    Ok(shortest.max(f64::MIN_POSITIVE))
 }
 
 /// Instructions per second of one core while it packs and reads, the unit of all kernels.
-fn kernel_instructions_per_second() -> f64 {
+fn kernel_instructions_per_second() -> anyhow::Result<f64> {
     const TIMES: usize = 32;
     let (a, mut tile) = (vec![1_i8; ROWS * COLUMNS], vec![0_u8; ROWS * COLUMNS]);
     let view = MatrixView::new(&a, ROWS, COLUMNS);
@@ -78,7 +69,8 @@ fn kernel_instructions_per_second() -> f64 {
                 pack_activation::<Int8>(view, ROWS, &mut tile);
             }
         }
-    });
+        Ok(())
+    })?;
     let (sums, mut c) = (vec![0_u8; ROWS * COLUMNS * 4], vec![0_i32; ROWS * COLUMNS]);
     let reading = shortest(|| {
         for _ in 0..TIMES {
@@ -94,49 +86,40 @@ fn kernel_instructions_per_second() -> f64 {
             };
             unpack::<i32>(from, Mode::Add, to);
         }
-    });
+        Ok(())
+    })?;
     let [pack, read] = [
         KernelCost::pack(Dtype::Int8),
         KernelCost::unpack(MatmulType::Int8ToInt32, UnpackTo::CachedSum),
     ];
     let each = f64::from(pack.centi_instructions + read.centi_instructions) / 100.0;
-    each * (ROWS * COLUMNS * TIMES) as f64 / (packing + reading)
+    Ok(each * (ROWS * COLUMNS * TIMES) as f64 / (packing + reading))
 }
 
 /// Bytes per second that this number of threads read and write together.
 fn copied_bytes_per_second(threads: usize) -> anyhow::Result<f64> {
     let (from, mut to) = (vec![1_u8; LARGE], vec![2_u8; LARGE]);
     let part = LARGE.div_ceil(threads.max(1));
-    let mut failed = None;
     let time = shortest(|| {
         std::thread::scope(|scope| {
             for (to, from) in to.chunks_mut(part).zip(from.chunks(part)) {
                 let copy = || to.copy_from_slice(from);
                 let started = std::thread::Builder::new().spawn_scoped(scope, copy);
-                failed = started.err().or(failed.take());
+                // A rate of fewer threads would be misleading.
+                started.map_err(no_thread)?;
             }
-        });
-    });
-    // A rate of fewer threads would be misleading.
-    match failed {
-        Some(error) => Err(no_thread(error)),
-        None => Ok(2.0 * LARGE as f64 / time),
-    }
+            Ok(())
+        })
+    })?;
+    Ok(2.0 * LARGE as f64 / time)
 }
 
 /// Bytes per second that PREP_BO, or FINI_BO, passes.
 fn synced_bytes_per_second(device: &Device) -> anyhow::Result<f64> {
     let mut bo = device.alloc(ByteLen::new(LARGE)?)?;
     bo.write(Deadline::FOREVER)?.fill(1);
-    let mut failed = None;
-    let time = shortest(|| {
-        let synced = bo.write(Deadline::FOREVER).and_then(|guard| guard.finish());
-        failed = synced.err();
-    });
-    match failed {
-        Some(error) => Err(error.into()),
-        None => Ok((2.0 * LARGE as f64 / time).min(MAX_SYNC_RATE)),
-    }
+    let time = shortest(|| Ok(bo.write(Deadline::FOREVER)?.finish()?))?;
+    Ok((2.0 * LARGE as f64 / time).min(MAX_SYNC_RATE))
 }
 
 #[cfg(test)]

@@ -2,13 +2,12 @@
 //! Measures clock, memory rates and start costs, as differences between jobs that differ
 //! only in the measured property.
 
-use anyhow::anyhow;
+use anyhow::ensure;
 use npu_matmul::{Dtype, Profile};
 use npu_model::Opened;
 use rknpu_regcmd::timing::{Dram, DriverCosts, Machine};
 
 use super::timed::TimedTasks;
-use crate::exit::Failure;
 use crate::flags::planning::HERTZ_PER_MHZ;
 
 const PS_PER_SECOND: f64 = 1e12;
@@ -33,7 +32,7 @@ fn of_macs(columns: usize, count: usize) -> TimedTasks {
 }
 
 /// A task that takes hardly any time.
-const NOTHING: TimedTasks = TimedTasks {
+pub(super) const NOTHING: TimedTasks = TimedTasks {
     dtype: Dtype::Int8,
     tile: [4, 32, 32],
     count: 1,
@@ -55,7 +54,7 @@ pub(super) fn measure(
     opened: &Opened,
     cores: usize,
     tell: &impl Fn(&str),
-) -> Result<Machine, Failure> {
+) -> anyhow::Result<Machine> {
     let count = match opened.model {
         Some(_) => 2,
         None => CLOCK_TASKS,
@@ -91,21 +90,20 @@ fn bytes(tasks: &TimedTasks) -> u64 {
 }
 
 /// Bytes per second that `devices` cores move together.
-fn memory(opened: &Opened, devices: usize) -> Result<f64, Failure> {
+fn memory(opened: &Opened, devices: usize) -> anyhow::Result<f64> {
     let [few, many] = [of_weights(512, devices), of_weights(1024, devices)];
     let more = bytes(&many) - bytes(&few);
     per_second(more, few.run(opened)?, many.run(opened)?)
 }
 
 /// The rate per second: the longer job does `more` work than the shorter one.
-fn per_second(more: u64, few_ps: u64, many_ps: u64) -> Result<f64, Failure> {
+fn per_second(more: u64, few_ps: u64, many_ps: u64) -> anyhow::Result<f64> {
     let ps = many_ps.saturating_sub(few_ps);
     // The board is busy; the measurement is meaningless.
-    if ps == 0 {
-        return Err(Failure::Device(anyhow!(
-            "twice the work took no longer; stop other users of the NPU and try again"
-        )));
-    }
+    ensure!(
+        ps > 0,
+        "twice the work took no longer; stop other users of the NPU and try again"
+    );
     Ok(more as f64 * PS_PER_SECOND / ps as f64)
 }
 
@@ -136,13 +134,13 @@ fn dram(clock_hz: u64, one: f64, all: f64, cores: usize) -> Dram {
 /// The driver's costs: measured times minus those that `machine` predicts for the tasks. How
 /// a job's start divides into submitting, attaching and waking is not measurable here; it
 /// follows the published figures (E-time-submit).
-fn driver(opened: &Opened, machine: &Machine) -> Result<DriverCosts, Failure> {
+fn driver(opened: &Opened, machine: &Machine) -> anyhow::Result<DriverCosts> {
     const FEW: usize = 1;
     const MANY: usize = 63;
     let bare = machine.with_driver(DriverCosts::NONE);
-    let beside = |count| -> Result<u64, Failure> {
+    let beside = |count| -> anyhow::Result<u64> {
         let tasks = TimedTasks { count, ..NOTHING };
-        let of_tasks = tasks.predicted_ps(&bare).map_err(Failure::Device)?;
+        let of_tasks = tasks.predicted_ps(&bare)?;
         Ok(tasks.run(opened)?.saturating_sub(of_tasks))
     };
     let (few, many) = (beside(FEW)?, beside(MANY)?);

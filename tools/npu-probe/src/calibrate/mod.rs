@@ -65,12 +65,12 @@ pub(crate) fn measured(
     profile.board = Some(board);
     profile.measured = true;
     tell("clock, memory and start costs");
-    profile.machine = machine::measure(opened, info.files(), tell)?;
+    profile.machine = machine::measure(opened, info.files(), tell).map_err(Failure::Device)?;
     tell(&format!("  {}", machine_line(&profile.machine)));
     keep(&profile)?;
     if !info.is_model {
         tell("CPU kernels");
-        profile.host = host::measure(&opened.device)?;
+        profile.host = host::measure(&opened.device).map_err(Failure::Device)?;
         tell(&format!("  {}", host_line(&profile.host)));
         keep(&profile)?;
     }
@@ -114,16 +114,14 @@ pub(crate) struct CalibrateReport {
 }
 
 impl CalibrateReport {
-    fn count(&self, kind: &str) -> usize {
-        let facts = self.facts.iter();
-        let kinds = facts.map(|fact| fact.outcome.kind_and_result().0);
-        kinds.filter(|own| *own == kind).count()
-    }
-
     /// The verdict, the number of facts for each outcome, and the profile.
     pub(crate) fn text(&self) -> String {
-        let [neither, not_run, impossible] =
-            ["neither", "not run", "impossible"].map(|kind| self.count(kind));
+        let kinds = self
+            .facts
+            .iter()
+            .map(|fact| fact.outcome.kind_and_result().0);
+        let [neither, not_run, impossible] = ["neither", "not run", "impossible"]
+            .map(|kind| kinds.clone().filter(|own| *own == kind).count());
         let other = self.facts.iter().filter(|fact| fact.differs()).count() - neither;
         let all = self.facts.len();
         let expected = all - other - neither - not_run - impossible;

@@ -7,14 +7,14 @@ use anyhow::Context;
 use npu_matmul::{Dtype, Profile, Results};
 use npu_model::Opened;
 use rknpu_regcmd::timing::{Machine, ScheduledJob, TaskWork, schedule};
-use rknpu_regcmd::{Binding, BufferId, MatmulTask, MatmulType, Program, tasks};
+use rknpu_regcmd::{Binding, MatmulType, Program, tasks};
 use rocket_uapi::{
     Bo, ByteLen, Deadline, Device, DevicePool, FrozenBo, Job, PAGE_BYTES, PendingJob, ProgramBo,
     witness_program,
 };
 
-use crate::exit::Failure;
-use crate::experiment::chained;
+use crate::experiment::matmul::{ExperimentMatmul, matmul};
+use crate::experiment::{OUT, input};
 
 /// Number of runs on an NPU. The shortest counts, since other work of the machine only
 /// lengthens runs.
@@ -24,11 +24,6 @@ const PS_PER_NS: u128 = 1000;
 
 /// Time limit of a job: the kernel kills jobs after half a second.
 const JOB_WAIT: Duration = Duration::from_secs(10);
-
-/// Operands of the programs.
-const A: BufferId = BufferId(0);
-const B: BufferId = BufferId(1);
-const C: BufferId = BufferId(2);
 
 /// One job on each device. Its tasks multiply the same rows by different weights, all zeros, and
 /// write fp16 results as binary16.
@@ -45,20 +40,19 @@ pub(super) struct TimedTasks {
 impl TimedTasks {
     /// Runs them with operands in place: nothing is packed or read. Returns the picoseconds
     /// from the client's SUBMIT until the client continues; modelled on the software model.
-    pub(super) fn run(&self, opened: &Opened) -> Result<u64, Failure> {
+    pub(super) fn run(&self, opened: &Opened) -> anyhow::Result<u64> {
         let pool = DevicePool::open(&opened.device, self.devices)
-            .map_err(Failure::device("cannot open the device again"))?;
+            .context("cannot open the device again")?;
         let jobs = pool.devices().iter().map(|device| self.prepare(device));
-        let jobs = jobs.collect::<anyhow::Result<Vec<_>>>();
-        let mut jobs = jobs.map_err(Failure::Device)?;
-        let mut shortest = run_all(&mut jobs).map_err(Failure::Device)?;
+        let mut jobs = jobs.collect::<anyhow::Result<Vec<_>>>()?;
+        let mut shortest = run_all(&mut jobs)?;
         if let Some(model) = &opened.model {
             let machine = model.machine();
-            let end = self.predicted_ps(machine).map_err(Failure::Device)?;
+            let end = self.predicted_ps(machine)?;
             return Ok(end.saturating_add(machine.driver.wake_ps));
         }
         for _ in 0..REPEAT {
-            shortest = shortest.min(run_all(&mut jobs).map_err(Failure::Device)?);
+            shortest = shortest.min(run_all(&mut jobs)?);
         }
         Ok(u64::try_from(shortest.as_nanos() * PS_PER_NS).unwrap_or(u64::MAX))
     }
@@ -66,7 +60,7 @@ impl TimedTasks {
     /// Picoseconds that `machine` predicts for the tasks and the witnesses of their jobs.
     pub(super) fn predicted_ps(&self, machine: &Machine) -> anyhow::Result<u64> {
         let witness = witness_program().context("there is no witness program")?;
-        let programs = self.programs()?;
+        let (programs, _) = self.matmul().programs()?;
         let works = programs.iter().chain([&witness]).map(work_of);
         let works = works.collect::<anyhow::Result<Vec<_>>>()?;
         let jobs = (0..self.devices as u32).map(|file| ScheduledJob {
@@ -83,54 +77,30 @@ impl TimedTasks {
     }
 
     /// The tasks of a device: the same A, consecutive parts of B, and a separate C each.
-    fn matmuls(&self) -> impl Iterator<Item = MatmulTask> {
+    fn matmul(&self) -> ExperimentMatmul {
         let [m, k, n] = self.tile.map(|size| size as u32);
-        let first = MatmulTask {
-            ty: self.ty(),
-            m,
-            k,
-            n,
-            a: A.at(0),
-            b: B.at(0),
-            c: C.at(0),
-        };
-        let [b_bytes, c_bytes] = [first.b_bytes(), first.c_bytes()].map(|bytes| bytes as u32);
-        (0..self.count as u32).map(move |index| MatmulTask {
-            b: B.at(b_bytes * index),
-            c: C.at(c_bytes * index),
-            ..first
-        })
-    }
-
-    fn programs(&self) -> anyhow::Result<Vec<Program>> {
-        chained(
-            self.matmuls(),
-            &Profile::built_in().choices.program(self.dtype),
-        )
+        let mut matmul = matmul(self.ty(), m, k, &vec![n; self.count]);
+        matmul.options = Profile::built_in().choices.program(self.dtype);
+        matmul
     }
 
     /// Buffers of zeros on one file of the device, and programs that use them.
     fn prepare(&self, device: &Device) -> anyhow::Result<PreparedJob> {
         let profile = Profile::built_in();
         let choices = &profile.choices;
+        let alloc = |bytes| anyhow::Ok(device.alloc(ByteLen::new(bytes)?)?);
         let guard = match choices.guard_page.value {
-            true => Some(device.alloc(ByteLen::new(PAGE_BYTES)?)?),
+            true => Some(alloc(PAGE_BYTES)?),
             false => None,
         };
-        let task = self.matmuls().next().context("a job without tasks")?;
-        let alloc = |bytes: u64, count: usize, slack: usize| -> anyhow::Result<Bo> {
-            Ok(device.alloc(ByteLen::new(bytes as usize * count + slack)?)?)
-        };
+        let (programs, [a, b, c]) = self.matmul().programs()?;
         let slack = choices.slack_bytes.value;
-        let a = alloc(task.a_bytes(), 1, slack)?;
-        let b = alloc(task.b_bytes(), self.count, slack)?;
-        let c = alloc(task.c_bytes(), self.count, 0)?;
-        let bindings = [(A, &a), (B, &b), (C, &c)].map(|(id, bo)| Binding {
+        let (a, b, c) = (alloc(a + slack)?, alloc(b + slack)?, alloc(c)?);
+        let bindings = [(input(0), &a), (input(1), &b), (OUT, &c)].map(|(id, bo)| Binding {
             id,
             iova: bo.iova(),
             len: bo.len() as u32,
         });
-        let programs = self.programs()?;
         let linked = programs.iter().map(|program| program.link(&bindings));
         Ok(PreparedJob {
             device: device.clone(),
@@ -191,12 +161,12 @@ mod tests {
     use rocket_uapi::Selector;
 
     use super::*;
+    use crate::calibrate::machine::NOTHING;
 
     const TASKS: TimedTasks = TimedTasks {
-        dtype: Dtype::Int8,
-        tile: [4, 32, 32],
         count: 3,
         devices: 2,
+        ..NOTHING
     };
 
     fn model() -> Opened {
@@ -226,6 +196,6 @@ mod tests {
             tile: [4, 33, 32],
             ..TASKS
         };
-        assert!(matches!(tasks.run(&model()), Err(Failure::Device(_))));
+        assert!(tasks.run(&model()).is_err());
     }
 }

@@ -87,30 +87,17 @@ pub(crate) fn relocate(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use rknpu_regcmd::{Binding, BufferId, ChipProfile, MatmulTask, MatmulType};
+    use rknpu_regcmd::{BufferRef, MatmulType};
+
+    use crate::experiment::matmul::matmul;
 
     const PAGE: u32 = 4096;
 
-    /// The words of a matmul with its matrices at `places`.
-    fn matmul(ty: MatmulType, places: [u32; 3]) -> Vec<Word> {
-        let ids = [0, 1, 2].map(BufferId);
-        let [a, b, c] = ids.map(|id| id.at(64));
-        let task = MatmulTask {
-            ty,
-            m: 64,
-            k: 64,
-            n: 64,
-            a,
-            b,
-            c,
-        };
-        let bindings = [0, 1, 2].map(|index| Binding {
-            id: ids[index],
-            iova: Iova(places[index]),
-            len: 8 * PAGE,
-        });
-        let program = task.program(&ChipProfile::RK3588).unwrap();
-        program.link(&bindings).unwrap().words().to_vec()
+    /// The words of a matmul with its matrices 64 bytes behind `places`: of C, A and B.
+    fn words(ty: MatmulType, places: [u32; 3]) -> Vec<Word> {
+        let mut experiment = matmul(ty, 64, 64, &[64]).experiment().unwrap();
+        let place = |to: BufferRef| Some(Iova(places[to.buffer.0 as usize] + 64 + to.offset));
+        experiment.task().words(place).unwrap()
     }
 
     fn moved(from: [u32; 3], to: [u32; 3]) -> [MovedBuffer; 3] {
@@ -129,9 +116,9 @@ mod tests {
                 [0, 8 * PAGE, 16 * PAGE],
                 [0x8000_0000, 0x4000_0000, 0x0100_0000],
             ] {
-                let mut words = matmul(ty, from);
-                let changes = relocate(&mut words, &moved(from, to)).unwrap();
-                assert_eq!(words, matmul(ty, to));
+                let mut changed = words(ty, from);
+                let changes = relocate(&mut changed, &moved(from, to)).unwrap();
+                assert_eq!(changed, words(ty, to));
                 let moves = from.iter().zip(to).filter(|&(&from, to)| from != to);
                 assert_eq!(changes.len(), moves.count());
             }
@@ -142,7 +129,7 @@ mod tests {
     fn tasks_share_addresses_and_what_cannot_be_changed_is_refused() {
         let from = [0x0100_0000, 0x0200_0000, 0x0300_0000];
         let to = [0, 8 * PAGE, 16 * PAGE];
-        let one = matmul(MatmulType::Int8ToInt32, from);
+        let one = words(MatmulType::Int8ToInt32, from);
         // Words are not decoded if no buffer moved.
         let mut nonsense = vec![Word::from_bits(u64::MAX); 3];
         assert_eq!(relocate(&mut nonsense, &moved(to, to)).unwrap(), []);
@@ -150,15 +137,14 @@ mod tests {
         let mut words = [&one[..], &one[one.len() - 2..]].concat();
         assert_eq!(relocate(&mut words, &moved(from, to)).unwrap().len(), 3);
         // The written range does not fit one buffer.
-        let mut words = [&one[..], &one[one.len() - 2..]].concat();
-        let mut short = moved(from, to).to_vec();
-        short[2].len = 2 * PAGE;
+        let mut short = moved(from, to);
+        short[0].len = 2 * PAGE;
         let error = relocate(&mut words, &short).unwrap_err().to_string();
         assert!(error.contains("task 0") && error.contains("not within"));
         let mut unwritten = one;
         unwritten.retain(|word| word.offset() != 0x4020);
-        let mut at_zero = moved([0x0100_0000, 0x0200_0000, 0], to);
-        at_zero[2].to = 0x0300_0000;
+        let mut at_zero = moved([0, 0x0200_0000, 0x0300_0000], to);
+        at_zero[0].to = 0x0100_0000;
         let error = relocate(&mut unwritten, &at_zero).unwrap_err().to_string();
         assert!(
             error.contains("no word writes DPU.DST_BASE_ADDR"),

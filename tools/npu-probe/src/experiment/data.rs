@@ -20,8 +20,11 @@ pub(crate) struct Experiment {
     pub(crate) inputs: Vec<Vec<u8>>,
     /// Bytes of the output.
     pub(crate) output: usize,
-    /// The jobs, which run one after another.
-    pub(crate) jobs: Vec<ExperimentJob>,
+    /// The jobs, which run one after another. The tasks of a job run one after another on one
+    /// core.
+    pub(crate) jobs: Vec<Vec<TaskTemplate>>,
+    /// The number of first jobs whose outcomes are not part of the result.
+    pub(crate) unobserved: usize,
     /// Whether only the set of outcomes counts, sorted: the jobs are equal, and the driver
     /// chooses their cores. Otherwise each job is compared with the same job on the model.
     pub(crate) is_unordered: bool,
@@ -45,56 +48,21 @@ pub(crate) enum Placement {
     NothingBehindFeatures,
 }
 
-/// Programs that run one after another on one core.
-#[derive(Clone, Debug)]
-pub(crate) struct ExperimentJob {
-    pub(crate) tasks: Vec<TaskTemplate>,
-    /// Whether its outcome is part of the result.
-    pub(crate) observed: bool,
-}
-
 impl Experiment {
-    /// One job with one task.
-    pub(crate) fn of(inputs: Vec<Vec<u8>>, output: usize, task: TaskTemplate) -> Self {
-        Self::of_job(inputs, output, vec![task])
-    }
-
-    /// One job.
-    pub(crate) fn of_job(inputs: Vec<Vec<u8>>, output: usize, tasks: Vec<TaskTemplate>) -> Self {
+    pub(crate) fn of(inputs: Vec<Vec<u8>>, output: usize, jobs: Vec<Vec<TaskTemplate>>) -> Self {
         Self {
             inputs,
             output,
-            jobs: vec![ExperimentJob::of(tasks)],
+            jobs,
+            unobserved: 0,
             is_unordered: false,
             spoiled: &[],
             placement: Placement::Guarded,
         }
     }
 
-    /// Jobs of one task each.
-    pub(crate) fn of_each(
-        inputs: Vec<Vec<u8>>,
-        output: usize,
-        tasks: impl IntoIterator<Item = TaskTemplate>,
-    ) -> Self {
-        let jobs = tasks.into_iter().map(|task| ExperimentJob::of(vec![task]));
-        Self {
-            jobs: jobs.collect(),
-            ..Self::of_job(inputs, output, Vec::new())
-        }
-    }
-
-    pub(crate) fn spoiled_on(mut self, sides: &'static [&'static str]) -> Self {
-        self.spoiled = sides;
-        self
-    }
-}
-
-impl ExperimentJob {
-    pub(crate) const fn of(tasks: Vec<TaskTemplate>) -> Self {
-        Self {
-            tasks,
-            observed: true,
-        }
+    /// The first task of the first job, to be changed.
+    pub(crate) fn task(&mut self) -> &mut TaskTemplate {
+        &mut self.jobs[0][0]
     }
 }

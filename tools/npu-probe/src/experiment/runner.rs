@@ -2,11 +2,8 @@
 //! Runs an experiment. Only this module and `exec::board` submit programs to a device that
 //! the linker of rknpu-regcmd would refuse.
 //!
-//! Why that is sound: each experiment has a separate open file, so the NPU reaches only
-//! the experiment's buffers, whatever a program writes to its registers; all other
-//! accesses fault in the IOMMU. In addition, each access that rknpu-regcmd computes must
-//! lie inside one buffer and its guards. While a job runs, no slice of a buffer exists. A
-//! job that does not end leaks its buffers.
+//! `ExperimentBuffers::submit` says why that is sound. A job that does not end leaks its
+//! buffers.
 
 use std::collections::BTreeSet;
 use std::mem::ManuallyDrop;
@@ -21,7 +18,7 @@ use rknpu_regcmd::{
 };
 use rocket_uapi::{Bo, ByteLen, Deadline, Device, RawJob, sys};
 
-use super::{Experiment, ExperimentJob, OUT, Placement, TaskTemplate, input, interrupts};
+use super::{Experiment, OUT, Placement, TaskTemplate, input, interrupts};
 use crate::program;
 
 /// Fill value of an output before each job; unwritten bytes keep it.
@@ -43,6 +40,17 @@ const PROGRAM_ALIGNMENT: usize = 64;
 const WITNESS_IN: BufferId = BufferId(1000);
 const WITNESS_OUT: BufferId = BufferId(1001);
 const PROGRAM: BufferId = BufferId(1002);
+
+/// A matmul of zeros, the last task of each job. B is the larger operand.
+const WITNESS: MatmulTask = MatmulTask {
+    ty: MatmulType::Int8ToInt32,
+    m: 4,
+    k: 32,
+    n: 32,
+    a: WITNESS_IN.at(0),
+    b: WITNESS_IN.at(0),
+    c: WITNESS_OUT.at(0),
+};
 
 /// The visible outcome of one job of an experiment.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -135,21 +143,26 @@ pub(crate) fn run_on_cores(
     rounds: CoreRounds,
     log: &mut ExperimentLog,
 ) -> anyhow::Result<Vec<SeenJob>> {
+    let together = if rounds.at_once {
+        rounds.files as usize
+    } else {
+        1
+    };
     let mut seen = Vec::new();
     for _ in 0..rounds.rounds {
         let mut files = Vec::new();
         for _ in 0..rounds.files {
             let file = device.reopen().context("cannot open the device again")?;
-            let mut buffers = ExperimentBuffers::new(&file, experiment)?;
-            if !rounds.at_once {
-                for job in &experiment.jobs {
-                    seen.extend(run_together(std::slice::from_mut(&mut buffers), job, log)?);
+            files.push(ExperimentBuffers::new(&file, experiment)?);
+            let Some(first) = files.len().checked_sub(together) else {
+                continue;
+            };
+            for (index, job) in experiment.jobs.iter().enumerate() {
+                let did = run_together(&mut files[first..], job, log)?;
+                if index >= experiment.unobserved {
+                    seen.extend(did);
                 }
             }
-            files.push(buffers);
-        }
-        for job in experiment.jobs.iter().filter(|_| rounds.at_once) {
-            seen.extend(run_together(&mut files, job, log)?);
         }
         files.into_iter().for_each(ExperimentBuffers::close);
     }
@@ -163,7 +176,7 @@ pub(crate) fn run_on_cores(
 /// Submits a job through each file, then waits for all of them.
 fn run_together(
     files: &mut [ExperimentBuffers],
-    job: &ExperimentJob,
+    job: &[TaskTemplate],
     log: &mut ExperimentLog,
 ) -> anyhow::Result<Vec<SeenJob>> {
     let before = log.no_interrupts.is_none().then(interrupts::counts);
@@ -173,8 +186,7 @@ fn run_together(
     }
     let mut seen = Vec::new();
     for (file, start) in files.iter().zip(starts) {
-        let did = file.finish(start, log)?;
-        seen.extend(job.observed.then_some(did));
+        seen.push(file.finish(start, log)?);
     }
     match before {
         Some(Ok(before)) => {
@@ -199,34 +211,19 @@ struct PlacedBuffer {
 struct ExperimentBuffers {
     file: Device,
     buffers: ManuallyDrop<Vec<PlacedBuffer>>,
-    /// A matmul of zeros, and the number of bytes of its sums.
+    /// The program of [`WITNESS`].
     witness: TaskTemplate,
-    sums: usize,
 }
 
 impl ExperimentBuffers {
     fn new(file: &Device, experiment: &Experiment) -> anyhow::Result<Self> {
-        let witness = MatmulTask {
-            ty: MatmulType::Int8ToInt32,
-            m: 4,
-            k: 32,
-            n: 32,
-            a: WITNESS_IN.at(0),
-            b: WITNESS_IN.at(0),
-            c: WITNESS_OUT.at(0),
-        };
-        let sums = witness.c_bytes() as usize;
-        let zeroes = witness.a_bytes().max(witness.b_bytes()) as usize;
-        let witness = TaskTemplate::of(&witness.program(&ChipProfile::RK3588)?);
-        let words = |job: &ExperimentJob| -> usize {
-            let tasks = job.tasks.iter().chain([&witness]);
-            tasks.map(room_for).sum()
-        };
+        let witness = TaskTemplate::of(&WITNESS.program(&ChipProfile::RK3588)?);
+        let words = |job: &Vec<_>| -> usize { job.iter().chain([&witness]).map(room_for).sum() };
         let room = experiment.jobs.iter().map(words).max().unwrap_or(0);
         let mut contents = vec![
             (OUT, vec![SENTINEL; experiment.output]),
-            (WITNESS_IN, vec![0; zeroes]),
-            (WITNESS_OUT, vec![SENTINEL; sums]),
+            (WITNESS_IN, vec![0; WITNESS.b_bytes() as usize]),
+            (WITNESS_OUT, vec![SENTINEL; WITNESS.c_bytes() as usize]),
         ];
         let inputs = experiment.inputs.iter().cloned();
         contents.extend((0..).map(input).zip(inputs));
@@ -256,7 +253,6 @@ impl ExperimentBuffers {
             file: file.clone(),
             buffers: ManuallyDrop::new(buffers),
             witness,
-            sums,
         })
     }
 
@@ -277,7 +273,7 @@ impl ExperimentBuffers {
     /// Submits a job with the witness as its last task: if the witness has run, so have
     /// all tasks before it. A fence would show the same, but not if it is queried too
     /// late.
-    fn start(&mut self, job: &ExperimentJob, log: &mut ExperimentLog) -> anyhow::Result<Instant> {
+    fn start(&mut self, job: &[TaskTemplate], log: &mut ExperimentLog) -> anyhow::Result<Instant> {
         for buffer in self.buffers.iter_mut() {
             if [OUT, WITNESS_OUT].contains(&buffer.id) {
                 let mut bytes = buffer.bo.write(Deadline::FOREVER)?;
@@ -285,7 +281,7 @@ impl ExperimentBuffers {
                 bytes.finish()?;
             }
         }
-        let recipes: Vec<_> = job.tasks.iter().chain([&self.witness]).collect();
+        let recipes: Vec<_> = job.iter().chain([&self.witness]).collect();
         let mut programs = Vec::new();
         for task in &recipes {
             let words = task.words(|to| self.place(to));
@@ -304,7 +300,8 @@ impl ExperimentBuffers {
         let output = self.await_output(OUT)?;
         log.times.push(start.elapsed());
         let witness = self.await_output(WITNESS_OUT)?;
-        let sums = witness.get(GUARD..GUARD + self.sums).unwrap_or_default();
+        let sums = GUARD..GUARD + WITNESS.c_bytes() as usize;
+        let sums = witness.get(sums).unwrap_or_default();
         Ok(SeenJob {
             completed: sums.iter().all(|byte| *byte == 0),
             output,
@@ -379,7 +376,8 @@ impl ExperimentBuffers {
             writes: &writes,
         };
         // SAFETY: `file` was opened for this experiment and has only the buffers of this
-        // `ExperimentBuffers`: the NPU reaches no others through it, and `prove` has
+        // `ExperimentBuffers`: the NPU reaches no others through it, whatever a program writes
+        // to its registers, since all other accesses fault in the IOMMU; and `prove` has
         // computed that each access lies inside one of them. They stay alive until the job
         // has ended: `close` is called after waits for the outputs of every job have
         // succeeded, and nothing else frees them. No guard or slice of them exists:
@@ -462,7 +460,7 @@ mod tests {
         let mut experiment = settling("int8-to-fp16");
         assert!(run(&experiment).is_ok());
         let far = dpu::DstSurfStride::new().with_dst_surf_stride(1 << 16);
-        experiment.jobs[0].tasks[0].put(far.unwrap());
+        experiment.task().put(far.unwrap());
         let error = run(&experiment).unwrap_err().to_string();
         assert!(
             error.contains("outside of the experiment's buffers"),
@@ -474,7 +472,7 @@ mod tests {
     fn a_job_that_hangs_is_seen_as_one() {
         let mut experiment = settling("int8-to-fp16");
         experiment.jobs.push(experiment.jobs[0].clone());
-        experiment.jobs[0].tasks[0].enable(rknpu_regcmd::EnableMask::CNA);
+        experiment.task().enable(rknpu_regcmd::EnableMask::CNA);
         let seen = run(&experiment).unwrap();
         assert_eq!(
             seen.iter().map(|one| one.completed).collect::<Vec<_>>(),

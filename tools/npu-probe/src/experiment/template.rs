@@ -29,33 +29,34 @@ pub(crate) fn word_of<R: Register>(register: R) -> Word {
     R::INFO.write(register.bits())
 }
 
-/// Writes registers by field. Other fields come from a `new` register, or from its `value` in
-/// the program.
-macro_rules! fields {
-    ($old:ident $task:expr; $($block:ident::$register:ident { $($field:ident: $value:expr),* })*) => {
-        pastey::paste! {
-            $(
-                let register = $crate::experiment::fields!(@ $old $task, $block::$register);
-                $task.put(register$(.[<with_ $field>]($value)?)*);
-            )*
-        }
-    };
-    (@ new $task:expr, $register:ty) => { <$register>::new() };
-    (@ value $task:expr, $register:ty) => { $task.value::<$register>() };
-}
-pub(crate) use fields;
-
 /// Writes registers by field; other fields are 0.
 macro_rules! put {
-    ($task:expr; $($registers:tt)*) => { $crate::experiment::fields!(new $task; $($registers)*) };
+    ($task:expr; $($block:ident::$register:ident { $($field:ident: $value:expr),* })*) => {
+        pastey::paste! {
+            $( $task.put($block::$register::new()$(.[<with_ $field>]($value)?)*); )*
+        }
+    };
 }
 pub(crate) use put;
 
 /// Changes fields of registers; other fields keep their values.
 macro_rules! change {
-    ($task:expr; $($registers:tt)*) => { $crate::experiment::fields!(value $task; $($registers)*) };
+    ($task:expr; $($block:ident::$register:ident { $($field:ident: $value:expr),* })*) => {
+        pastey::paste! {
+            $(
+                let register = $task.value::<$block::$register>();
+                $task.put(register$(.[<with_ $field>]($value)?)*);
+            )*
+        }
+    };
 }
 pub(crate) use change;
+
+impl Line {
+    fn writes<R: Register>(&self) -> bool {
+        R::INFO.is_written_by(self.word)
+    }
+}
 
 impl TaskTemplate {
     /// A program that starts these blocks, with all their registers 0.
@@ -83,11 +84,7 @@ impl TaskTemplate {
     /// Sets the value of a register; a new write comes first in the program.
     pub(crate) fn put<R: Register>(&mut self, register: R) -> &mut Self {
         let word = word_of(register);
-        match self
-            .lines
-            .iter_mut()
-            .rfind(|line| R::INFO.is_written_by(line.word))
-        {
+        match self.lines.iter_mut().rfind(|line| line.writes::<R>()) {
             Some(line) => line.word = word,
             None => self.lines.insert(0, Line { word, to: None }),
         }
@@ -96,11 +93,7 @@ impl TaskTemplate {
 
     /// Sets the address in a register that the program writes.
     pub(crate) fn put_address<R: AddressRegister>(&mut self, to: BufferRef) -> &mut Self {
-        for line in self
-            .lines
-            .iter_mut()
-            .filter(|line| R::INFO.is_written_by(line.word))
-        {
+        for line in self.lines.iter_mut().filter(|line| line.writes::<R>()) {
             line.to = Some(to);
         }
         self
@@ -108,19 +101,13 @@ impl TaskTemplate {
 
     /// The value of a register; 0 if it is not written.
     pub(crate) fn value<R: Register>(&self) -> R {
-        let written = self
-            .lines
-            .iter()
-            .rfind(|line| R::INFO.is_written_by(line.word));
+        let written = self.lines.iter().rfind(|line| line.writes::<R>());
         R::from_bits(written.map_or(0, |line| line.word.value()))
     }
 
     /// The target of an address register, if the program writes it.
     pub(crate) fn target<R: AddressRegister>(&self) -> Option<BufferRef> {
-        self.lines
-            .iter()
-            .rfind(|line| R::INFO.is_written_by(line.word))?
-            .to
+        self.lines.iter().rfind(|line| line.writes::<R>())?.to
     }
 
     /// Declares a register whose value has an undocumented meaning. Accesses are computed
@@ -132,7 +119,7 @@ impl TaskTemplate {
 
     /// Removes the words that write a register.
     pub(crate) fn leave_out<R: Register>(&mut self) -> &mut Self {
-        self.lines.retain(|line| !R::INFO.is_written_by(line.word));
+        self.lines.retain(|line| !line.writes::<R>());
         self
     }
 
@@ -162,34 +149,27 @@ impl TaskTemplate {
     /// For each register that `other` writes differently or not at all: its name and values,
     /// and this program with only that one changed. The blocks to start count as a register.
     pub(crate) fn flipped(&self, other: &Self) -> Vec<(String, Self)> {
-        let key = |line: &Line| (line.word.target(), line.word.offset());
-        let flip = |(index, line): (usize, &Line)| {
-            let theirs = other.lines.iter().rfind(|one| key(one) == key(line));
-            let theirs = theirs.map(|one| one.word);
-            if line.to.is_some() || theirs == Some(line.word) {
-                return None;
+        let key = |word: Word| (word.target(), word.offset());
+        let mut all = Vec::new();
+        for (index, &Line { word, to }) in self.lines.iter().enumerate() {
+            let theirs = other.lines.iter().rfind(|line| key(line.word) == key(word));
+            let theirs = theirs.map(|line| line.word);
+            if to.is_some() || theirs == Some(word) {
+                continue;
             }
-            let name = match regs::lookup(line.word.offset()) {
+            let name = match regs::lookup(word.offset()) {
                 Some(register) => format!("{:?}.{}", register.block, register.name),
-                None => format!("{:#06x}", line.word.offset()),
+                None => format!("{:#06x}", word.offset()),
             };
+            let new = theirs.map(|word| Line { word, to: None });
+            let value = new.map_or("not written".to_owned(), |line| {
+                format!("{:#x}", line.word.value())
+            });
             let mut flipped = self.clone();
-            let value = match theirs {
-                Some(word) => {
-                    flipped.lines[index] = Line { word, to: None };
-                    format!("{:#x}", word.value())
-                }
-                None => {
-                    flipped.lines.remove(index);
-                    "not written".to_owned()
-                }
-            };
-            Some((
-                format!("{name} {:#x} -> {value}", line.word.value()),
-                flipped,
-            ))
-        };
-        self.lines.iter().enumerate().filter_map(flip).collect()
+            flipped.lines.splice(index..=index, new);
+            all.push((format!("{name} {:#x} -> {value}", word.value()), flipped));
+        }
+        all
     }
 
     /// The words, with addresses from `place`; `None` if it lacks one.
@@ -222,9 +202,8 @@ mod tests {
         let words = template
             .words(|to| Some(Iova(0x1000 * to.buffer.0 + to.offset)))
             .unwrap();
-        let lines = words.into_iter().map(|word| Line { word, to: None });
-        let written = lines.filter(|line| register.is_written_by(line.word));
-        written.map(|line| line.word.value()).collect()
+        let written = words.iter().filter(|word| register.is_written_by(**word));
+        written.map(|word| word.value()).collect()
     }
 
     #[test]

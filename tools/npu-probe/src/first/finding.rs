@@ -57,7 +57,7 @@ impl RungFinding {
         shown.extend(places(record));
         let mut as_model_with = Vec::new();
         if let Some(seen) = record.first_wrong()? {
-            let experiment = rung.experiment()?;
+            let experiment = (rung.experiment)()?;
             if !record.is_of(&experiment) {
                 let version = &record.version;
                 shown.push(format!(
@@ -203,7 +203,7 @@ pub(crate) fn differences(
 fn wrong_elements(experiment: &Experiment, seen: &SeenJob, right: &SeenJob) -> Vec<String> {
     let (seen, right) = (data(experiment, seen), data(experiment, right));
     let mut told = Vec::new();
-    let tasks = experiment.jobs.iter().take(1).flat_map(|job| &job.tasks);
+    let tasks = experiment.jobs.iter().take(1).flatten();
     for (task, cube) in tasks.map(OutputCube::of).enumerate() {
         let end = cube.start + cube.rows * cube.columns * cube.element;
         let [seen, right] = [seen, right].map(|bytes| {

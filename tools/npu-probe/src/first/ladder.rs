@@ -2,13 +2,14 @@
 //! The rungs, the safest and best proven first.
 
 use npu_matmul::Dtype;
+use rknpu_regcmd::regs::dpu;
 use rocket_uapi::DeviceInfo;
 
-use super::matmuls::{form_a_behind_flying, fp16, idle, int4, int8, subnormals};
 use crate::calibrate::facts::depthwise;
 use crate::calibrate::facts::flying::{FlyingOperation, flying};
+use crate::experiment::matmul::{fp16, int4, int8, make_subnormal};
 use crate::experiment::runner::CoreRounds;
-use crate::experiment::{Experiment, Placement};
+use crate::experiment::{Experiment, OUT, Placement};
 
 /// Prefixes of step names, and suffix of steps that change single registers.
 pub(super) const RUNG_STEP: &str = "rung-";
@@ -46,14 +47,10 @@ pub(crate) struct Rung {
     pub(crate) meaning: RungMeaning,
     /// Whether the cores work at the same time, instead of one after another.
     pub(crate) at_once: bool,
-    experiment: fn() -> anyhow::Result<Experiment>,
+    pub(crate) experiment: fn() -> anyhow::Result<Experiment>,
 }
 
 impl Rung {
-    pub(crate) fn experiment(&self) -> anyhow::Result<Experiment> {
-        (self.experiment)()
-    }
-
     pub(crate) fn named(name: &str) -> Option<&'static Self> {
         LADDER.iter().find(|rung| rung.name == name)
     }
@@ -269,3 +266,38 @@ pub(crate) const LADDER: &[Rung] = rungs! {
         "int4 tasks whose weights stream, the second with DATA_REUSE (E-reuse-unseen)",
         "int4 features in CBUF are wrong after weights have streamed";
 };
+
+/// The buffers of a matmul, without a job.
+fn idle() -> anyhow::Result<Experiment> {
+    let mut experiment = fp16(4, 32, &[16]).experiment()?;
+    experiment.jobs.clear();
+    Ok(experiment)
+}
+
+/// A matmul of form A, behind an addition that leaves DPU_RDMA programmed.
+pub(super) fn form_a_behind_flying() -> anyhow::Result<Experiment> {
+    let mut experiment = fp16(4, 32, &[16]).form_a().experiment()?;
+    let mut addition = flying(FlyingOperation::Add, [0.0; 8], [0.0; 8])?;
+    // The addition reads the first atoms of the matmul's operands, and writes behind
+    // its results.
+    let behind = OUT.at(experiment.output as u32);
+    addition.task().put_address::<dpu::DstBaseAddr>(behind);
+    experiment.output += addition.output;
+    experiment.jobs[0].splice(0..0, addition.jobs.concat());
+    Ok(experiment)
+}
+
+/// A matmul of subnormals: in a pair of a row and a column, none, one or both are
+/// subnormal.
+pub(super) fn subnormals() -> anyhow::Result<Experiment> {
+    const ROWS: usize = 4;
+    const CHANNELS: usize = 32;
+    /// fp16 values per atom.
+    const ATOM: usize = 8;
+    let mut experiment = fp16(ROWS as u32, CHANNELS as u32, &[16]).experiment()?;
+    if let [features, weights] = &mut experiment.inputs[..] {
+        make_subnormal(features, 3, |index| index / ATOM % ROWS >= 2);
+        make_subnormal(weights, 4, |index| index / CHANNELS >= 8);
+    }
+    Ok(experiment)
+}

@@ -8,9 +8,7 @@
 //! [`RungRecord`]. `first` judges the records on the board, `explain` anywhere.
 
 mod finding;
-mod kernel_log;
 mod ladder;
-mod matmuls;
 mod record;
 mod results;
 #[cfg(test)]

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The record of a rung: all that is needed to judge it again.
 
-use std::io::{Read, Write};
+use std::fs::File;
+use std::io::{Read, Seek, SeekFrom, Write};
+use std::path::Path;
 
 use anyhow::Context;
 use flate2::Compression;
@@ -12,9 +14,9 @@ use rknpu_regcmd::Word;
 use rocket_uapi::Device;
 use serde::{Deserialize, Serialize};
 
-use super::kernel_log::KernelLogTail;
 use super::ladder::Rung;
 use crate::data::hex;
+use crate::doctor::{open_without_waiting, read_records};
 use crate::experiment::runner::{self, CoreRounds, ExperimentLog, GUARD};
 use crate::experiment::{Experiment, SeenJob, TaskTemplate};
 
@@ -23,6 +25,19 @@ use crate::experiment::{Experiment, SeenJob, TaskTemplate};
 const OPERANDS_KEPT: usize = 1 << 18;
 /// Most bytes of any item of a record, so that a malicious file cannot exhaust memory.
 const BYTES_MAX: u64 = 64 << 20;
+/// The kernel log; each read returns one record.
+const LOG: &str = "/dev/kmsg";
+const LINES_MAX: usize = 200;
+/// Words that occur in messages about the NPU, its memory, its power and its driver.
+const ABOUT: [&str; 7] = [
+    ".npu",
+    "rocket",
+    "iommu",
+    "regulator",
+    "power-domain",
+    "pm_domain",
+    "drm",
+];
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct RungRecord {
@@ -47,9 +62,6 @@ pub(crate) struct RungRecord {
     /// Results of changing single registers of the parent's program, if that was done.
     #[serde(default)]
     pub(crate) flips: Vec<FlipRecord>,
-    /// Times and interrupts of jobs that [`RungRecord::keep`] has not stored yet.
-    #[serde(skip)]
-    log: ExperimentLog,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -111,7 +123,7 @@ impl PackedBytes {
 impl RungRecord {
     /// Runs a rung on a device, and compares it with the model.
     pub(crate) fn run(rung: &Rung, device: &Device) -> anyhow::Result<Self> {
-        let experiment = rung.experiment()?;
+        let experiment = (rung.experiment)()?;
         let rounds = rung.rounds(&experiment, &device.info());
         let (mut record, seen) = Self::start(rung.name, &experiment, device, rounds)?;
         match seen {
@@ -131,7 +143,7 @@ impl RungRecord {
     ) -> anyhow::Result<(Self, anyhow::Result<Vec<SeenJob>>)> {
         let info = device.info();
         let mut record = Self::of(name, info.cores, experiment)?;
-        let tail = KernelLogTail::begin(info.is_model);
+        let kernel_log = kernel_log(info.is_model);
         let mut log = ExperimentLog {
             no_interrupts: info
                 .is_model
@@ -139,35 +151,35 @@ impl RungRecord {
             ..ExperimentLog::default()
         };
         let seen = runner::run_on_cores(device, experiment, rounds, &mut log);
-        record.no_interrupts.clone_from(&log.no_interrupts);
-        record.kernel_log = tail.lines();
+        record.no_interrupts = log.no_interrupts;
+        record.kernel_log = kernel_log.and_then(about_the_npu);
         let words =
             |words: &Vec<Word>| words.iter().map(|w| format!("{:016x}", w.bits())).collect();
         record.programs = log.programs.iter().map(words).collect();
-        record.log = log;
+        let (mut times, mut raised) = (log.times.into_iter(), log.raised.into_iter());
+        let jobs = seen.iter().flatten().map(|job| RungJob {
+            completed: job.completed,
+            micros: u64::try_from(times.next().unwrap_or_default().as_micros()).unwrap_or(u64::MAX),
+            output: None,
+            raised: raised.next().unwrap_or_default(),
+        });
+        record.jobs = jobs.collect();
         Ok((record, seen))
     }
 
-    /// Stores the outcomes of jobs, and outputs that differ from `right`. If `right` has
-    /// fewer jobs, they repeat.
+    /// Stores the jobs' outputs that differ from `right`. If `right` has fewer jobs, they
+    /// repeat.
     pub(crate) fn keep(&mut self, seen: &[SeenJob], right: &[SeenJob]) -> anyhow::Result<()> {
         let mut outputs: Vec<&[u8]> = Vec::new();
-        for (index, job) in seen.iter().enumerate() {
-            let is_right = Some(job) == right.get(index % right.len().max(1));
-            let known = outputs.iter().position(|one| **one == job.output);
-            let output = (!is_right).then(|| {
-                known.unwrap_or_else(|| {
-                    outputs.push(&job.output);
-                    outputs.len() - 1
-                })
-            });
-            let time = self.log.times.get(index).copied().unwrap_or_default();
-            self.jobs.push(RungJob {
-                completed: job.completed,
-                micros: u64::try_from(time.as_micros()).unwrap_or(u64::MAX),
-                output,
-                raised: self.log.raised.get(index).cloned().unwrap_or_default(),
-            });
+        for (index, (job, seen)) in self.jobs.iter_mut().zip(seen).enumerate() {
+            if Some(seen) == right.get(index % right.len().max(1)) {
+                continue;
+            }
+            let known = outputs.iter().position(|one| **one == seen.output);
+            job.output = known.or(Some(outputs.len()));
+            if known.is_none() {
+                outputs.push(&seen.output);
+            }
         }
         let outputs = outputs.into_iter().map(PackedBytes::of);
         self.outputs = outputs.collect::<Result<_, _>>()?;
@@ -180,7 +192,7 @@ impl RungRecord {
     /// operands differ from the parent's.
     pub(crate) fn flip(rung: &Rung, device: &Device) -> anyhow::Result<Self> {
         let parent = rung.parent().context("it has no parent")?;
-        let (mut base, child) = (parent.experiment()?, rung.experiment()?);
+        let (mut base, child) = ((parent.experiment)()?, (rung.experiment)()?);
         let mut record = Self::of(rung.name, device.info().cores, &base)?;
         let alike = base.inputs == child.inputs && base.output == child.output;
         let (Some(from), Some(to)) = (last_task(&base), last_task(&child)) else {
@@ -192,7 +204,7 @@ impl RungRecord {
         }
         let (right, healthy) = (expected(&base)?, base.clone());
         for (register, flipped) in from.flipped(&to) {
-            if let Some(task) = base.jobs.first_mut().and_then(|job| job.tasks.last_mut()) {
+            if let Some(task) = base.jobs.first_mut().and_then(|job| job.last_mut()) {
                 *task = flipped;
             }
             let seen = runner::run(device, &base)?;
@@ -234,7 +246,6 @@ impl RungRecord {
             kernel_log: Ok(Vec::new()),
             no_interrupts: None,
             flips: Vec::new(),
-            log: ExperimentLog::default(),
         })
     }
 
@@ -262,7 +273,7 @@ impl RungRecord {
 }
 
 fn last_task(experiment: &Experiment) -> Option<TaskTemplate> {
-    experiment.jobs.last()?.tasks.last().cloned()
+    experiment.jobs.last()?.last().cloned()
 }
 
 /// The model's outcome of one job of the rung; all its jobs are equal.
@@ -285,4 +296,27 @@ pub(crate) fn on_model(
 pub(crate) fn data<'a>(experiment: &Experiment, seen: &'a SeenJob) -> &'a [u8] {
     let end = GUARD + experiment.output;
     seen.output.get(GUARD..end).unwrap_or_default()
+}
+
+/// The kernel log from now on; a model has none.
+fn kernel_log(is_model: bool) -> Result<File, String> {
+    if is_model {
+        return Err("a software model has no kernel".to_owned());
+    }
+    let at_end = open_without_waiting(Path::new(LOG)).and_then(|mut file| {
+        file.seek(SeekFrom::End(0))?;
+        Ok(file)
+    });
+    at_end.map_err(|error| format!("{LOG}: {error} (root may read it)"))
+}
+
+/// The remaining lines of a log that are about the NPU.
+fn about_the_npu(mut log: File) -> Result<Vec<String>, String> {
+    let records = read_records(&mut log).map_err(|error| format!("{LOG}: {error}"))?;
+    // Properties follow a record's first line; their lines begin with a blank.
+    let firsts = records.lines().filter(|line| !line.starts_with(' '));
+    let messages = firsts.filter_map(|line| Some(line.split_once(';')?.1));
+    let about = |message: &&str| ABOUT.iter().any(|word| message.contains(word));
+    let lines = messages.filter(about).take(LINES_MAX);
+    Ok(lines.map(str::to_owned).collect())
 }

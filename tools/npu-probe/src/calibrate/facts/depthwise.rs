@@ -4,10 +4,10 @@
 //! weights are others.
 
 use rknpu_regcmd::regs::{cna, core, dpu, dpu_rdma};
-use rknpu_regcmd::{MatmulType, Precision, Register};
+use rknpu_regcmd::{FieldRangeError, Precision, Register};
 
-use super::matmuls::matmul;
 use crate::data::SplitMix64;
+use crate::experiment::matmul::int8;
 use crate::experiment::{ALU_ADD, Experiment, TaskTemplate, change, input, put};
 
 const CHANNELS: u32 = 64;
@@ -57,20 +57,13 @@ fn capture() -> anyhow::Result<Vec<Vec<i32>>> {
 pub(crate) fn captured() -> anyhow::Result<Experiment> {
     let mut experiment = depthwise_pad()?;
     let channels = capture()?;
-    let column = |index: usize| {
-        channels
-            .iter()
-            .filter_map(move |channel| channel.get(index))
-    };
-    let weights = (0..TAPS as usize).flat_map(|tap| column(2 + tap).map(|weight| *weight as u8));
+    let column = |index| channels.iter().filter_map(move |row| row.get(index));
+    let weights = (2..).take(TAPS as usize).flat_map(column);
     let bias = column(1).flat_map(|bias| bias.to_le_bytes());
-    experiment.inputs.truncate(1);
-    experiment
-        .inputs
-        .extend([weights.collect(), bias.collect()]);
-    for task in experiment.jobs.iter_mut().flat_map(|job| &mut job.tasks) {
-        task.put(dpu::OutCvtOffset::from_bits(CAPTURED_OFFSET as u32));
-    }
+    experiment.inputs[1] = weights.map(|weight| *weight as u8).collect();
+    experiment.inputs[2] = bias.collect();
+    let offset = dpu::OutCvtOffset::from_bits(CAPTURED_OFFSET as u32);
+    experiment.task().put(offset);
     Ok(experiment)
 }
 
@@ -84,14 +77,16 @@ pub(super) fn depthwise_pad() -> anyhow::Result<Experiment> {
     let weights = (0..TAPS * CHANNELS).map(|_| weight(&mut random)).collect();
     let input = vec![INPUT_BYTE; (PIXELS * CHANNELS) as usize];
     let bias = (0..CHANNELS as i32).flat_map(|channel| (channel * 16).to_le_bytes());
-    let output = input.len();
-    let inputs = vec![input, weights, bias.collect()];
-    Ok(Experiment::of(inputs, output, task()?))
+    // A matmul of as many rows as pixels, changed to a depthwise convolution.
+    let matmul = int8(PIXELS, CHANNELS, &[CHANNELS]).without_spare_bank();
+    let mut experiment = matmul.experiment()?;
+    experiment.output = input.len();
+    experiment.inputs = vec![input, weights, bias.collect()];
+    make_depthwise(experiment.task())?;
+    Ok(experiment)
 }
 
-/// The matmul of as many rows as pixels, changed to a depthwise convolution.
-fn task() -> anyhow::Result<TaskTemplate> {
-    let mut task = matmul(MatmulType::Int8ToInt32, (PIXELS, CHANNELS, CHANNELS))?;
+fn make_depthwise(task: &mut TaskTemplate) -> Result<(), FieldRangeError> {
     change! { task;
         cna::ConvCon1 { conv_mode: DEPTHWISE }
         core::MiscCfg { dw_en: 1, qd_en: 1 }
@@ -129,7 +124,7 @@ fn task() -> anyhow::Result<TaskTemplate> {
         dpu_rdma::BrdmaCfg { brdma_data_use: USE_ALU_OPERAND }
     }
     task.put_address::<dpu_rdma::BsBaseAddr>(input(2).at(0));
-    Ok(task)
+    Ok(())
 }
 
 #[cfg(test)]

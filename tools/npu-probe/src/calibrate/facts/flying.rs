@@ -2,11 +2,11 @@
 //! Experiments with flying operations: the DPU alone, on atoms of eight fp16 values from
 //! memory, as in allbilly's programs.
 
-use half::f16;
 use rknpu_regcmd::regs::{dpu, dpu_rdma};
 use rknpu_regcmd::task::FLYING;
 use rknpu_regcmd::{FieldRangeError, Precision};
 
+use crate::experiment::matmul::fp16_bytes;
 use crate::experiment::{Experiment, OUT, TaskTemplate, input, put};
 
 /// Beats of the longest burst, minus one.
@@ -103,38 +103,34 @@ pub(crate) fn flying(
     task.put_address::<dpu_rdma::EwBaseAddr>(input(1).at(0));
     put!(task; dpu_rdma::EwSurfStride { ew_surf_stride: 1 });
     let inputs = vec![fp16_bytes(a), fp16_bytes(b)];
-    Ok(Experiment::of(inputs, (LANES * 2) as usize, task))
-}
-
-/// The bytes of fp16 values in memory.
-pub(super) fn fp16_bytes(values: impl IntoIterator<Item = f32>) -> Vec<u8> {
-    let bytes = |value| f16::from_f32(value).to_le_bytes();
-    values.into_iter().flat_map(bytes).collect()
+    Ok(Experiment::of(
+        inputs,
+        (LANES * 2) as usize,
+        vec![vec![task]],
+    ))
 }
 
 /// A sum whose program writes no register of BS and BN. An active BS with operands of 0
 /// loses the first operand, or the whole sum.
 pub(super) fn fresh_stages() -> anyhow::Result<Experiment> {
     let mut experiment = flying(FlyingOperation::Add, [1.5; 8], [2.0; 8])?;
-    for task in &mut experiment.jobs[0].tasks {
-        task.leave_out::<dpu::BsCfg>()
-            .leave_out::<dpu::BsAluCfg>()
-            .leave_out::<dpu::BsMulCfg>()
-            .leave_out::<dpu::BsReluxCmpValue>()
-            .leave_out::<dpu::BnCfg>()
-            .leave_out::<dpu::BnAluCfg>()
-            .leave_out::<dpu::BnMulCfg>()
-            .leave_out::<dpu::BnReluxCmpValue>();
-    }
+    experiment
+        .task()
+        .leave_out::<dpu::BsCfg>()
+        .leave_out::<dpu::BsAluCfg>()
+        .leave_out::<dpu::BsMulCfg>()
+        .leave_out::<dpu::BsReluxCmpValue>()
+        .leave_out::<dpu::BnCfg>()
+        .leave_out::<dpu::BnAluCfg>()
+        .leave_out::<dpu::BnMulCfg>()
+        .leave_out::<dpu::BnReluxCmpValue>();
     Ok(experiment)
 }
 
 /// A sum of zeros, whose exponent field is below any MINUS_EXP.
 pub(super) fn small_exponent() -> anyhow::Result<Experiment> {
     let mut experiment = flying(FlyingOperation::Add, [0.0; 8], [0.0; 8])?;
-    for task in &mut experiment.jobs[0].tasks {
-        put!(task; dpu::OutCvtShift { cvt_type: 1, minus_exp: 15 });
-    }
+    put!(experiment.task(); dpu::OutCvtShift { cvt_type: 1, minus_exp: 15 });
     Ok(experiment)
 }
 
@@ -142,11 +138,9 @@ pub(super) fn small_exponent() -> anyhow::Result<Experiment> {
 pub(super) fn flying_dual() -> anyhow::Result<Experiment> {
     let a = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0];
     let mut experiment = flying(FlyingOperation::Add, a, [0.5; 8])?;
-    for task in &mut experiment.jobs[0].tasks {
-        // Each engine reads one atom, from either of the two buffers.
-        let mode = task.value::<dpu_rdma::FeatureModeCfg>();
-        combined(task, mode)?;
-    }
+    // Each engine reads one atom, from either of the two buffers.
+    let mode = experiment.task().value::<dpu_rdma::FeatureModeCfg>();
+    combined(experiment.task(), mode)?;
     Ok(experiment)
 }
 

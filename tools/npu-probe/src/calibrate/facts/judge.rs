@@ -4,45 +4,38 @@
 use super::report::ExperimentOutcome;
 use crate::experiment::SeenJob;
 
-/// The model's outcomes on one side.
-#[derive(Clone, Debug)]
-pub(crate) struct FactSide {
-    pub(crate) name: &'static str,
-    pub(crate) seen: Vec<SeenJob>,
-}
-
 /// Finds the side of the contested fact that `device` matches, and the model's outcomes on
-/// that side or the nearest one. The first of `sides` is the model's default. On `spoiled`
-/// sides wrong values match that differ from the model's.
+/// that side or the nearest one. `sides` are names and the model's outcomes; the first is the
+/// model's default. On `spoiled` sides wrong values match that differ from the model's.
 pub(crate) fn judge(
     device: &[SeenJob],
-    sides: &[FactSide],
+    sides: &[(&'static str, Vec<SeenJob>)],
     spoiled: &[&str],
 ) -> (ExperimentOutcome, Vec<SeenJob>) {
-    let settled = |side: &FactSide, exact| {
+    let settled = |&(name, ref seen): &(&'static str, Vec<SeenJob>), exact| {
         let outcome = ExperimentOutcome::Settled {
-            side: side.name.into(),
-            is_default: sides.first().map(|side| side.name) == Some(side.name),
+            side: name.into(),
+            is_default: sides.first().is_some_and(|(default, _)| *default == name),
             exact,
         };
-        (outcome, side.seen.clone())
+        (outcome, seen.clone())
     };
-    if let Some(side) = sides.iter().find(|side| side.seen == device) {
+    if let Some(side) = sides.iter().find(|(_, seen)| seen == device) {
         return settled(side, true);
     }
-    let is_spoiled = |side: &&FactSide| spoiled.contains(&side.name);
-    if let Some(right) = sides.iter().find(|side| !is_spoiled(side)) {
-        let is_like = |side: &&FactSide| wrong_like(device, &side.seen, &right.seen);
-        let mut like = sides.iter().filter(is_spoiled).filter(is_like);
+    let mut right = sides.iter().filter(|(name, _)| !spoiled.contains(name));
+    if let Some((_, right)) = right.next() {
+        let wrong = sides.iter().filter(|(name, _)| spoiled.contains(name));
+        let mut like = wrong.filter(|(_, seen)| wrong_like(device, seen, right));
         if let (Some(side), None) = (like.next(), like.next()) {
             return settled(side, false);
         }
     }
-    let nearest = sides.iter().min_by_key(|side| distance(device, &side.seen));
+    let nearest = sides.iter().min_by_key(|(_, seen)| distance(device, seen));
+    let (name, like) = nearest.cloned().unzip();
     let outcome = ExperimentOutcome::Neither {
-        nearest: nearest.map(|side| side.name.into()),
+        nearest: name.map(Into::into),
     };
-    let like = nearest.map(|side| side.seen.clone());
     (outcome, like.unwrap_or_default())
 }
 
@@ -82,14 +75,14 @@ mod tests {
     }
 
     /// The side that settles the fact, and whether it is not exact.
-    fn on(spoiled: &[&str], device: &[SeenJob], sides: &[FactSide]) -> String {
+    fn on(spoiled: &[&str], device: &[SeenJob], sides: &[(&'static str, Vec<SeenJob>)]) -> String {
         match judge(device, sides, spoiled).0 {
             ExperimentOutcome::Settled {
                 side,
                 is_default,
                 exact,
             } => {
-                assert_eq!(is_default, side == sides[0].name);
+                assert_eq!(is_default, side == sides[0].0);
                 format!("{side}{}", if exact { "" } else { ", not exact" })
             }
             ExperimentOutcome::Neither { nearest } => format!("near {}", nearest.unwrap()),
@@ -99,10 +92,8 @@ mod tests {
 
     #[test]
     fn equal_bytes_settle_and_wrong_ones_where_the_side_is_wrong() {
-        let sides = [("right", [1, 2, 3]), ("bad", [1, 9, 9])].map(|(name, bytes)| FactSide {
-            name,
-            seen: vec![seen(true, bytes)],
-        });
+        let sides = [("right", [1, 2, 3]), ("bad", [1, 9, 9])];
+        let sides = sides.map(|(name, bytes)| (name, vec![seen(true, bytes)]));
         for (completed, bytes, plain, if_spoiled) in [
             (true, [1, 2, 3], "right", "right"),
             (true, [1, 9, 9], "bad", "bad"),

@@ -5,7 +5,8 @@
 use half::f16;
 use rknpu_regcmd::regs::dpu;
 
-use super::flying::{fp16_bytes, reader, writer};
+use super::flying::{reader, writer};
+use crate::experiment::matmul::fp16_bytes;
 use crate::experiment::{ALU_ADD, Experiment, TaskTemplate, put, word_of};
 
 /// Index steps per unit of the argument.
@@ -99,7 +100,7 @@ pub(super) fn lut_index() -> anyhow::Result<Experiment> {
     let arguments = (0..PIXELS * 8).map(|i| i as f32 * 0.0137);
     let inputs = vec![fp16_bytes(arguments)];
     let output = inputs[0].len();
-    Ok(Experiment::of(inputs, output, table.task()?))
+    Ok(Experiment::of(inputs, output, vec![vec![table.task()?]]))
 }
 
 /// Rises by 1 per step below 0, and by 1 per 16 steps above.
@@ -126,6 +127,6 @@ pub(super) fn lut_ends() -> anyhow::Result<Experiment> {
     let both = arguments.into_iter().flat_map(|x| [x, -x]);
     let inputs = vec![fp16_bytes(both)];
     let output = inputs[0].len();
-    let tasks = [one.task()?, other.task()?];
-    Ok(Experiment::of_each(inputs, output, tasks))
+    let jobs = vec![vec![one.task()?], vec![other.task()?]];
+    Ok(Experiment::of(inputs, output, jobs))
 }

@@ -6,7 +6,6 @@
 //! on a model set to one side; `judge` compares their outcomes.
 //! All programs are small changes of programs that are known to run on silicon.
 
-mod cores;
 pub(crate) mod depthwise;
 pub(crate) mod flying;
 mod judge;
@@ -103,7 +102,7 @@ pub(crate) const FACTS: &[FactToSettle] = facts! {
         "Is an fp16 matmul right with FEATURE_GRAINS below its height?";
     "depthwise-pad": Run(depthwise::depthwise_pad),
         "What are channels 32 to 63 of a depthwise int8 group padded with?";
-    "delta-program": Run(cores::delta_program),
+    "delta-program": Run(matmuls::delta_program),
         "Does a program that writes only addresses run with the sizes in its register group?";
     "small-exponent": Run(flying::small_exponent),
         "Does MINUS_EXP wrap an exponent that is smaller?";
@@ -151,7 +150,7 @@ pub(crate) const FACTS: &[FactToSettle] = facts! {
     "weight-room": Run(matmuls::weight_room),
         "Which weights must fit the weight banks at the same time?"
         risky: "on two of three sides its tasks hang";
-    "wedge": Run(cores::wedge),
+    "wedge": Run(matmuls::wedge),
         "Does a core that hung work again after its reset?"
         risky: "it hangs a core on purpose; on one side that core needs a power cycle"
         note: "the driver may power off an idle core, which resets it before the check";

@@ -2,16 +2,15 @@
 //! Experiments on unmeasured behaviour, for which the model has one variant only. They show
 //! whether the device does the same.
 
-use half::f16;
 use rknpu_regcmd::regs::{cna, dpu, dpu_rdma};
 use rknpu_regcmd::{MatmulType, Precision};
 
 use super::flying::{FP16, FlyingOperation, combined, flying, operand};
-use super::matmuls::{fp16_matmul, groups, inputs, int8_matmul, int16_matmul, matmul, small};
+use super::matmuls::{groups, int16_matmul, small};
 use super::pooling::fp16_average;
 use crate::data::SplitMix64;
-use crate::experiment::operands::fp16s;
-use crate::experiment::{Experiment, OUT, TaskTemplate, change, put};
+use crate::experiment::matmul::{fp16, int8, matmul};
+use crate::experiment::{Experiment, OUT, change, put};
 
 /// Sums from -16 to 15, halved to int8: ties of both signs, with both values of CVT_ROUND.
 pub(super) fn int8_ties() -> anyhow::Result<Experiment> {
@@ -20,14 +19,14 @@ pub(super) fn int8_ties() -> anyhow::Result<Experiment> {
     const COLUMNS: i8 = 32;
     /// Atoms per pixel: 32 columns of one byte.
     const GROUP_ATOMS: u32 = 2;
-    let shape = (ROWS, DEPTH as u32, COLUMNS as u32);
-    let halved = |ties: u32| -> anyhow::Result<TaskTemplate> {
-        let (mut task, ..) = int8_matmul(shape)?;
-        change!(task; dpu::DataFormat { out_precision: Precision::Int8.code() });
-        put!(task; dpu::OutCvtShift { out_cvt_shift: 1, cvt_round: ties });
-        groups(&mut task, GROUP_ATOMS, ROWS)?;
-        Ok(task)
-    };
+    let mut experiment = small()?;
+    let task = experiment.task();
+    change!(task; dpu::DataFormat { out_precision: Precision::Int8.code() });
+    put!(task; dpu::OutCvtShift { out_cvt_shift: 1 });
+    groups(task, GROUP_ATOMS, ROWS)?;
+    let mut other = task.clone();
+    change!(other; dpu::OutCvtShift { cvt_round: 1 });
+    experiment.jobs.push(vec![other]);
     // Only channel 0 counts: it is 1 in each row of A, and the sum itself in each kernel.
     let mut a = vec![0; ROWS as usize * DEPTH];
     a.chunks_mut(16)
@@ -37,55 +36,58 @@ pub(super) fn int8_ties() -> anyhow::Result<Experiment> {
     for (kernel, sum) in b.chunks_mut(DEPTH).zip(-COLUMNS / 2..) {
         kernel[0] = sum.cast_unsigned();
     }
-    let output = ROWS as usize * COLUMNS as usize;
-    let tasks = [halved(0)?, halved(1)?];
-    Ok(Experiment::of_each(vec![a, b], output, tasks))
+    experiment.inputs = vec![a, b];
+    experiment.output = ROWS as usize * COLUMNS as usize;
+    Ok(experiment)
 }
 
 /// An int8 matmul with fp16 results: 64 columns, in groups of four atoms.
 pub(super) fn int8_to_fp16() -> anyhow::Result<Experiment> {
-    const SHAPE: (u32, u32, u32) = (8, 32, 64);
+    const ROWS: u32 = 8;
+    const COLUMNS: u32 = 64;
     const GROUP_ATOMS: u32 = 4;
-    let (mut task, inputs, _) = int8_matmul(SHAPE)?;
+    let matmul = int8(ROWS, 32, &[COLUMNS]).without_spare_bank();
+    let mut experiment = matmul.experiment()?;
+    experiment.output = (ROWS * COLUMNS * 2) as usize;
+    let task = experiment.task();
     change! { task;
         dpu::DataFormat { out_precision: FP16 }
         dpu::OutCvtScale { fp32tofp16_en: 1 }
     }
-    groups(&mut task, GROUP_ATOMS, SHAPE.0)?;
-    let output = (SHAPE.0 * SHAPE.2 * 2) as usize;
-    Ok(Experiment::of(inputs, output, task))
+    groups(task, GROUP_ATOMS, ROWS)?;
+    Ok(experiment)
 }
 
 /// An int16 matmul of 256 columns, in groups of four atoms.
 pub(super) fn int16_columns() -> anyhow::Result<Experiment> {
-    let (task, inputs, output) = int16_matmul((64, 32, 256))?;
-    Ok(Experiment::of(inputs, output, task))
+    int16_matmul(64, 32, 256)
 }
 
 /// 48 KiB of weights through one bank of 32 KiB.
 pub(super) fn one_weight_bank() -> anyhow::Result<Experiment> {
-    const SHAPE: (u32, u32, u32) = (4, 384, 64);
     const DATA_BANKS: u32 = 11;
-    let (mut task, inputs, output) = fp16_matmul(SHAPE)?;
-    put!(task; cna::CbufCon0 { data_bank: DATA_BANKS, weight_bank: 1 });
-    Ok(Experiment::of(inputs, output, task))
+    let mut experiment = fp16(4, 384, &[64]).experiment()?;
+    put!(experiment.task(); cna::CbufCon0 { data_bank: DATA_BANKS, weight_bank: 1 });
+    Ok(experiment)
 }
 
 /// A matmul, and behind it one with another output and no input lines.
 pub(super) fn no_lines() -> anyhow::Result<Experiment> {
     /// The most that the field holds, since 0 may mean one more.
     const MOST_LINES: u32 = 2047;
-    let (whole, inputs, length) = small()?;
-    let mut empty = whole.clone();
+    let mut experiment = small()?;
+    let mut empty = experiment.task().clone();
     let window = empty.value::<cna::DataSize0>();
     let fetch = empty.value::<cna::FcDataSize0>();
     empty
-        .put_address::<dpu::DstBaseAddr>(OUT.at(length as u32))
+        .put_address::<dpu::DstBaseAddr>(OUT.at(experiment.output as u32))
         .prove_as(window.with_datain_height(MOST_LINES)?)
         .put(window.with_datain_height(0)?)
         .prove_as(fetch.with_dma_height(MOST_LINES)?)
         .put(fetch.with_dma_height(0)?);
-    Ok(Experiment::of_job(inputs, 2 * length, vec![whole, empty]))
+    experiment.jobs[0].push(empty);
+    experiment.output *= 2;
+    Ok(experiment)
 }
 
 /// Maximum and minimum of zeros of either sign, infinities and subnormals.
@@ -129,11 +131,10 @@ pub(super) fn average_order() -> anyhow::Result<Experiment> {
 /// An fp16 matmul that adds its own output (librocketnpu's accumulation, but in place).
 pub(super) fn in_place() -> anyhow::Result<Experiment> {
     const ROWS: u32 = 16;
-    const DEPTH: u32 = 32;
-    const COLUMNS: u32 = 32;
     const ATOM: u32 = 16;
-    let mut task = matmul(MatmulType::Fp16ToFp16, (ROWS, DEPTH, COLUMNS))?;
-    operand(&mut task, FlyingOperation::Add)?;
+    let mut experiment = matmul(MatmulType::Fp16ToFp16, ROWS, 32, &[32]).experiment()?;
+    let task = experiment.task();
+    operand(task, FlyingOperation::Add)?;
     task.put_address::<dpu_rdma::SrcBaseAddr>(OUT.at(0));
     task.put_address::<dpu_rdma::EwBaseAddr>(OUT.at(ATOM * ROWS));
     put! { task;
@@ -148,8 +149,6 @@ pub(super) fn in_place() -> anyhow::Result<Experiment> {
         .with_proc_precision(FP16)?
         .with_in_precision(FP16)?;
     // Both engines read the same data.
-    combined(&mut task, mode)?;
-    let inputs = inputs(fp16s, (ROWS, DEPTH, COLUMNS));
-    let output = (ROWS * COLUMNS) as usize * size_of::<f16>();
-    Ok(Experiment::of(inputs, output, task))
+    combined(task, mode)?;
+    Ok(experiment)
 }

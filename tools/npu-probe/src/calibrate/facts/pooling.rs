@@ -7,8 +7,9 @@ use rknpu_regcmd::regs::{ppu, ppu_rdma};
 use rknpu_regcmd::task::POOLING;
 use rknpu_regcmd::{ATOM_BYTES, Precision};
 
-use super::flying::{FP16, fp16_bytes};
+use super::flying::FP16;
 use crate::data::SplitMix64;
+use crate::experiment::matmul::fp16_bytes;
 use crate::experiment::{Experiment, OUT, TaskTemplate, input, put};
 
 /// Beats of a burst, minus one, as in known pooling programs.
@@ -64,7 +65,8 @@ pub(super) const VALUES: usize = INPUT_BYTES / 2;
 /// Means of [`VALUES`] numbers.
 pub(super) fn fp16_average(values: impl IntoIterator<Item = f32>) -> anyhow::Result<Experiment> {
     let task = average(8, READ_16_BITS, FP16)?;
-    Ok(Experiment::of(vec![fp16_bytes(values)], OUTPUT_BYTES, task))
+    let inputs = vec![fp16_bytes(values)];
+    Ok(Experiment::of(inputs, OUTPUT_BYTES, vec![vec![task]]))
 }
 
 /// Means of zeros, which any rounding leaves at 0. Shows whether the job ends.
@@ -89,5 +91,5 @@ pub(super) fn byte_pooling() -> anyhow::Result<Experiment> {
     // As fp16, 16 channels are two surfaces; as bytes, one.
     task.prove_as(ppu_rdma::DataFormat::new().with_in_precision(READ_16_BITS)?)
         .prove_as(ppu::DataFormat::new().with_proc_precision(FP16)?);
-    Ok(Experiment::of(vec![bytes], OUTPUT_BYTES, task))
+    Ok(Experiment::of(vec![bytes], OUTPUT_BYTES, vec![vec![task]]))
 }

@@ -8,9 +8,9 @@ use anyhow::anyhow;
 use rknpu_chip::Contested;
 use rocket_uapi::Device;
 
-use super::judge::{FactSide, judge};
+use super::judge::judge;
 use super::report::{ExperimentOutcome, FactReport};
-use super::{FACTS, FactToSettle, SettlingMethod, cores};
+use super::{FACTS, FactToSettle, SettlingMethod, matmuls};
 use crate::exit::Failure;
 use crate::experiment::runner::{self, CoreRounds};
 use crate::first::{RungRecord, differences};
@@ -52,7 +52,7 @@ const IDLE: Duration = Duration::from_secs(1);
 /// Whether all cores that a file uses work. Experiments on a broken core would be
 /// meaningless.
 pub(crate) fn is_healthy(device: &Device) -> anyhow::Result<bool> {
-    let seen = runner::run(device, &cores::health()?)?;
+    let seen = runner::run(device, &matmuls::health()?)?;
     Ok(seen.iter().all(|job| job.completed))
 }
 
@@ -98,32 +98,23 @@ fn settle_one(
     }
     let (mut record, seen) = RungRecord::start(fact.name, &experiment, device, CoreRounds::ONCE)?;
     let seen = seen?;
-    let like = match fact.switch() {
-        Some(switch) => {
-            let side = |name: &'static str| {
-                let mut contested = *known;
-                contested.set(&format!("{}={name}", switch.name))?;
-                anyhow::Ok(FactSide {
-                    name,
-                    seen: runner::run_on_model(&experiment, contested)?,
-                })
-            };
-            let sides = switch.sides.iter().copied().map(side);
-            let sides = sides.collect::<Result<Vec<_>, _>>()?;
-            let (outcome, like) = judge(&seen, &sides, experiment.spoiled);
-            if let ExperimentOutcome::Settled { side, .. } = &outcome {
-                known.set(&format!("{}={side}", switch.name))?;
-            }
-            report.outcome = outcome;
-            like
+    let like;
+    if let Some(switch) = fact.switch() {
+        let mut sides = Vec::new();
+        for &name in switch.sides {
+            let mut contested = *known;
+            contested.set(&format!("{}={name}", switch.name))?;
+            sides.push((name, runner::run_on_model(&experiment, contested)?));
         }
-        None => {
-            let like = runner::run_on_model(&experiment, *known)?;
-            let as_model = seen == like;
-            report.outcome = ExperimentOutcome::Observed { as_model };
-            like
+        (report.outcome, like) = judge(&seen, &sides, experiment.spoiled);
+        if let ExperimentOutcome::Settled { side, .. } = &report.outcome {
+            known.set(&format!("{}={side}", switch.name))?;
         }
-    };
+    } else {
+        like = runner::run_on_model(&experiment, *known)?;
+        let as_model = seen == like;
+        report.outcome = ExperimentOutcome::Observed { as_model };
+    }
     if seen != like {
         report.shown = differences(&experiment, &seen, &like);
         record.keep(&seen, &like)?;
