@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 
 use super::element::Written;
 use super::engine::{DmaEngine, Extent, ExtentError};
-use super::reader::{Reader, known, must_agree, touched, unknown};
+use super::reader::{Reader, must_agree, touched, unknown};
 use crate::precision::Precision;
 use crate::regs::{cna, core, dpu, dpu_rdma};
 use crate::task::{DEPTHWISE, DpuOutput, ReadRegisters, Reads, TO_MEMORY};
@@ -51,21 +51,20 @@ fn output(reader: &Reader<'_>, enable: EnableMask) -> Result<Option<DpuOutput>, 
     if mode.output_mode() & TO_MEMORY == 0 {
         return Ok(None);
     }
-    known! { reader;
-        dpu::FeatureModeCfg { surf_len: 0, nonalign: 0, rgp_type: 0, tp_en: 0, comb_use: 0 }
-        dpu::DataFormat { mc_surf_out: 0 }
-        dpu::BsOwCfg { tp_org_en: 0, rgp_cnter: 0 }
-    }
+    reader.known(dpu::FeatureModeCfg::surf_len, &[0])?;
+    reader.known(dpu::FeatureModeCfg::nonalign, &[0])?;
+    reader.known(dpu::FeatureModeCfg::rgp_type, &[0])?;
+    reader.known(dpu::FeatureModeCfg::tp_en, &[0])?;
+    reader.known(dpu::FeatureModeCfg::comb_use, &[0])?;
+    reader.known(dpu::DataFormat::mc_surf_out, &[0])?;
+    reader.known(dpu::BsOwCfg::tp_org_en, &[0])?;
+    reader.known(dpu::BsOwCfg::rgp_cnter, &[0])?;
     let ow = reader.get::<dpu::BsOwCfg>();
-    for (field, value) in [("size_e_1", ow.size_e_1()), ("size_e_2", ow.size_e_2())] {
-        if value != ow.size_e_0() {
-            return Err(unknown::<dpu::BsOwCfg>(field, value));
-        }
-    }
-    known! { reader;
-        dpu::WdmaSize0 { size_c_wdma: 0, tp_precision: 0 }
-        dpu::DataCubeHeight { minmax_ctl: 0 }
-    }
+    reader.known(dpu::BsOwCfg::size_e_1, &[ow.size_e_0()])?;
+    reader.known(dpu::BsOwCfg::size_e_2, &[ow.size_e_0()])?;
+    reader.known(dpu::WdmaSize0::size_c_wdma, &[0])?;
+    reader.known(dpu::WdmaSize0::tp_precision, &[0])?;
+    reader.known(dpu::DataCubeHeight::minmax_ctl, &[0])?;
     let notch = reader.get::<dpu::DataCubeNotchAddr>();
     must_agree::<dpu::DataCubeNotchAddr, dpu::DataCubeNotchAddr>(
         "the notch",
@@ -84,7 +83,7 @@ fn output(reader: &Reader<'_>, enable: EnableMask) -> Result<Option<DpuOutput>, 
         must_agree::<dpu_rdma::DataCubeWidth, dpu::DataCubeWidth>(PIXELS, [read, output.pixels()])?;
     }
     // int4 and tf32 are never written (codes 6 and 7).
-    known! { reader; dpu::DataFormat { out_precision: 0..=5 } }
+    reader.known(dpu::DataFormat::out_precision, &[0, 1, 2, 3, 4, 5])?;
     if !flying {
         group_is_known(reader, enable, &output)?;
     }
@@ -147,9 +146,9 @@ fn group_is_known(
             must_agree::<cna::ConvCon1, core::MiscCfg>("proc_precision", [cna, core])?;
         }
     }
-    known! { reader; dpu::FeatureModeCfg { conv_mode: 0 | DEPTHWISE } }
+    reader.known(dpu::FeatureModeCfg::conv_mode, &[0, DEPTHWISE])?;
     if output.input.leaves_in_groups(mode == DEPTHWISE) {
         return Ok(());
     }
-    Err(unknown::<dpu::DataFormat>("in_precision", input))
+    Err(unknown(dpu::DataFormat::in_precision, input))
 }

@@ -8,7 +8,7 @@ use alloc::vec::Vec;
 
 use super::element::Written;
 use super::engine::{DmaEngine, Extent, ExtentError};
-use super::reader::{Reader, known, must_agree, touched};
+use super::reader::{Reader, must_agree, touched};
 use crate::precision::Precision;
 use crate::regs::{ppu, ppu_rdma};
 use crate::task::{PoolCube, ReadRegisters};
@@ -29,7 +29,7 @@ pub(super) fn extents(
         sizes_agree(reader)?;
     }
     if enable.contains(EnableMask::PPU_RDMA) {
-        known! { reader; ppu_rdma::DataFormat { in_precision: SIZE_16_BIT } }
+        reader.known(ppu_rdma::DataFormat::in_precision, &[SIZE_16_BIT])?;
         reader.aligned::<ppu_rdma::SrcBaseAddr>()?;
         let cube = PoolCube::read(reader).atoms(TYPE.bits());
         out.push(touched(DmaEngine::PpuRead, &[cube])?);
@@ -67,12 +67,13 @@ fn sizes_agree(reader: &Reader<'_>) -> Result<(), ExtentError> {
 /// The output of the PPU.
 pub(super) fn written(reader: &Reader<'_>) -> Result<Written, ExtentError> {
     reader.aligned::<ppu::DstBaseAddr>()?;
-    known! { reader;
-        ppu::OperationModeCfg { use_cnt: 0, index_en: 0 }
-        ppu::DataFormat { dpu_flyin: 0 }
-        ppu::MiscCtrl { nonalign: 0, mc_surf_out: 0, surf_len: 0 }
-        ppu::DataFormat { proc_precision: FP16 }
-    }
+    reader.known(ppu::OperationModeCfg::use_cnt, &[0])?;
+    reader.known(ppu::OperationModeCfg::index_en, &[0])?;
+    reader.known(ppu::DataFormat::dpu_flyin, &[0])?;
+    reader.known(ppu::MiscCtrl::nonalign, &[0])?;
+    reader.known(ppu::MiscCtrl::mc_surf_out, &[0])?;
+    reader.known(ppu::MiscCtrl::surf_len, &[0])?;
+    reader.known(ppu::DataFormat::proc_precision, &[FP16])?;
     let written = PoolCube::written(reader);
     Ok(Written {
         cube: written.atoms(TYPE.bits()),

@@ -11,6 +11,9 @@ use crate::regfile::RegisterFile;
 use crate::task::{Cube, ReadRegisters};
 use crate::word::Iova;
 
+/// A getter of a register's field.
+pub(super) type Field<R> = fn(R) -> u32;
+
 /// Reads registers and notes the first one that was not written.
 pub(super) struct Reader<'a> {
     pub(super) regs: &'a RegisterFile,
@@ -35,6 +38,20 @@ impl<'a> Reader<'a> {
             });
         }
         Ok(())
+    }
+
+    /// Returns an error unless the field has one of the `known` values: those of known
+    /// programs, for which the touched memory is known.
+    pub(super) fn known<R: Register>(
+        &self,
+        field: Field<R>,
+        known: &[u32],
+    ) -> Result<(), ExtentError> {
+        let value = field(self.get());
+        if known.contains(&value) {
+            return Ok(());
+        }
+        Err(unknown(field, value))
     }
 }
 
@@ -62,29 +79,19 @@ pub(super) fn must_agree<A: Register, B: Register>(
     })
 }
 
-/// Returns an error unless each field has one of the given values: those of known
-/// programs, for which the touched memory is known.
-macro_rules! known {
-    ($reader:expr; $($block:ident::$register:ident { $($field:ident: $values:pat),+ })+) => {
-        $($(
-            let value = $reader.get::<$block::$register>().$field();
-            if !matches!(value, $values) {
-                return Err($crate::extent::reader::unknown::<$block::$register>(
-                    stringify!($field),
-                    value,
-                ));
-            }
-        )+)+
-    };
-}
-pub(super) use known;
-
-pub(super) fn unknown<R: Register>(field: &'static str, value: u32) -> ExtentError {
+pub(super) fn unknown<R: Register>(field: Field<R>, value: u32) -> ExtentError {
     ExtentError::UnknownMode {
         register: R::INFO.name,
-        field,
+        field: name_of(field),
         value,
     }
+}
+
+/// The name of a field: that of the register's only field whose bits its getter sees.
+pub(super) fn name_of<R: Register>(field: Field<R>) -> &'static str {
+    let mut fields = R::INFO.fields.iter();
+    let found = fields.find(|info| field(R::from_bits(info.mask())) != 0);
+    found.map_or("", |info| info.name)
 }
 
 /// The extent of `engine`, which walks one of `cubes`: it covers all of them.
