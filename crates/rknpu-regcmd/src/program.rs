@@ -3,7 +3,7 @@
 
 use alloc::vec::Vec;
 
-use crate::field::{AddressRegister, Register};
+use crate::field::{AddressRegister, FieldRangeError, Register};
 use crate::regfile::RegisterFile;
 use crate::regs::{self, pc};
 use crate::word::{Block, EnableMask, Word};
@@ -104,6 +104,16 @@ impl RegisterSet {
         self
     }
 
+    /// Sets a field of a register with its setter, such as `cna::ConvCon2::with_feature_grains`.
+    pub(crate) fn set_field<R: Register, V>(
+        &mut self,
+        with: fn(R, V) -> Result<R, FieldRangeError>,
+        value: V,
+    ) -> Result<(), FieldRangeError> {
+        self.set(with(self.values.get(), value)?);
+        Ok(())
+    }
+
     /// Sets an address register.
     pub fn set_address<R: AddressRegister>(&mut self, to: BufferRef) -> &mut Self {
         self.addresses
@@ -137,16 +147,6 @@ impl RegisterSet {
         Program::of_words(words, relocations, enable)
     }
 }
-
-/// Sets registers field by field. Fields that are not named are 0.
-macro_rules! set {
-    ($set:expr; $($block:ident::$register:ident { $($field:ident: $value:expr),* })*) => {
-        pastey::paste! {
-            $( $set.set($block::$register::new()$(.[<with_ $field>]($value)?)*); )*
-        }
-    };
-}
-pub(crate) use set;
 
 #[cfg(test)]
 mod tests {

@@ -11,7 +11,7 @@ use super::task::{CbufSplit, MatmulTask};
 use super::types::MatmulType;
 use crate::chip::ChipProfile;
 use crate::field::FieldRangeError;
-use crate::program::{Program, RegisterSet, set};
+use crate::program::{Program, RegisterSet};
 use crate::regs::{cna, core, dpu, dpu_rdma};
 use crate::task::{CONVOLUTION, TO_MEMORY};
 use crate::word::EnableMask;
@@ -99,37 +99,45 @@ fn set_cna(
     let &MatmulTask { ty, m, k, n, .. } = task;
     let code = ty.operand().code();
     let kernel = task.kernel_bytes();
-    set! { set;
-        cna::ConvCon1 { in_precision: code, proc_precision: code }
-        // One line more than A has: all must be in CBUF before computing starts.
-        cna::ConvCon2 { feature_grains: m + 1 }
-        cna::ConvCon3 { conv_x_stride: 1, conv_y_stride: 1 }
-        cna::DataSize0 { datain_width: 1, datain_height: m }
-        cna::DataSize1 { datain_channel_real: k - 1, datain_channel: k }
-        cna::DataSize2 { dataout_width: 1 }
-        cna::DataSize3 { dataout_atomics: m }
-        cna::WeightSize0 { weight_bytes: kernel * n }
-        cna::WeightSize1 { weight_bytes_per_kernel: kernel }
-        cna::WeightSize2 { weight_width: 1, weight_height: 1, weight_kernels: n }
-        cna::CbufCon0 {
-            data_bank: split.data_banks, weight_bank: split.weight_banks,
-            data_reuse: reuse.features.into(), weight_reuse: reuse.weights.into()
-        }
-        cna::CbufCon1 { data_entries: task.entries() }
-        // Input conversion is off. Its settings are those of known programs.
-        cna::CvtCon0 { cvt_bypass: 1, cvt_type: 1, data_sign: 1 }
-        cna::CvtCon1 { cvt_scale: SCALE_ONE }
-        cna::CvtCon2 { cvt_scale: SCALE_ONE }
-        cna::CvtCon3 { cvt_scale: SCALE_ONE }
-        cna::CvtCon4 { cvt_scale: SCALE_ONE }
-        cna::DmaCon0 { data_burst_len: BURST_16, weight_burst_len: BURST_16 }
-        // Groups of four lines of one atom. SURF_STRIDE does not count the group: it is
-        // M atoms less four. M is at most 1020 here.
-        cna::DmaCon1 { line_stride: 4 }
-        cna::DmaCon2 { surf_stride: m as i32 - 4 }
-        cna::FcDataSize0 { dma_width: 1, dma_height: m }
-        cna::FcDataSize1 { dma_channel: k }
-    }
+    set.set_field(cna::ConvCon1::with_in_precision, code)?;
+    set.set_field(cna::ConvCon1::with_proc_precision, code)?;
+    // One line more than A has: all must be in CBUF before computing starts.
+    set.set_field(cna::ConvCon2::with_feature_grains, m + 1)?;
+    set.set_field(cna::ConvCon3::with_conv_x_stride, 1)?;
+    set.set_field(cna::ConvCon3::with_conv_y_stride, 1)?;
+    set.set_field(cna::DataSize0::with_datain_width, 1)?;
+    set.set_field(cna::DataSize0::with_datain_height, m)?;
+    set.set_field(cna::DataSize1::with_datain_channel_real, k - 1)?;
+    set.set_field(cna::DataSize1::with_datain_channel, k)?;
+    set.set_field(cna::DataSize2::with_dataout_width, 1)?;
+    set.set_field(cna::DataSize3::with_dataout_atomics, m)?;
+    set.set_field(cna::WeightSize0::with_weight_bytes, kernel * n)?;
+    set.set_field(cna::WeightSize1::with_weight_bytes_per_kernel, kernel)?;
+    set.set_field(cna::WeightSize2::with_weight_width, 1)?;
+    set.set_field(cna::WeightSize2::with_weight_height, 1)?;
+    set.set_field(cna::WeightSize2::with_weight_kernels, n)?;
+    set.set_field(cna::CbufCon0::with_data_bank, split.data_banks)?;
+    set.set_field(cna::CbufCon0::with_weight_bank, split.weight_banks)?;
+    set.set_field(cna::CbufCon0::with_data_reuse, reuse.features.into())?;
+    set.set_field(cna::CbufCon0::with_weight_reuse, reuse.weights.into())?;
+    set.set_field(cna::CbufCon1::with_data_entries, task.entries())?;
+    // Input conversion is off. Its settings are those of known programs.
+    set.set_field(cna::CvtCon0::with_cvt_bypass, 1)?;
+    set.set_field(cna::CvtCon0::with_cvt_type, 1)?;
+    set.set_field(cna::CvtCon0::with_data_sign, 1)?;
+    set.set_field(cna::CvtCon1::with_cvt_scale, SCALE_ONE)?;
+    set.set_field(cna::CvtCon2::with_cvt_scale, SCALE_ONE)?;
+    set.set_field(cna::CvtCon3::with_cvt_scale, SCALE_ONE)?;
+    set.set_field(cna::CvtCon4::with_cvt_scale, SCALE_ONE)?;
+    set.set_field(cna::DmaCon0::with_data_burst_len, BURST_16)?;
+    set.set_field(cna::DmaCon0::with_weight_burst_len, BURST_16)?;
+    // Groups of four lines of one atom. SURF_STRIDE does not count the group: it is
+    // M atoms less four. M is at most 1020 here.
+    set.set_field(cna::DmaCon1::with_line_stride, 4)?;
+    set.set_field(cna::DmaCon2::with_surf_stride, m as i32 - 4)?;
+    set.set_field(cna::FcDataSize0::with_dma_width, 1)?;
+    set.set_field(cna::FcDataSize0::with_dma_height, m)?;
+    set.set_field(cna::FcDataSize1::with_dma_channel, k)?;
     set.set_address::<cna::FeatureDataAddr>(task.a)
         .set_address::<cna::DcompAddr0>(task.b);
     Ok(())
@@ -142,11 +150,10 @@ fn set_core(set: &mut RegisterSet, task: &MatmulTask) -> Result<(), FieldRangeEr
         MatmulType::Fp16ToFp32 | MatmulType::Fp16ToFp16 => 1,
         MatmulType::Int8ToInt32 | MatmulType::Int4ToInt16 => 0,
     };
-    set! { set;
-        core::MiscCfg { qd_en: qd, proc_precision: task.ty.operand().code() }
-        core::DataoutSize0 { dataout_height: task.m - 1 }
-        core::DataoutSize1 { dataout_channel: task.n - 1 }
-    }
+    set.set_field(core::MiscCfg::with_qd_en, qd)?;
+    set.set_field(core::MiscCfg::with_proc_precision, task.ty.operand().code())?;
+    set.set_field(core::DataoutSize0::with_dataout_height, task.m - 1)?;
+    set.set_field(core::DataoutSize1::with_dataout_channel, task.n - 1)?;
     Ok(())
 }
 
@@ -157,44 +164,62 @@ fn set_dpu(set: &mut RegisterSet, task: &MatmulTask) -> Result<(), FieldRangeErr
     // Atoms of one pixel of a kernel group.
     let group_atoms = ty.n_multiple() * ty.out_bytes() / crate::chip::ATOM_BYTES;
     let size_e = group_atoms - 1;
-    set! { set;
-        // BS and BN pass everything through, operands are not converted, and all read
-        // engines have equal shares of the memory bus.
-        dpu::BsCfg { bs_bypass: 1, bs_alu_bypass: 1, bs_mul_bypass: 1, bs_relu_bypass: 1 }
-        dpu::BnCfg { bn_bypass: 1, bn_alu_bypass: 1, bn_mul_bypass: 1, bn_relu_bypass: 1 }
-        dpu::EwCvtScaleValue { ew_op_cvt_scale: SCALE_ONE }
-        dpu_rdma::Weight { m_weight: 1, b_weight: 1, n_weight: 1, e_weight: 1 }
-        dpu::FeatureModeCfg { output_mode: TO_MEMORY, burst_len: BURST_16 }
-        dpu::DataFormat {
-            proc_precision: code, in_precision: code, out_precision: ty.result().code()
-        }
-        dpu::DstSurfStride { dst_surf_stride: m }
-        dpu::DataCubeHeight { height: m - 1 }
-        dpu::DataCubeChannel { channel: n - 1, orig_channel: n - 1 }
-        dpu::BsOwCfg { od_bypass: 1, size_e_0: size_e, size_e_1: size_e, size_e_2: size_e }
-        dpu::WdmaSize0 { channel_wdma: n - 1 }
-        dpu::WdmaSize1 { height_wdma: m - 1 }
-        dpu::EwCfg {
-            ew_bypass: 1, ew_op_bypass: 1, ew_lut_bypass: 1, ew_op_cvt_bypass: 1,
-            ew_relu_bypass: 1
-        }
-        dpu::OutCvtScale { out_cvt_scale: SCALE_ONE.cast_signed(), fp32tofp16_en: narrows(ty) }
-        dpu::SurfaceAdd { surf_add: group_atoms * m }
-    }
+    // BS and BN pass everything through, operands are not converted, and all read
+    // engines have equal shares of the memory bus.
+    set.set_field(dpu::BsCfg::with_bs_bypass, 1)?;
+    set.set_field(dpu::BsCfg::with_bs_alu_bypass, 1)?;
+    set.set_field(dpu::BsCfg::with_bs_mul_bypass, 1)?;
+    set.set_field(dpu::BsCfg::with_bs_relu_bypass, 1)?;
+    set.set_field(dpu::BnCfg::with_bn_bypass, 1)?;
+    set.set_field(dpu::BnCfg::with_bn_alu_bypass, 1)?;
+    set.set_field(dpu::BnCfg::with_bn_mul_bypass, 1)?;
+    set.set_field(dpu::BnCfg::with_bn_relu_bypass, 1)?;
+    set.set_field(dpu::EwCvtScaleValue::with_ew_op_cvt_scale, SCALE_ONE)?;
+    set.set_field(dpu_rdma::Weight::with_m_weight, 1)?;
+    set.set_field(dpu_rdma::Weight::with_b_weight, 1)?;
+    set.set_field(dpu_rdma::Weight::with_n_weight, 1)?;
+    set.set_field(dpu_rdma::Weight::with_e_weight, 1)?;
+    set.set_field(dpu::FeatureModeCfg::with_output_mode, TO_MEMORY)?;
+    set.set_field(dpu::FeatureModeCfg::with_burst_len, BURST_16)?;
+    set.set_field(dpu::DataFormat::with_proc_precision, code)?;
+    set.set_field(dpu::DataFormat::with_in_precision, code)?;
+    set.set_field(dpu::DataFormat::with_out_precision, ty.result().code())?;
+    set.set_field(dpu::DstSurfStride::with_dst_surf_stride, m)?;
+    set.set_field(dpu::DataCubeHeight::with_height, m - 1)?;
+    set.set_field(dpu::DataCubeChannel::with_channel, n - 1)?;
+    set.set_field(dpu::DataCubeChannel::with_orig_channel, n - 1)?;
+    set.set_field(dpu::BsOwCfg::with_od_bypass, 1)?;
+    set.set_field(dpu::BsOwCfg::with_size_e_0, size_e)?;
+    set.set_field(dpu::BsOwCfg::with_size_e_1, size_e)?;
+    set.set_field(dpu::BsOwCfg::with_size_e_2, size_e)?;
+    set.set_field(dpu::WdmaSize0::with_channel_wdma, n - 1)?;
+    set.set_field(dpu::WdmaSize1::with_height_wdma, m - 1)?;
+    set.set_field(dpu::EwCfg::with_ew_bypass, 1)?;
+    set.set_field(dpu::EwCfg::with_ew_op_bypass, 1)?;
+    set.set_field(dpu::EwCfg::with_ew_lut_bypass, 1)?;
+    set.set_field(dpu::EwCfg::with_ew_op_cvt_bypass, 1)?;
+    set.set_field(dpu::EwCfg::with_ew_relu_bypass, 1)?;
+    set.set_field(
+        dpu::OutCvtScale::with_out_cvt_scale,
+        SCALE_ONE.cast_signed(),
+    )?;
+    set.set_field(dpu::OutCvtScale::with_fp32tofp16_en, narrows(ty))?;
+    set.set_field(dpu::SurfaceAdd::with_surf_add, group_atoms * m)?;
     set.set_address::<dpu::DstBaseAddr>(task.c);
     Ok(())
 }
 
 /// Sets the cube of the output, and turns every engine off.
 fn set_dpu_rdma(set: &mut RegisterSet, task: &MatmulTask) -> Result<(), FieldRangeError> {
-    set! { set;
-        dpu_rdma::DataCubeHeight { height: task.m - 1 }
-        dpu_rdma::DataCubeChannel { channel: task.n - 1 }
-        dpu_rdma::ErdmaCfg { erdma_disable: 1 }
-        dpu_rdma::FeatureModeCfg {
-            mrdma_disable: 1, burst_len: BURST_16, mrdma_fp16tofp32_en: narrows(task.ty)
-        }
-    }
+    set.set_field(dpu_rdma::DataCubeHeight::with_height, task.m - 1)?;
+    set.set_field(dpu_rdma::DataCubeChannel::with_channel, task.n - 1)?;
+    set.set_field(dpu_rdma::ErdmaCfg::with_erdma_disable, 1)?;
+    set.set_field(dpu_rdma::FeatureModeCfg::with_mrdma_disable, 1)?;
+    set.set_field(dpu_rdma::FeatureModeCfg::with_burst_len, BURST_16)?;
+    set.set_field(
+        dpu_rdma::FeatureModeCfg::with_mrdma_fp16tofp32_en,
+        narrows(task.ty),
+    )?;
     Ok(())
 }
 
