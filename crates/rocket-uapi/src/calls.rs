@@ -16,40 +16,21 @@ use crate::{Errno, sys};
 /// Buffer size for each string of VERSION, bytes; the driver's strings have at most 10.
 const TEXT_BYTES: usize = 256;
 
-/// An ioctl argument that holds no address. The type ties request numbers and argument
-/// together.
-///
-/// # Safety
-/// For each of `REQUESTS` the driver reads and writes at most the bytes of this type at the
-/// argument, and follows no address in them.
-pub unsafe trait PlainArgument: FromBytes + IntoBytes + Immutable {
-    /// The requests that take this argument.
-    const REQUESTS: &'static [u32];
-}
-
-macro_rules! plain {
-    ($($name:ident: $($request:ident)+;)*) => {$(
-        // SAFETY: the fields are numbers, handles and descriptors, and the constants of
-        // `sys` tie each request's number to the size of its structure.
-        unsafe impl PlainArgument for sys::$name {
-            const REQUESTS: &'static [u32] = &[$(sys::$request),+];
-        }
-    )*};
-}
-
-plain! {
-    CreateBo: CREATE_BO;
-    PrepBo: PREP_BO;
-    FiniBo: FINI_BO;
-    GemClose: GEM_CLOSE;
-    GetCap: GET_CAP;
-    PrimeHandle: PRIME_HANDLE_TO_FD PRIME_FD_TO_HANDLE;
-    ExportSyncFile: EXPORT_SYNC_FILE;
-    ImportSyncFile: IMPORT_SYNC_FILE;
-    DmaBufSync: DMA_BUF_SYNC;
-    SyncMergeData: SYNC_MERGE;
-    SwSyncCreateFence: SW_SYNC_CREATE_FENCE;
-}
+/// Requests whose arguments hold numbers, handles and descriptors, and no address.
+pub const PLAIN_REQUESTS: [u32; 12] = [
+    sys::CREATE_BO,
+    sys::PREP_BO,
+    sys::FINI_BO,
+    sys::GEM_CLOSE,
+    sys::GET_CAP,
+    sys::PRIME_HANDLE_TO_FD,
+    sys::PRIME_FD_TO_HANDLE,
+    sys::EXPORT_SYNC_FILE,
+    sys::IMPORT_SYNC_FILE,
+    sys::DMA_BUF_SYNC,
+    sys::SYNC_MERGE,
+    sys::SW_SYNC_CREATE_FENCE,
+];
 
 /// Makes an ioctl with the bytes of its structure, as many as the caller knows, and
 /// restarts it when a signal handler interrupts it. PREP_BO's deadline is absolute, so a
@@ -104,20 +85,21 @@ where
     unsafe { ioctl_bytes(file, request, arg.as_mut_bytes(), arena) }
 }
 
-/// Like [`ioctl`], for an argument without addresses.
+/// Like [`ioctl`], for one of [`PLAIN_REQUESTS`].
 ///
 /// # Errors
-/// The errno of the driver; `EINVAL` for a request that does not take `arg`.
+/// The errno of the driver; `EINVAL` for another request, or one with an argument of another
+/// size.
 pub fn plain_ioctl<F, T>(file: &F, request: u32, arg: &mut T) -> Result<i32, Errno>
 where
     F: FileOperations + ?Sized,
-    T: PlainArgument,
+    T: FromBytes + IntoBytes + Immutable,
 {
-    if !T::REQUESTS.contains(&request) {
+    if !PLAIN_REQUESTS.contains(&request) {
         return Err(Errno::INVAL);
     }
-    // SAFETY: `PlainArgument` promises that `T` is the request's structure, with
-    // no address in it.
+    // SAFETY: the driver follows no address in the arguments of `PLAIN_REQUESTS`, and SUBMIT
+    // is none of them.
     unsafe { ioctl(file, request, arg, &Arena::new()) }
 }
 

@@ -75,7 +75,7 @@ pub use arena::Arena;
 pub use bo::{Bo, FrozenBo};
 pub use caller::{Caller, Descriptor, Wake};
 pub use calls::{
-    PlainArgument, device_info, export, gem_close, import, ioctl, ioctl_bytes, is_busy,
+    PLAIN_REQUESTS, device_info, export, gem_close, import, ioctl, ioctl_bytes, is_busy,
     plain_ioctl, prep_bo, version,
 };
 pub use device::{CacheTraffic, Device, DevicePool};

@@ -9,7 +9,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use crate::arena::Arena;
 use crate::caller::Caller;
-use crate::calls::{PlainArgument, restarted};
+use crate::calls::{PLAIN_REQUESTS, restarted};
 use crate::error::Error;
 use crate::fences::{BufferAccess, FenceInfo, SyncFileInfo, text};
 use crate::file::{MapRequest, MappedMemory, SharedFileOperations};
@@ -57,17 +57,16 @@ impl SharedFiles {
     }
 
     /// Makes an ioctl whose argument holds no address.
-    fn plain<T: PlainArgument>(
+    fn plain<T: FromBytes + IntoBytes + Immutable>(
         &self,
         file: BorrowedFd<'_>,
         request: u32,
         arg: &mut T,
     ) -> Result<(), Errno> {
-        if !T::REQUESTS.contains(&request) {
+        if !PLAIN_REQUESTS.contains(&request) {
             return Err(Errno::INVAL);
         }
-        // SAFETY: `PlainArgument` promises that `T` is the request's structure,
-        // with no address in it.
+        // SAFETY: the driver follows no address in the arguments of `PLAIN_REQUESTS`.
         unsafe { self.ioctl(file, request, arg, &Arena::new()) }
     }
 

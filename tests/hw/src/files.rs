@@ -3,26 +3,27 @@
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
-use rocket_uapi::{Errno, MapRequest, PlainArgument, SyncFile, sys};
+use rocket_uapi::{Errno, MapRequest, SyncFile, sys};
 use rustix::fs::SeekFrom;
-use zerocopy::{FromZeros, IntoBytes};
+use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
 use crate::check::{Must, NotPassed};
 use crate::raw::{File, Map};
-use crate::request::HeapAllocation;
+use crate::request::{DMA_HEAP_ALLOC, HeapAllocation, plain};
 
 /// The kernel's source of memory that is not the driver's.
 const DMA_HEAP: &str = "/dev/dma_heap/system";
 
 impl File {
     /// An ioctl on another file, whose argument holds no address.
-    pub(crate) fn call_on<T: PlainArgument>(
+    pub(crate) fn call_on<T: FromBytes + IntoBytes>(
         &self,
         file: BorrowedFd<'_>,
+        request: u32,
         arg: &mut T,
     ) -> Result<(), Errno> {
         // SAFETY: as in `call`.
-        unsafe { self.file_ioctl(file, T::REQUESTS[0], Some(arg.as_mut_bytes())) }
+        unsafe { self.file_ioctl(file, request, Some(plain(request, arg))) }
     }
 
     pub(crate) fn export_fence(
@@ -31,7 +32,7 @@ impl File {
         flags: u32,
     ) -> Result<OwnedFd, Errno> {
         let mut arg = sys::ExportSyncFile { flags, fd: -1 };
-        self.call_on(dma_buf, &mut arg)?;
+        self.call_on(dma_buf, sys::EXPORT_SYNC_FILE, &mut arg)?;
         // SAFETY: the kernel has put a new descriptor there, which no other code
         // knows.
         Ok(unsafe { OwnedFd::from_raw_fd(arg.fd) })
@@ -52,11 +53,12 @@ impl File {
     ) -> Result<(), Errno> {
         let fd = sync_file.as_raw_fd();
         let mut arg = sys::ImportSyncFile { flags, fd };
-        self.call_on(dma_buf, &mut arg)
+        self.call_on(dma_buf, sys::IMPORT_SYNC_FILE, &mut arg)
     }
 
     pub(crate) fn dma_buf_sync(&self, dma_buf: BorrowedFd<'_>, flags: u64) -> Result<(), Errno> {
-        self.call_on(dma_buf, &mut sys::DmaBufSync { flags })
+        let mut arg = sys::DmaBufSync { flags };
+        self.call_on(dma_buf, sys::DMA_BUF_SYNC, &mut arg)
     }
 
     pub(crate) fn merge(
@@ -71,7 +73,7 @@ impl File {
             flags,
             ..sys::SyncMergeData::default()
         };
-        self.call_on(first, &mut arg)?;
+        self.call_on(first, sys::SYNC_MERGE, &mut arg)?;
         // SAFETY: as in `export_fence`.
         Ok(unsafe { OwnedFd::from_raw_fd(arg.fence) })
     }
@@ -120,7 +122,7 @@ impl File {
             name: [0; 32],
             fence: -1,
         };
-        self.call_on(timeline, &mut arg)?;
+        self.call_on(timeline, sys::SW_SYNC_CREATE_FENCE, &mut arg)?;
         // SAFETY: as in `export_fence`.
         Ok(unsafe { OwnedFd::from_raw_fd(arg.fence) })
     }
@@ -136,7 +138,7 @@ impl File {
             fd_flags: sys::DRM_CLOEXEC | sys::DRM_RDWR,
             heap_flags: 0,
         };
-        self.call_on(heap.as_fd(), &mut arg)?;
+        self.call_on(heap.as_fd(), DMA_HEAP_ALLOC, &mut arg)?;
         // SAFETY: as in `export_fence`.
         Ok(Some(unsafe { OwnedFd::from_raw_fd(arg.fd.cast_signed()) }))
     }

@@ -9,11 +9,10 @@ use std::fs::OpenOptions;
 use std::os::fd::{AsFd, OwnedFd};
 
 use npu_model::driver::SharedFile;
-use rocket_uapi::{BufferAccess, ByteLen, Device, DmaBuf, PAGE_BYTES};
+use rocket_uapi::{BufferAccess, ByteLen, Device, DmaBuf, PAGE_BYTES, sys};
 
 use crate::check::{Must, NotPassed, RowOutcome};
 use crate::raw::File;
-use crate::request::Advance;
 
 /// The kernel's file for such fences.
 const SW_SYNC: &str = "/sys/kernel/debug/sync/sw_sync";
@@ -91,7 +90,7 @@ impl Hold {
 
     pub(crate) fn release(&self) -> Result<(), NotPassed> {
         let timeline = self.timeline.as_fd();
-        let advanced = self.file.call_on(timeline, &mut Advance(1));
+        let advanced = self.file.call_on(timeline, sys::SW_SYNC_INC, &mut 1_u32);
         advanced.must("SW_SYNC_IOC_INC")
     }
 }

@@ -4,13 +4,14 @@
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 
 use rocket_uapi::{
-    Device, Errno, FileOperations, MapRequest, MappedMemory, OwnProcess, PlainArgument, gem_close,
-    plain_ioctl, sys,
+    Device, Errno, FileOperations, MapRequest, MappedMemory, OwnProcess, gem_close, plain_ioctl,
+    sys,
 };
 use rustix::mm::MprotectFlags;
-use zerocopy::IntoBytes;
+use zerocopy::{FromBytes, IntoBytes};
 
 use crate::check::NotPassed;
+use crate::request::plain;
 
 /// Bits of a request number that hold the size of its argument.
 const SIZE_SHIFT: u32 = 16;
@@ -75,10 +76,13 @@ impl File {
         unsafe { files.ioctl(file, request, arg, &user) }.map(drop)
     }
 
-    /// The first ioctl that takes this argument, which holds no address.
-    pub(crate) fn call<T: PlainArgument>(&self, arg: &mut T) -> Result<(), Errno> {
-        // SAFETY: `PlainArgument` promises that the kernel stays within the bytes of `T`.
-        unsafe { self.ioctl(T::REQUESTS[0], Some(arg.as_mut_bytes())) }
+    /// An ioctl whose argument holds no address.
+    pub(crate) fn call<T>(&self, request: u32, arg: &mut T) -> Result<(), Errno>
+    where
+        T: FromBytes + IntoBytes,
+    {
+        // SAFETY: `plain` checks it.
+        unsafe { self.ioctl(request, Some(plain(request, arg))) }
     }
 
     pub(crate) fn create(&self, size: u32) -> Result<sys::CreateBo, Errno> {
@@ -86,7 +90,7 @@ impl File {
             size,
             ..sys::CreateBo::default()
         };
-        self.call(&mut arg)?;
+        self.call(sys::CREATE_BO, &mut arg)?;
         Ok(arg)
     }
 
@@ -104,15 +108,16 @@ impl File {
         reserved: u32,
         timeout_ns: i64,
     ) -> Result<(), Errno> {
-        self.call(&mut sys::PrepBo {
+        let mut arg = sys::PrepBo {
             handle,
             reserved,
             timeout_ns,
-        })
+        };
+        self.call(sys::PREP_BO, &mut arg)
     }
 
     pub(crate) fn fini(&self, handle: u32, reserved: u32) -> Result<(), Errno> {
-        self.call(&mut sys::FiniBo { handle, reserved })
+        self.call(sys::FINI_BO, &mut sys::FiniBo { handle, reserved })
     }
 
     /// FINI_BO of `handle` with a structure of another size, 4 bytes at least.
@@ -136,7 +141,7 @@ impl File {
             capability,
             value: u64::MAX,
         };
-        self.call(&mut arg)?;
+        self.call(sys::GET_CAP, &mut arg)?;
         Ok(arg.value)
     }
 

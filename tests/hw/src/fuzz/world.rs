@@ -16,7 +16,7 @@ use crate::check::{Must, NotPassed, RowOutcome, ensure};
 use crate::fork::{self, Child};
 use crate::program::MatmulProgram;
 use crate::raw::{File, Map};
-use crate::request::{NotDrm, SyncobjCreate, UnknownDriverIoctl};
+use crate::request::{NOT_DRM, SYNCOBJ_CREATE, UNKNOWN_DRIVER_IOCTL};
 use crate::submit::SubmitArgs;
 
 /// Most things of each kind that a thread keeps.
@@ -297,15 +297,15 @@ impl<C: CallChoices> World<C> {
         let (file, handle) = self.named();
         match self.rng.within(0..6) {
             0 => {
-                let created = file.call(&mut SyncobjCreate([0; 2]));
+                let created = file.call(SYNCOBJ_CREATE, &mut [0_u32; 2]);
                 only("syncobj", created, &[Errno::OPNOTSUPP])
             }
             1 => {
-                let unknown = file.call(&mut UnknownDriverIoctl([0; 2]));
+                let unknown = file.call(UNKNOWN_DRIVER_IOCTL, &mut [0_u32; 2]);
                 only("unknown", unknown, &[Errno::INVAL])
             }
             2 => {
-                let other = file.call(&mut NotDrm([0; 2]));
+                let other = file.call(NOT_DRM, &mut [0_u32; 2]);
                 only("an ioctl that is not DRM's", other, &[Errno::NOTTY])
             }
             3 => only("FINI_BO of NULL", file.fini_null(), &[Errno::FAULT]),

@@ -7,7 +7,7 @@ use rocket_uapi::{Errno, PAGE_BYTES};
 
 use crate::RowContext;
 use crate::check::{Must, NotPassed, RowOutcome, ensure, expect, refused};
-use crate::request::GemFlink;
+use crate::request::GEM_FLINK;
 
 const GIB: u32 = 1 << 30;
 
@@ -116,7 +116,7 @@ pub(super) fn names(context: &RowContext) -> RowOutcome {
     }
     let file = context.file();
     let bo = file.create(PAGE_BYTES as u32).must("CREATE_BO")?;
-    let flink = file.call(&mut GemFlink([bo.handle, 0]));
+    let flink = file.call(GEM_FLINK, &mut [bo.handle, 0]);
     refused("GEM_FLINK", flink, Errno::ACCESS)
 }
 

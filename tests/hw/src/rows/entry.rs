@@ -5,7 +5,7 @@ use rocket_uapi::{Errno, PAGE_BYTES};
 
 use crate::RowContext;
 use crate::check::{Must, RowOutcome, expect, refused};
-use crate::request::{NotDrm, ShortCreateBo, SyncobjCreate, UnknownDriverIoctl};
+use crate::request::{NOT_DRM, SHORT_CREATE_BO, SYNCOBJ_CREATE, UNKNOWN_DRIVER_IOCTL};
 
 /// DRM_CAP_PRIME (drm.h).
 const CAP_PRIME: u64 = 0x5;
@@ -43,15 +43,15 @@ pub(super) fn capabilities(context: &RowContext) -> RowOutcome {
     ] {
         expect(name, file.get_cap(capability), Ok(value))?;
     }
-    let created = file.call(&mut SyncobjCreate([0; 2]));
+    let created = file.call(SYNCOBJ_CREATE, &mut [0_u32; 2]);
     refused("SYNCOBJ_CREATE", created, Errno::OPNOTSUPP)
 }
 
 pub(super) fn unknown(context: &RowContext) -> RowOutcome {
     let file = context.file();
-    let unknown = file.call(&mut UnknownDriverIoctl([0; 2]));
+    let unknown = file.call(UNKNOWN_DRIVER_IOCTL, &mut [0_u32; 2]);
     refused("driver ioctl 4", unknown, Errno::INVAL)?;
-    let other = file.call(&mut NotDrm([0; 2]));
+    let other = file.call(NOT_DRM, &mut [0_u32; 2]);
     refused("letter z", other, Errno::NOTTY)
 }
 
@@ -91,7 +91,8 @@ pub(super) fn unknown_capability(context: &RowContext) -> RowOutcome {
 
 pub(super) fn argument_back(context: &RowContext) -> RowOutcome {
     let file = context.file();
-    let mut arg = ShortCreateBo([PAGE, 0, 0xaaaa]);
-    file.call(&mut arg).must("CREATE_BO of 8 bytes")?;
-    expect("its argument", arg.0, [PAGE, 1, 0xaaaa])
+    let mut arg = [PAGE, 0, 0xaaaa];
+    let created = file.call(SHORT_CREATE_BO, &mut arg);
+    created.must("CREATE_BO of 8 bytes")?;
+    expect("its argument", arg, [PAGE, 1, 0xaaaa])
 }

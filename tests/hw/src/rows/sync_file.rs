@@ -3,15 +3,13 @@
 
 use std::os::fd::AsFd;
 
-use rocket_uapi::{
-    BufferAccess, ByteLen, Errno, FenceStatus, PAGE_BYTES, PlainArgument, SyncFile, sys,
-};
+use rocket_uapi::{BufferAccess, ByteLen, Errno, FenceStatus, PAGE_BYTES, SyncFile, sys};
 use rustix::fs::SeekFrom;
 
 use crate::RowContext;
 use crate::busy::{Busy, Ready, active, patience, quick};
 use crate::check::{Must, NotPassed, RowOutcome, ensure, expect, refused};
-use crate::request::SetDeadline;
+use crate::request::SET_DEADLINE;
 
 /// The fence of an object that nobody uses.
 fn idle(context: &RowContext) -> Result<SyncFile, NotPassed> {
@@ -23,14 +21,10 @@ pub(super) fn requests(context: &RowContext) -> RowOutcome {
     let file = context.file();
     let fence = idle(context)?;
     let fence = fence.as_fd();
-    let known = [
-        sys::SYNC_MERGE,
-        sys::SYNC_FILE_INFO,
-        SetDeadline::REQUESTS[0],
-    ];
+    let known = [sys::SYNC_MERGE, sys::SYNC_FILE_INFO, SET_DEADLINE];
     file.check_requests(fence, known, sys::EXPORT_SYNC_FILE)?;
     for (pad, set) in [(0, Ok(())), (1, Err(Errno::INVAL))] {
-        let deadline = file.call_on(fence, &mut SetDeadline([0, pad]));
+        let deadline = file.call_on(fence, SET_DEADLINE, &mut [0_u64, pad]);
         expect(&format!("SYNC_IOC_SET_DEADLINE, pad {pad}"), deadline, set)?;
     }
     let padded = sys::SyncFileInfo {
