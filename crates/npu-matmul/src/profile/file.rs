@@ -8,11 +8,10 @@ use std::fs::{self, File};
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
-use rknpu_regcmd::timing::{DriverCosts, Machine};
+use rknpu_regcmd::timing::DriverCosts;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::host::HostCores;
 use super::values::Profile;
 
 /// Largest accepted file, in bytes: enough for some thousand tiles.
@@ -154,14 +153,44 @@ impl Profile {
         if !are_lines {
             return Err(ProfileError::Text);
         }
-        check_machine(&profile.machine)?;
-        check_host(&profile.host)?;
-        within(
-            "slack_bytes",
-            profile.choices.slack_bytes.value as u64,
-            &(0..=SLACK_BYTES_MAX),
-        )?;
+        profile.check_numbers()?;
         Ok(profile)
+    }
+
+    /// Checks that numbers are in their plausible ranges.
+    fn check_numbers(&self) -> Result<(), ProfileError> {
+        let (machine, dram, host) = (&self.machine, &self.machine.dram, &self.host);
+        let DriverCosts {
+            submit_ps,
+            attach_ps,
+            kick_ps,
+            wake_ps,
+        } = machine.driver;
+        let rates = [
+            ("clock_hz", machine.clock_hz),
+            ("core_bytes_per_second", dram.core_bytes_per_second),
+            ("shared_bytes_per_second", dram.shared_bytes_per_second),
+            ("clock_hz", host.clock_hz),
+            ("bytes_per_second", host.bytes_per_second),
+            ("sync_bytes_per_second", host.sync_bytes_per_second),
+        ];
+        let counts = [
+            ("core_bytes_per_clock", dram.core_bytes_per_clock),
+            ("cores", host.cores),
+            ("instructions_per_clock", host.instructions_per_clock),
+        ];
+        let costs = [submit_ps, attach_ps, kick_ps, wake_ps];
+        let slack = self.choices.slack_bytes.value as u64;
+        let rates = rates.map(|(field, rate)| (field, rate, PER_SECOND));
+        let counts = counts.map(|(field, count)| (field, count.into(), COUNT));
+        let costs = costs.map(|cost| ("a cost of the driver", cost, 0..=COST_PS_MAX));
+        let all = rates.into_iter().chain(counts).chain(costs);
+        for (field, value, range) in all.chain([("slack_bytes", slack, 0..=SLACK_BYTES_MAX)]) {
+            if !range.contains(&value) {
+                return Err(ProfileError::Number { field, value });
+            }
+        }
+        Ok(())
     }
 
     /// Writes the profile as JSON for [`Profile::from_json`].
@@ -217,50 +246,5 @@ fn has_lines_only(value: &Value) -> bool {
         Value::Array(values) => values.iter().all(has_lines_only),
         Value::Object(fields) => fields.values().all(has_lines_only),
         Value::Null | Value::Bool(_) | Value::Number(_) => true,
-    }
-}
-
-fn check_machine(machine: &Machine) -> Result<(), ProfileError> {
-    let Machine { dram, driver, .. } = machine;
-    rate("clock_hz", machine.clock_hz)?;
-    rate("core_bytes_per_second", dram.core_bytes_per_second)?;
-    rate("shared_bytes_per_second", dram.shared_bytes_per_second)?;
-    within(
-        "core_bytes_per_clock",
-        dram.core_bytes_per_clock.into(),
-        &COUNT,
-    )?;
-    let DriverCosts {
-        submit_ps,
-        attach_ps,
-        kick_ps,
-        wake_ps,
-    } = *driver;
-    [submit_ps, attach_ps, kick_ps, wake_ps]
-        .into_iter()
-        .try_for_each(|cost| within("a cost of the driver", cost, &(0..=COST_PS_MAX)))
-}
-
-fn check_host(host: &HostCores) -> Result<(), ProfileError> {
-    rate("clock_hz", host.clock_hz)?;
-    rate("bytes_per_second", host.bytes_per_second)?;
-    rate("sync_bytes_per_second", host.sync_bytes_per_second)?;
-    within("cores", host.cores.into(), &COUNT)?;
-    let per_clock = host.instructions_per_clock;
-    within("instructions_per_clock", per_clock.into(), &COUNT)
-}
-
-fn rate(field: &'static str, value: u64) -> Result<(), ProfileError> {
-    within(field, value, &PER_SECOND)
-}
-
-fn within(
-    field: &'static str,
-    value: u64,
-    range: &std::ops::RangeInclusive<u64>,
-) -> Result<(), ProfileError> {
-    match range.contains(&value) {
-        true => Ok(()),
-        false => Err(ProfileError::Number { field, value }),
     }
 }
