@@ -17,21 +17,15 @@ use crate::times::Section;
 /// matrices of a layer quantise their input once.
 #[derive(Debug)]
 pub(crate) struct QuantisedRows {
-    kind: QuantisedKind,
+    /// Address and length of the floats. The caller keeps them borrowed, so an address identifies
+    /// them.
+    floats: (usize, usize),
+    k: usize,
+    quantisation: Quantisation,
     /// M x K.
     pub(crate) integers: Vec<i8>,
     /// All groups of K of a row, then those of the next row.
     pub(crate) scales: Vec<f32>,
-}
-
-/// Identifies quantised rows: the floats, and how they are quantised. The caller keeps the floats
-/// borrowed, so an address identifies them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct QuantisedKind {
-    /// Address and length of the floats.
-    floats: (usize, usize),
-    k: usize,
-    quantisation: Quantisation,
 }
 
 impl QuantisedRows {
@@ -41,19 +35,18 @@ impl QuantisedRows {
         done: &mut Vec<Self>,
         engine: &Engine,
         k: usize,
-        scales: &WeightScales,
+        weights: &WeightScales,
         a: &[f32],
     ) -> Result<usize, Error> {
-        let kind = QuantisedKind {
-            floats: (a.as_ptr().addr(), a.len()),
-            k,
-            quantisation: scales.quantisation,
+        let floats = (a.as_ptr().addr(), a.len());
+        let is_same = |rows: &Self| {
+            rows.floats == floats && rows.k == k && rows.quantisation == weights.quantisation
         };
-        if let Some(found) = done.iter().position(|rows| rows.kind == kind) {
+        if let Some(found) = done.iter().position(is_same) {
             return Ok(found);
         }
         let from = Instant::now();
-        done.push(Self::new(engine, kind, scales, a)?);
+        done.push(Self::new(engine, k, weights, a)?);
         let elements = a.len();
         let token = engine.observer.token();
         engine.done(token, None, Activity::Quantise { elements }, from);
@@ -66,15 +59,8 @@ impl QuantisedRows {
         engine.scales.put(self.scales);
     }
 
-    fn new(
-        engine: &Engine,
-        kind: QuantisedKind,
-        weights: &WeightScales,
-        a: &[f32],
-    ) -> Result<Self, Error> {
-        let QuantisedKind {
-            k, quantisation, ..
-        } = kind;
+    fn new(engine: &Engine, k: usize, weights: &WeightScales, a: &[f32]) -> Result<Self, Error> {
+        let quantisation = weights.quantisation;
         let group = quantisation.group(k);
         let groups = k.div_ceil(group);
         let limit = quantisation.activation_max();
@@ -102,7 +88,9 @@ impl QuantisedRows {
                 });
         });
         Ok(Self {
-            kind,
+            floats: (a.as_ptr().addr(), a.len()),
+            k,
+            quantisation,
             integers,
             scales,
         })

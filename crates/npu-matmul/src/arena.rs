@@ -3,7 +3,6 @@
 //! the number of objects, not matrices: each object is a mapping of the process, and a model with
 //! experts has tens of thousands of matrices.
 
-use std::fmt;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, Weak};
 
@@ -164,14 +163,6 @@ impl ResidentBlock {
 impl Drop for ResidentBlock {
     fn drop(&mut self) {
         lock(&self.chunk.0).give(self.range.clone());
-    }
-}
-
-impl fmt::Debug for ResidentBlock {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ResidentBlock")
-            .field("range", &self.range)
-            .finish_non_exhaustive()
     }
 }
 

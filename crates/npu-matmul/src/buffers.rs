@@ -5,15 +5,19 @@
 //! mostly multiply the same shapes again, as every layer of a language model does, and then get the
 //! buffers of the previous call. Sizes match exactly: PREP_BO and FINI_BO maintain the caches of a
 //! whole buffer, even if little of it is used.
+//!
+//! Programs contain buffer addresses. So the next matmul with the same weights and row count mostly
+//! needs exactly the programs of the last one: nothing is emitted, linked or copied to the device.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 
-use rknpu_regcmd::LinkedProgram;
-use rocket_uapi::{Bo, ByteLen, Device, Error, PAGE_BYTES, ProgramBo};
+use rknpu_regcmd::{Iova, LinkedProgram};
+use rocket_uapi::{Bo, ByteLen, Device, Error, FrozenBo, PAGE_BYTES, ProgramBo};
 
 use crate::arena::WeightArena;
-use crate::prepared::{IDLE_PROGRAMS, IdleLimits, JobPrograms, ProgramCache, ProgramsKey};
+use crate::cache::{KeptLimits, LruMap};
+use crate::prepared::JobIndex;
 use crate::profile::Choices;
 use crate::sync::lock;
 
@@ -23,14 +27,45 @@ pub(crate) const IDLE_BYTES_MAX: usize = 256 << 20;
 /// Buffers that a device keeps for reuse: each is a mapping of the process.
 pub(crate) const IDLE_BUFFERS_MAX: usize = 512;
 
-const IDLE: IdleLimits = IdleLimits {
-    bytes: IDLE_BYTES_MAX,
-    buffers: IDLE_BUFFERS_MAX,
+/// Limits of idle program buffers on a device. Only programs reuse them: programs contain buffer
+/// addresses, so buffers should keep their roles.
+const IDLE_PROGRAMS: KeptLimits = KeptLimits {
+    count: 64,
+    bytes: 16 << 20,
 };
 
-/// Buffers kept for reuse, oldest first.
-#[derive(Default)]
-struct IdleBuffers(Mutex<VecDeque<Bo>>);
+/// Bytes of programs to keep, on all devices together: those of a prompt in several batches, and of
+/// the last shorter batch, for all matrices of a model.
+pub(crate) const PROGRAM_BYTES_KEPT: usize = 256 << 20;
+
+/// Jobs whose programs are kept. Each has a buffer object, which is a mapping.
+pub(crate) const PROGRAMS_KEPT: usize = 8192;
+
+/// Buffers kept for reuse.
+struct IdleBuffers {
+    /// Oldest first.
+    free: Mutex<VecDeque<Bo>>,
+    most: KeptLimits,
+}
+
+/// The programs of one job.
+#[derive(Debug)]
+pub(crate) struct JobPrograms {
+    /// The programs as they were submitted.
+    pub(crate) linked: Vec<LinkedProgram>,
+    /// The buffer object that holds them.
+    pub(crate) bo: ProgramBo,
+}
+
+/// Everything that the programs of a job depend on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct ProgramsKey {
+    /// The number of its plan, from [`next_id`](crate::prepared::next_id).
+    pub(crate) plan: u64,
+    pub(crate) job: JobIndex,
+    /// Addresses of activations, weights and output.
+    pub(crate) addresses: [Iova; 3],
+}
 
 /// A device with its buffers.
 pub(crate) struct Buffers {
@@ -43,7 +78,8 @@ pub(crate) struct Buffers {
     _guard: Option<Bo>,
     /// The resident weights.
     pub(crate) weights: WeightArena,
-    programs: ProgramCache,
+    /// The programs of the latest jobs.
+    programs: LruMap<ProgramsKey, Arc<JobPrograms>>,
     idle: IdleBuffers,
     idle_programs: IdleBuffers,
 }
@@ -56,15 +92,25 @@ impl Buffers {
     pub(crate) fn new(device: Device, devices: usize, choices: &Choices) -> Result<Self, Error> {
         let page = ByteLen::new(PAGE_BYTES)?;
         let guard = choices.guard_page.value.then(|| device.alloc(page));
+        // The devices share the limits. Idle buffers count toward them, too.
+        let share = |most: usize, idle: usize| (most / devices.max(1)).saturating_sub(idle);
+        let programs = KeptLimits {
+            count: share(PROGRAMS_KEPT, IDLE_PROGRAMS.count),
+            bytes: share(PROGRAM_BYTES_KEPT, IDLE_PROGRAMS.bytes),
+        };
+        let idle = KeptLimits {
+            count: IDLE_BUFFERS_MAX,
+            bytes: IDLE_BYTES_MAX,
+        };
         Ok(Self {
             is_model: device.info().is_model,
             slack_bytes: choices.slack_bytes.value,
             _guard: guard.transpose()?,
             device,
             weights: WeightArena::default(),
-            programs: ProgramCache::new(devices),
-            idle: IdleBuffers::default(),
-            idle_programs: IdleBuffers::default(),
+            programs: LruMap::with_limits(programs, |programs| programs.bo.bo().len()),
+            idle: IdleBuffers::new(idle),
+            idle_programs: IdleBuffers::new(IDLE_PROGRAMS),
         })
     }
 
@@ -121,49 +167,63 @@ impl Buffers {
             let bo = ProgramBo::place(&linked, |bytes| self.take_of(&self.idle_programs, bytes));
             let bo = bo.map_err(failed)?;
             written = bo.bo().len();
-            Ok(JobPrograms { linked, bo })
+            Ok(Arc::new(JobPrograms { linked, bo }))
         };
-        let recycle = |bo| self.idle_programs.put(bo, &IDLE_PROGRAMS);
+        // A job may still use them.
+        let recycle = |evicted: Arc<JobPrograms>| {
+            let unused = Arc::into_inner(evicted).and_then(|programs| programs.bo.into_bo());
+            unused.into_iter().for_each(|bo| self.idle_programs.put(bo));
+        };
         let programs = self.programs.get_or_make(key, make, recycle)?;
         Ok((programs, written))
     }
 
     /// Keeps a buffer for reuse.
     pub(crate) fn put(&self, bo: Bo) {
-        self.idle.put(bo, &IDLE);
+        self.idle.put(bo);
+    }
+
+    /// Keeps a buffer for reuse. If a job or another owner still has it, the last one of them
+    /// decides.
+    pub(crate) fn release(&self, bo: FrozenBo) {
+        if let Ok(bo) = bo.thaw() {
+            self.put(bo);
+        }
     }
 }
 
 impl IdleBuffers {
+    const fn new(most: KeptLimits) -> Self {
+        let free = Mutex::new(VecDeque::new());
+        Self { free, most }
+    }
+
     /// Returns a buffer of exactly this size, the one at the lowest address. So the same sequence
     /// of matmuls gets the same buffers in the same roles each time, and finds its programs in the
     /// cache.
     fn take(&self, bytes: usize) -> Option<Bo> {
-        let mut idle = lock(&self.0);
+        let mut idle = lock(&self.free);
         let fitting = idle.iter().enumerate().filter(|(_, bo)| bo.len() == bytes);
         let lowest = fitting.min_by_key(|(_, bo)| bo.iova().0).map(|(at, _)| at);
         idle.remove(lowest?)
     }
 
     fn take_all(&self) -> VecDeque<Bo> {
-        std::mem::take(&mut *lock(&self.0))
+        std::mem::take(&mut *lock(&self.free))
     }
 
-    fn put(&self, bo: Bo, most: &IdleLimits) {
+    fn put(&self, bo: Bo) {
         let mut evicted = Vec::new();
+        let mut idle = lock(&self.free);
+        idle.push_back(bo);
+        let mut bytes: usize = idle.iter().map(Bo::len).sum();
+        while (bytes > self.most.bytes || idle.len() > self.most.count)
+            && let Some(oldest) = idle.pop_front()
         {
-            let mut idle = lock(&self.0);
-            idle.push_back(bo);
-            let mut bytes: usize = idle.iter().map(Bo::len).sum();
-            while bytes > most.bytes || idle.len() > most.buffers {
-                let Some(oldest) = idle.pop_front() else {
-                    break;
-                };
-                bytes -= oldest.len();
-                evicted.push(oldest);
-            }
+            bytes -= oldest.len();
+            evicted.push(oldest);
         }
         // Freed without holding the lock.
-        drop(evicted);
+        drop(idle);
     }
 }

@@ -2,38 +2,80 @@
 //! A cache of the most recently used values.
 
 use std::hash::Hash;
-use std::num::NonZeroUsize;
 use std::sync::Mutex;
 
 use lru::LruCache;
 
 use crate::sync::lock;
 
+/// Limits of what is kept for reuse.
+#[derive(Debug)]
+pub(crate) struct KeptLimits {
+    pub(crate) count: usize,
+    pub(crate) bytes: usize,
+}
+
 /// A map that drops the least recently used values.
 #[derive(Debug)]
-pub(crate) struct LruMap<K: Hash + Eq, V>(Mutex<LruCache<K, V>>);
+pub(crate) struct LruMap<K: Hash + Eq, V> {
+    /// The values, and their bytes.
+    kept: Mutex<(LruCache<K, V>, usize)>,
+    most: KeptLimits,
+    bytes_of: fn(&V) -> usize,
+}
 
 impl<K: Hash + Eq, V: Clone> LruMap<K, V> {
-    /// Creates a map that keeps up to `kept` values.
-    pub(crate) fn new(kept: NonZeroUsize) -> Self {
-        Self(Mutex::new(LruCache::new(kept)))
+    /// Creates a map that keeps up to `count` values.
+    pub(crate) fn new(count: usize) -> Self {
+        let bytes = usize::MAX;
+        Self::with_limits(KeptLimits { count, bytes }, |_| 0)
+    }
+
+    /// Creates a map that also limits the bytes of its values. It keeps at least one.
+    pub(crate) fn with_limits(most: KeptLimits, bytes_of: fn(&V) -> usize) -> Self {
+        Self {
+            kept: Mutex::new((LruCache::unbounded(), 0)),
+            most,
+            bytes_of,
+        }
     }
 
     /// Returns the value of `key`; `make` makes it if it is missing. Errors are not cached.
+    /// `evicted` gets the values that are dropped.
     pub(crate) fn get_or_make<E>(
         &self,
         key: K,
         make: impl FnOnce() -> Result<V, E>,
+        evicted: impl FnMut(V),
     ) -> Result<V, E> {
-        if let Some(found) = lock(&self.0).get(&key) {
+        if let Some(found) = lock(&self.kept).0.get(&key) {
             return Ok(found.clone());
         }
-        // Made without holding the lock. If two threads make the same value, the later one is kept.
+        // Made and dropped without holding the lock. If two threads make the same value, the later
+        // one is kept.
         let made = make()?;
-        let evicted = lock(&self.0).push(key, made.clone());
-        // Freed without holding the lock.
-        drop(evicted);
+        self.insert(key, made.clone()).into_iter().for_each(evicted);
         Ok(made)
+    }
+
+    /// Adds a value; returns the evicted ones.
+    fn insert(&self, key: K, value: V) -> Vec<V> {
+        let mut kept = lock(&self.kept);
+        let (values, bytes) = &mut *kept;
+        *bytes += (self.bytes_of)(&value);
+        let mut next = values.push(key, value);
+        let mut evicted = Vec::new();
+        loop {
+            if let Some((_, value)) = next {
+                *bytes -= (self.bytes_of)(&value);
+                evicted.push(value);
+            }
+            let is_over = *bytes > self.most.bytes || values.len() > self.most.count;
+            if !is_over || values.len() <= 1 {
+                return evicted;
+            }
+            next = values.pop_lru();
+        }
     }
 }
 
@@ -43,13 +85,14 @@ mod tests {
 
     #[test]
     fn those_that_were_used_last_are_kept() {
-        let cache = LruMap::new(NonZeroUsize::new(3).unwrap());
+        let cache = LruMap::new(3);
         let made = |key: u32| {
             let mut made = false;
-            let value = cache.get_or_make(key, || {
+            let make = || {
                 made = true;
                 Ok::<_, ()>(key + 1)
-            });
+            };
+            let value = cache.get_or_make(key, make, drop);
             assert_eq!(value, Ok(key + 1));
             made
         };
@@ -59,7 +102,7 @@ mod tests {
         assert!(!made(1) && made(2));
         // An error is not cached.
         for _ in 0..2 {
-            assert_eq!(cache.get_or_make(9, || Err("no")), Err("no"));
+            assert_eq!(cache.get_or_make(9, || Err("no"), drop), Err("no"));
         }
     }
 }

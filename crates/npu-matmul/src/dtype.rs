@@ -85,12 +85,6 @@ impl Dtype {
         elements * self.input_bits() / 8
     }
 
-    /// Operand elements of one atom, which are the channels of one surface.
-    #[must_use]
-    pub const fn atom_elements(self) -> usize {
-        self.operand().per_atom()
-    }
-
     /// Output channels of one kernel group. N is padded to a multiple of it and split only at such
     /// multiples.
     #[must_use]

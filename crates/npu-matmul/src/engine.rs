@@ -3,7 +3,6 @@
 
 use std::borrow::Cow;
 use std::fmt;
-use std::num::NonZeroUsize;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Instant;
 
@@ -20,7 +19,7 @@ use crate::error::Error;
 use crate::first_run::FirstRuns;
 use crate::matrix::MatrixView;
 use crate::memory::MemoryPlan;
-use crate::observe::{Activity, Done, NoObserver, Observer};
+use crate::observe::{Activity, Done, Observer};
 use crate::plan::{PlanError, PlanOptions, WeightPlan};
 use crate::prepared::{MatmulKey, Prepared, next_id};
 use crate::scratch::Scratch;
@@ -30,10 +29,10 @@ use crate::times::{Section, SectionTimes, Stopwatch, Times};
 
 /// Weight plans to keep: several times the number of different matrix sizes in a model, whose
 /// layers share a few sizes.
-const WEIGHT_PLANS_KEPT: NonZeroUsize = NonZeroUsize::new(64).unwrap();
+const WEIGHT_PLANS_KEPT: usize = 64;
 
 /// Matmul plans to keep. A model's matrices have few shapes, but experts get any number of rows.
-const MATMULS_KEPT: NonZeroUsize = NonZeroUsize::new(512).unwrap();
+const MATMULS_KEPT: usize = 512;
 
 /// Everything in which the weight plans of one engine can differ.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
@@ -69,8 +68,7 @@ pub struct Engine {
     plans: LruMap<WeightPlanKey, Arc<WeightPlan>>,
     /// The latest matmul plans, for any weights.
     pub(crate) matmuls: LruMap<MatmulKey, Arc<Prepared>>,
-    /// `Some` if first tasks are checked.
-    pub(crate) first_runs: Option<FirstRuns>,
+    pub(crate) first_runs: FirstRuns,
     pub(crate) observer: Arc<dyn Observer>,
     counters: Mutex<Counters>,
     /// Bytes of PREP_BO and FINI_BO when the engine was made.
@@ -120,7 +118,7 @@ impl Engine {
         let allowed = profile.allows_unmeasured_tiles(&info);
         let is_checked = !allowed && !profile.is_calibrated();
         let is_checked = options.check_first.unwrap_or(is_checked);
-        let first_runs = is_checked.then(|| FirstRuns::new(profile.choices.clone()));
+        let first_runs = FirstRuns::new(is_checked, profile.choices.clone());
         options.unmeasured_tiles.get_or_insert(allowed);
         Ok(Self {
             id: next_id(),
@@ -130,7 +128,7 @@ impl Engine {
             plans: LruMap::new(WEIGHT_PLANS_KEPT),
             matmuls: LruMap::new(MATMULS_KEPT),
             first_runs,
-            observer: Arc::new(NoObserver),
+            observer: Arc::new(()),
             counters: Mutex::default(),
             clock: SectionTimes::default(),
             workers: Workers::default(),
@@ -198,28 +196,23 @@ impl Engine {
     /// [`Error::WrongResult`].
     #[must_use]
     pub fn is_usable(&self, dtype: Dtype) -> bool {
-        !(self.first_runs.as_ref()).is_some_and(|runs| runs.refuses(dtype))
+        !self.first_runs.found().refused.contains(&dtype)
     }
 
     /// Current options for programs of this precision.
     pub(crate) fn program(&self, dtype: Dtype) -> ProgramOptions {
-        match &self.first_runs {
-            Some(runs) => runs.program(dtype),
-            None => self.options.profile.choices.program(dtype),
-        }
+        self.first_runs.found().choices.program(dtype)
     }
 
     /// The options, without choices that gave wrong results.
     pub(crate) fn current_options(&self) -> Cow<'_, PlanOptions> {
-        let choices = self.first_runs.as_ref().map(FirstRuns::choices);
-        match choices {
-            Some(choices) if choices != self.options.profile.choices => {
-                let mut options = self.options.clone();
-                Arc::make_mut(&mut options.profile).choices = choices;
-                Cow::Owned(options)
-            }
-            _ => Cow::Borrowed(&self.options),
+        let choices = self.first_runs.found().choices.clone();
+        if choices == self.options.profile.choices {
+            return Cow::Borrowed(&self.options);
         }
+        let mut options = self.options.clone();
+        Arc::make_mut(&mut options.profile).choices = choices;
+        Cow::Owned(options)
     }
 
     /// An empty [`MemoryPlan`] for these devices, in which weights alone may take `limit` bytes;
@@ -244,16 +237,11 @@ impl Engine {
             int4_depth: options.int4_depth,
         };
         let make = || WeightPlan::new(dtype, n, k, self.devices.len(), options).map(Arc::new);
-        Ok(self.plans.get_or_make(key, make)?)
-    }
-
-    /// Changes the totals.
-    pub(crate) fn count(&self, add: impl FnOnce(&mut Counters)) {
-        add(&mut self.totals());
+        Ok(self.plans.get_or_make(key, make, drop)?)
     }
 
     /// The totals, without those that the devices count.
-    fn totals(&self) -> MutexGuard<'_, Counters> {
+    pub(crate) fn totals(&self) -> MutexGuard<'_, Counters> {
         lock(&self.counters)
     }
 

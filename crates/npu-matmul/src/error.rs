@@ -6,8 +6,7 @@ use std::time::Duration;
 use rknpu_regcmd::{LinkError, MatmulError};
 use rocket_uapi::{FinishedJob, Refusal, WaitError};
 
-use crate::dtype::Dtype;
-use crate::dtype::Output;
+use crate::dtype::{Dtype, Output};
 use crate::first_run::WrongResult;
 use crate::plan::PlanError;
 use crate::threads::ThreadsError;

@@ -7,11 +7,11 @@
 
 use std::collections::HashSet;
 use std::fmt;
-use std::sync::Mutex;
+use std::sync::{Mutex, MutexGuard};
 
 use half::f16;
 use rayon::prelude::*;
-use rknpu_regcmd::{MatmulForm, MatmulType, ProgramOptions, Reuse, ReuseRule};
+use rknpu_regcmd::{MatmulForm, MatmulType, Reuse, ReuseRule};
 
 use crate::dtype::{CHANNEL_GROUP, Dtype};
 use crate::emit;
@@ -133,16 +133,22 @@ pub struct WrongResult {
     pub remedy: Remedy,
 }
 
+/// Checks first tasks, and keeps what they showed.
+#[derive(Debug)]
+pub(crate) struct FirstRuns {
+    /// Whether first tasks are checked.
+    is_enabled: bool,
+    found: Mutex<TaskFindings>,
+}
+
 /// Kinds of tasks that were right, and choices that were wrong.
 #[derive(Debug)]
-pub(crate) struct FirstRuns(Mutex<State>);
-
-#[derive(Debug)]
-struct State {
+pub(crate) struct TaskFindings {
     /// Current choices for programs.
-    choices: Choices,
+    pub(crate) choices: Choices,
     right: HashSet<TaskKind>,
-    refused: Vec<Dtype>,
+    /// Disabled precisions.
+    pub(crate) refused: Vec<Dtype>,
 }
 
 /// The buffers of a job that the NPU has read and written.
@@ -155,38 +161,33 @@ pub(crate) struct JobMemory<'a> {
 
 impl FirstRuns {
     /// Starts with no checked kinds and with `choices`.
-    pub(crate) fn new(choices: Choices) -> Self {
-        Self(Mutex::new(State {
-            choices,
-            right: HashSet::new(),
-            refused: Vec::new(),
-        }))
+    pub(crate) fn new(is_enabled: bool, choices: Choices) -> Self {
+        Self {
+            is_enabled,
+            found: Mutex::new(TaskFindings {
+                choices,
+                right: HashSet::new(),
+                refused: Vec::new(),
+            }),
+        }
     }
 
-    /// Current choices for programs.
-    pub(crate) fn choices(&self) -> Choices {
-        lock(&self.0).choices.clone()
+    pub(crate) fn found(&self) -> MutexGuard<'_, TaskFindings> {
+        lock(&self.found)
     }
 
-    /// Current program options for one precision.
-    pub(crate) fn program(&self, dtype: Dtype) -> ProgramOptions {
-        lock(&self.0).choices.program(dtype)
-    }
-
-    /// Whether matmuls of this precision are disabled.
-    pub(crate) fn refuses(&self, dtype: Dtype) -> bool {
-        lock(&self.0).refused.contains(&dtype)
-    }
-
-    /// One task of each kind in the job that was not checked before.
+    /// One task of each kind in the job that was not checked before and shall be.
     pub(crate) fn unchecked<'j>(&self, job: &'j JobPlan) -> Vec<(TaskKind, &'j TaskPlan)> {
+        if !self.is_enabled {
+            return Vec::new();
+        }
         let mut seen = HashSet::new();
         let mut tasks: Vec<_> = emit::with_previous(job)
             .map(|(task, before)| (TaskKind::of(job, task, before), task))
             .filter(|(kind, _)| seen.insert(*kind))
             .collect();
-        let state = lock(&self.0);
-        tasks.retain(|(kind, _)| !state.right.contains(kind));
+        let found = self.found();
+        tasks.retain(|(kind, _)| !found.right.contains(kind));
         tasks
     }
 
@@ -201,10 +202,10 @@ impl FirstRuns {
     ) -> Result<(), WrongResult> {
         for (kind, task) in tasks {
             let Some(wrong) = wrong_element(kind, task, memory) else {
-                lock(&self.0).right.insert(*kind);
+                self.found().right.insert(*kind);
                 continue;
             };
-            if lock(&self.0).apply(wrong.remedy) {
+            if self.found().apply(wrong.remedy) {
                 tracing::error!(%wrong, "the NPU computed a wrong result");
             }
             return Err(wrong);
@@ -224,7 +225,7 @@ const fn remedy(kind: &TaskKind) -> Remedy {
     }
 }
 
-impl State {
+impl TaskFindings {
     /// Whether this changes anything: jobs that were in flight may be wrong, too.
     fn apply(&mut self, remedy: Remedy) -> bool {
         match remedy {

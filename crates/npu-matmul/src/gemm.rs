@@ -102,24 +102,17 @@ impl Engine {
         calls: impl IntoIterator<Item = GemmCall<'a>>,
     ) -> Result<(), GemmCallError> {
         let calls: Vec<_> = calls.into_iter().collect();
+        let (mut quantised, mut rows) = (Vec::new(), Vec::new());
         for (index, call) in calls.iter().enumerate() {
-            call.check(self).map_err(GemmCallError::of(index))?;
+            let checked = call.check(self);
+            let of_call = checked.and_then(|()| call.quantise(&mut quantised));
+            rows.push(of_call.map_err(GemmCallError::of(index))?);
         }
-        let mut quantised = Vec::new();
-        let rows: Vec<_> = calls
-            .iter()
-            .enumerate()
-            .map(|(index, call)| {
-                let rows = call.quantise(&mut quantised);
-                rows.map_err(GemmCallError::of(index))
-            })
-            .collect::<Result<_, _>>()?;
-        let calls = calls.into_iter().zip(rows).enumerate();
-        let matmul = |(index, (call, rows)): (usize, (GemmCall<'a>, Option<usize>))| {
+        let mut matmuls = Vec::with_capacity(calls.len());
+        for (index, (call, rows)) in calls.into_iter().zip(rows).enumerate() {
             let rows = rows.and_then(|at| quantised.get(at));
-            call.matmul(rows).map_err(GemmCallError::of(index))
-        };
-        let matmuls = calls.map(matmul).collect::<Result<Vec<_>, _>>()?;
+            matmuls.push(call.matmul(rows).map_err(GemmCallError::of(index))?);
+        }
         MatmulRun::new(self, matmuls).finish()?;
         for rows in quantised {
             rows.recycle(self);
@@ -150,10 +143,10 @@ impl Engine {
         let plan = || Plan::with_results(weights.plan(), m, results, &self.current_options());
         let make = || {
             let prepared = Arc::new(Prepared::new(plan()?));
-            self.count(|counters| counters.plans += 1);
+            self.totals().plans += 1;
             Ok(prepared)
         };
-        self.matmuls.get_or_make(key, make)
+        self.matmuls.get_or_make(key, make, drop)
     }
 
     /// The plan to run now: planned again if a wrong result has changed the options since.
@@ -303,33 +296,26 @@ impl<'a> GemmCall<'a> {
             ..
         } = *self.gemm;
         let prepared = engine.up_to_date(weights, prepared)?;
-        let integers = match (self.a, rows) {
-            (Activations::I8(a), _) => a,
-            (_, Some(rows)) => &rows.integers,
-            (Activations::F16(_) | Activations::F32(_), None) => &[],
-        };
-        let a = match (self.a, weights.dtype()) {
-            (Activations::F16(a), _) => Operand::Fp16(matrix("A", a, m, weights.k())?),
-            (_, dtype) => {
-                let view = matrix("A", integers, m, weights.k())?;
-                match (dtype, weights.format().passes()) {
-                    (Dtype::Int4, 1) => Operand::Int4(view),
-                    (Dtype::Int4, _) => Operand::Int4Wide(view),
-                    (Dtype::Int8 | Dtype::Fp16, _) => Operand::Int8(view),
-                }
+        let k = weights.k();
+        let a = match self.a {
+            Activations::F16(a) => Operand::Halves(matrix("A", a, m, k)?),
+            Activations::I8(a) => Operand::Integers(matrix("A", a, m, k)?),
+            Activations::F32(_) => {
+                let integers = rows.map_or(&[][..], |rows| &rows.integers);
+                Operand::Integers(matrix("A", integers, m, k)?)
             }
         };
         let epilogue = match (self.c, weights.scales.as_ref().zip(rows)) {
             (OutputRows::F32(c), Some((scales, of_a))) => {
                 let (rows, columns) = (&of_a.scales[..], &scales.columns[..]);
-                match a {
-                    Operand::Int4Wide(_) => Epilogue::Grouped {
+                match weights.dtype() {
+                    Dtype::Int4 => Epilogue::Grouped {
                         c,
                         rows,
                         columns,
                         groups: rows.len() / m.max(1),
                     },
-                    _ => Epilogue::Dequantised {
+                    Dtype::Int8 | Dtype::Fp16 => Epilogue::Dequantised {
                         // i32 and f32 both have 4 bytes.
                         c: zerocopy::transmute_mut!(c),
                         rows,
@@ -352,6 +338,7 @@ impl<'a> GemmCall<'a> {
         tracing::trace!(plan = %prepared.plan, "matmul");
         Ok(Matmul {
             weights,
+            m,
             prepared,
             a,
             epilogue,

@@ -30,7 +30,7 @@
 //!
 //! Sources: E-feature-layout, E-weight-groups, E-weight-order.
 
-use rknpu_regcmd::MatmulType;
+use rknpu_regcmd::{BufferId, MatmulTask, MatmulType};
 
 use crate::dtype::{ATOM_BYTES, CHANNEL_GROUP, Dtype};
 
@@ -57,7 +57,7 @@ impl Position {
 /// Position of element (m, k) in an activation tile of `rows` rows.
 #[must_use]
 pub const fn activation(dtype: Dtype, rows: usize, m: usize, k: usize) -> Position {
-    let c2 = dtype.atom_elements();
+    let c2 = dtype.operand().per_atom();
     let atom = (k / c2) * rows + m;
     Position::of_index(dtype, atom * c2 + k % c2)
 }
@@ -98,90 +98,20 @@ pub const fn output_bytes(ty: MatmulType, rows: usize, n: usize) -> usize {
     rows * n * ty.out_bytes() as usize
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// The first bit of an element.
-    fn bit(position: Position) -> usize {
-        position.byte * 8 + position.bit as usize
+/// The task of a tile with dummy addresses, for checks only.
+pub(crate) fn tile_task(ty: MatmulType, m: usize, k: usize, n: usize) -> MatmulTask {
+    MatmulTask {
+        ty,
+        m: to_u32(m),
+        k: to_u32(k),
+        n: to_u32(n),
+        a: BufferId(0).at(0),
+        b: BufferId(1).at(0),
+        c: BufferId(2).at(0),
     }
+}
 
-    // The loops below are an independent check. They enumerate memory from its first bit to its
-    // last with literal group sizes, and share nothing with the formulas or the precision table.
-
-    /// Checks surfaces of `lanes` elements for each row, and returns their bytes.
-    fn check_surfaces(
-        [rows, columns]: [usize; 2],
-        [bits, lanes]: [usize; 2],
-        first_bit: impl Fn(usize, usize) -> usize,
-    ) -> usize {
-        let mut next = 0;
-        for surface in 0..columns / lanes {
-            for m in 0..rows {
-                for lane in 0..lanes {
-                    assert_eq!(first_bit(m, surface * lanes + lane), next);
-                    next += bits;
-                }
-            }
-        }
-        next / 8
-    }
-
-    #[test]
-    fn activation_formula_is_the_memory_order() {
-        for (dtype, bits, c2) in [
-            (Dtype::Int8, 8, 16),
-            (Dtype::Int4, 4, 32),
-            (Dtype::Fp16, 16, 8),
-        ] {
-            for (rows, k) in [(4, 32), (8, 64), (12, 96), (20, 160)] {
-                let first_bit = |m, k| bit(activation(dtype, rows, m, k));
-                let bytes = check_surfaces([rows, k], [bits, c2], first_bit);
-                assert_eq!(bytes, activation_bytes(dtype, rows, k));
-            }
-        }
-    }
-
-    #[test]
-    fn weight_formula_is_the_memory_order() {
-        for (dtype, bits, group) in [
-            (Dtype::Int8, 8, 32),
-            (Dtype::Int4, 4, 64),
-            (Dtype::Fp16, 16, 16),
-        ] {
-            for (groups, k) in [(1, 32), (2, 64), (3, 96)] {
-                let mut next = 0;
-                for outer_n in 0..groups {
-                    for outer_k in 0..k / 32 {
-                        for inner_n in 0..group {
-                            for inner_k in 0..32 {
-                                let n = outer_n * group + inner_n;
-                                let channel = outer_k * 32 + inner_k;
-                                assert_eq!(bit(weight(dtype, k, n, channel)), next);
-                                next += bits;
-                            }
-                        }
-                    }
-                }
-                assert_eq!(next / 8, weight_bytes(dtype, groups * group, k));
-            }
-        }
-    }
-
-    #[test]
-    fn output_formula_is_the_memory_order() {
-        for (ty, bits, c2) in [
-            (MatmulType::Int8ToInt32, 32, 4),
-            (MatmulType::Int4ToInt16, 16, 8),
-            (MatmulType::Fp16ToFp32, 32, 4),
-            (MatmulType::Fp16ToFp16, 16, 8),
-        ] {
-            for (rows, n) in [(4, 64), (8, 128), (20, 64)] {
-                let first_bit = |m, n| output(ty, rows, m, n) * 8;
-                let bytes = check_surfaces([rows, n], [bits, c2], first_bit);
-                assert_eq!(bytes, output_bytes(ty, rows, n));
-            }
-        }
-    }
+/// Converts a size to 32 bits. Larger ones become one that every rule rejects.
+pub(crate) fn to_u32(size: usize) -> u32 {
+    u32::try_from(size).unwrap_or(u32::MAX)
 }

@@ -75,7 +75,7 @@ impl Engine {
             scales,
             engine: self.id,
         };
-        self.count(|counters| counters.bytes_to_device += weights.device_bytes());
+        self.totals().bytes_to_device += weights.device_bytes();
         Ok(weights)
     }
 }

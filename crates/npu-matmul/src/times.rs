@@ -36,6 +36,10 @@ pub enum Section {
     Pack,
     /// See [`Times::unpack`].
     Unpack,
+    /// See [`Times::check`].
+    Check,
+    /// See [`Times::wait`].
+    Wait,
 }
 
 /// Measures the time from its creation to its drop.
@@ -43,16 +47,21 @@ pub enum Section {
 #[must_use = "time is measured until it is dropped"]
 pub struct Stopwatch<'a> {
     clock: &'a SectionTimes,
-    part: Part,
+    section: Section,
     started: Instant,
 }
 
-/// Selects the time that a stopwatch adds to.
-type Part = fn(&mut Times) -> &mut Duration;
-
 impl Drop for Stopwatch<'_> {
     fn drop(&mut self) {
-        *(self.part)(&mut lock(&self.clock.0).times) += self.started.elapsed();
+        let times = &mut lock(&self.clock.0).times;
+        let time = match self.section {
+            Section::PackWeights => &mut times.pack_weights,
+            Section::Pack => &mut times.pack,
+            Section::Unpack => &mut times.unpack,
+            Section::Check => &mut times.check,
+            Section::Wait => &mut times.wait,
+        };
+        *time += self.started.elapsed();
     }
 }
 
@@ -70,30 +79,12 @@ struct TimesState {
 }
 
 impl SectionTimes {
-    fn start(&self, part: Part) -> Stopwatch<'_> {
+    pub(crate) fn stopwatch(&self, section: Section) -> Stopwatch<'_> {
         Stopwatch {
             clock: self,
-            part,
+            section,
             started: Instant::now(),
         }
-    }
-
-    pub(crate) fn stopwatch(&self, section: Section) -> Stopwatch<'_> {
-        self.start(match section {
-            Section::PackWeights => |times| &mut times.pack_weights,
-            Section::Pack => |times| &mut times.pack,
-            Section::Unpack => |times| &mut times.unpack,
-        })
-    }
-
-    /// Measures the check of first tasks.
-    pub(crate) fn checking(&self) -> Stopwatch<'_> {
-        self.start(|times| &mut times.check)
-    }
-
-    /// Measures a wait for a job.
-    pub(crate) fn waiting(&self) -> Stopwatch<'_> {
-        self.start(|times| &mut times.wait)
     }
 
     /// Counts jobs as submitted.

@@ -143,7 +143,13 @@ impl Engine {
             }
             WeightSource::Int4(b) => {
                 check_int4("B", b)?;
-                self.pack::<Int4>(self.int4_plan(n, k, b)?, format, b, None)
+                // The deepest tiles that the values allow.
+                let known = PlanOptions {
+                    int4_depth: Some(self.workers.run(|| int4_depth(k, b))),
+                    ..self.options.clone()
+                };
+                let plan = self.plan_weights(format.dtype(), n, k, &known)?;
+                self.pack::<Int4>(plan, format, b, None)
             }
             WeightSource::Fp16(b) => {
                 self.pack::<Fp16>(self.weight_plan(format, n, k)?, format, b, None)
@@ -155,15 +161,6 @@ impl Engine {
             }
             WeightSource::Rows(to, fill) => self.load_quantised(n, k, to, &fill),
         }
-    }
-
-    /// Plans INT4 weights with the deepest tiles that their values allow.
-    fn int4_plan(&self, n: usize, k: usize, b: &[i8]) -> Result<Arc<WeightPlan>, Error> {
-        let known = PlanOptions {
-            int4_depth: Some(self.workers.run(|| int4_depth(k, b))),
-            ..self.options.clone()
-        };
-        self.plan_weights(Dtype::Int4, n, k, &known)
     }
 
     fn load_quantised(

@@ -168,7 +168,8 @@ pub struct AttentionCall<'a> {
 
 impl AttentionCall<'_> {
     /// The sizes, as if no mask hid any key.
-    pub(super) const fn batch(&self) -> AttentionBatch {
+    #[must_use]
+    pub const fn batch(&self) -> AttentionBatch {
         AttentionBatch {
             heads: self.q.heads(),
             kv_heads: self.k.heads(),

@@ -11,9 +11,10 @@ use super::call::AttentionCall;
 use super::finite::LostKeys;
 use super::plan::{HALF, Tile};
 use crate::error::Error;
+use crate::exec::pack_band;
 use crate::layout;
 use crate::matrix::MatrixView;
-use crate::pack::{Fp16, pack_activation, pack_weight};
+use crate::pack::{Fp16, pack_weight};
 use crate::plan::JobPlan;
 use crate::scratch::Scratch;
 use crate::times::{Section, SectionTimes};
@@ -89,7 +90,7 @@ pub(super) fn pack_queries(
     const PIECE: usize = 64;
     let (m, depth) = (tile.m(), call.q.vector_len());
     let most = f16::MAX.to_f32();
-    let _packing = clock.stopwatch(Section::Pack);
+    let scaling = clock.stopwatch(Section::Pack);
     let mut rows = scratch.take(m * depth)?;
     for (at, out) in rows.chunks_mut(depth.max(1)).enumerate() {
         let (head, row) = tile.head_and_row(at);
@@ -102,12 +103,9 @@ pub(super) fn pack_queries(
             to_f16(&scaled[..q.len()], out.as_mut_bytes());
         }
     }
+    drop(scaling);
     if let Some(matrix) = MatrixView::new(&rows, m, depth) {
-        for a in &job.band.activations {
-            let bytes = layout::activation_bytes(HALF, job.band.padded, a.k_tile.padded);
-            let part = matrix.block(0..m, a.k_tile.k.clone());
-            pack_activation::<Fp16>(part, job.band.padded, &mut memory[a.offset..][..bytes]);
-        }
+        pack_band::<Fp16>(matrix, clock, &job.band, memory);
     }
     scratch.put(rows);
     Ok(())

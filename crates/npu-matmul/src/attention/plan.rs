@@ -25,10 +25,7 @@ use super::call::AttentionBatch;
 use super::mask::VisibleBlock;
 use crate::dtype::{Dtype, ROW_MULTIPLE};
 use crate::layout::weight_bytes;
-use crate::plan::{
-    ActivationTile, Band, JobLimits, JobPlan, KTile, PlanError, PlanOptions, TaskPlan, even_tile,
-    task_time_bound_ns,
-};
+use crate::plan::{Band, JobLimits, JobPlan, KTile, PlanError, PlanOptions, even_tile, pieces};
 use crate::prepared::next_id;
 
 /// Precision of operands and scores: binary16.
@@ -135,12 +132,7 @@ impl Tiling {
         let blocks: Vec<_> = (0..self.blocks()).collect();
         let m = self.heads * self.rows;
         let fits = |job: &JobPlan| {
-            let time = |task: &TaskPlan| {
-                let [m, k, n] = [task.m_padded, task.k_padded, task.n_padded];
-                task_time_bound_ns(HALF, m as usize, k as usize, n as usize)
-            };
-            let time: u64 = job.tasks.iter().map(time).sum();
-            u128::from(time) <= limits.time.as_nanos()
+            u128::from(job.time_bound_ns) <= limits.time.as_nanos()
                 && job.tasks.len() <= limits.tasks
                 && job.output_bytes.max(job.band.activation_bytes) <= limits.buffer_bytes
         };
@@ -156,8 +148,8 @@ impl Tiling {
         group: usize,
         rows: usize,
     ) -> impl Iterator<Item = (Range<usize>, Range<usize>)> {
-        let rows_of = move || pieces(rows, self.rows);
-        pieces(group, self.heads)
+        let rows_of = move || pieces(0..rows, self.rows);
+        pieces(0..group, self.heads)
             .flat_map(move |heads| rows_of().map(move |rows| (heads.clone(), rows)))
     }
 
@@ -225,22 +217,12 @@ impl Tiling {
             padded: padded_part(part),
         });
         let band = Band::new(HALF, 0..m, parts);
-        let mut job = JobPlan::new(
-            MatmulType::Fp16ToFp16,
-            self.program,
-            device,
-            0,
-            Arc::clone(&band),
-            0..self.keys,
-        );
-        for ActivationTile { k_tile: part, .. } in &band.activations {
-            for keys in runs(blocks).flat_map(|run| self.key_tiles(run)) {
-                let from_block = self.key_offset(part.index, keys.start / self.block);
-                let in_block = weight_bytes(HALF, keys.start % self.block, part.padded);
-                job.push(part.index, keys, from_block + in_block);
-            }
-        }
-        job
+        let keys: Vec<_> = runs(blocks).flat_map(|run| self.key_tiles(run)).collect();
+        let (ty, all) = (MatmulType::Fp16ToFp16, 0..self.keys);
+        JobPlan::new(ty, self.program, device, 0, band, all).with_tasks(&keys, |part, first| {
+            self.key_offset(part.index, first / self.block)
+                + weight_bytes(HALF, first % self.block, part.padded)
+        })
     }
 
     /// Keys of each task in a run of blocks.
@@ -251,45 +233,24 @@ impl Tiling {
         let step = (most / self.block * self.block)
             .max(most.min(self.block))
             .max(1);
-        let tiles = keys.clone().step_by(step);
-        tiles.map(move |start| start..(start + step).min(keys.end))
+        pieces(keys, step)
     }
 
     /// The job that multiplies `m` rows of probabilities by these blocks of V.
     pub(super) fn value_job(&self, device: usize, m: usize, blocks: &[usize]) -> JobPlan {
         let k_tiles = blocks.iter().map(|&block| self.key_block(block));
         let band = Band::new(HALF, 0..m, k_tiles);
-        let columns = self.columns();
-        let mut job = JobPlan::new(
-            MatmulType::Fp16ToFp32,
-            self.program,
-            device,
-            0,
-            Arc::clone(&band),
-            0..columns,
-        );
-        for (activation, ActivationTile { k_tile: block, .. }) in
-            band.activations.iter().enumerate()
-        {
-            for n in pieces(columns, self.n_tiles[1]) {
-                let in_block = weight_bytes(HALF, n.start, block.padded);
-                let b = self.value_offset(block.index) + in_block;
-                job.push(activation, n, b);
-            }
-        }
-        job
+        let (ty, all) = (MatmulType::Fp16ToFp32, 0..self.columns());
+        let columns: Vec<_> = pieces(all.clone(), self.n_tiles[1]).collect();
+        JobPlan::new(ty, self.program, device, 0, band, all).with_tasks(&columns, |block, first| {
+            self.value_offset(block.index) + weight_bytes(HALF, first, block.padded)
+        })
     }
 }
 
 /// Depth of a part with padding.
 fn padded_part(part: &Range<usize>) -> usize {
     part.len().max(1).next_multiple_of(HALF.k_multiple())
-}
-
-/// Splits `total` into pieces of `len`; the last may be shorter.
-fn pieces(total: usize, len: usize) -> impl Iterator<Item = Range<usize>> {
-    let starts = (0..total).step_by(len.max(1));
-    starts.map(move |start| start..(start + len).min(total))
 }
 
 /// Runs of consecutive blocks.
@@ -389,6 +350,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::plan::TaskPlan;
 
     fn tiling(sizes: &AttentionBatch, options: &PlanOptions) -> Result<Tiling, PlanError> {
         Tiling::new(sizes, options, options.profile.choices.program(HALF))
@@ -423,9 +385,11 @@ mod tests {
         let per_part = scores.output_bytes / tiling.parts.len();
         assert_eq!(values.band.activation_bytes, per_part);
         let mut at = 0;
-        for (tile, &block) in values.band.activations.iter().zip(blocks) {
+        for (index, (tile, &block)) in values.band.k_tiles.iter().zip(blocks).enumerate() {
             let keys = tiling.key_block(block);
-            assert_eq!((&tile.k_tile, tile.offset), (&keys, at));
+            assert_eq!(*tile, keys);
+            let of_tile = values.tasks_of(index);
+            assert!(!of_tile.is_empty() && of_tile.iter().all(|task| task.a as usize == at));
             let same = |task: &&TaskPlan| {
                 let is_first = task.activation == 0;
                 is_first && task.n.start <= keys.k.start && keys.k.start < task.n.end

@@ -34,6 +34,7 @@ use crate::exec::OnDevice;
 use crate::observe::Activity;
 use crate::plan::JobPlan;
 use crate::prepared::JobIndex;
+use crate::times::Section;
 
 /// A submitted job of a tile.
 struct Running {
@@ -58,8 +59,8 @@ struct Ended {
 }
 
 /// The tiles of one device, and its jobs in flight.
-struct DeviceRun {
-    device: usize,
+struct DeviceRun<'e> {
+    on: OnDevice<'e>,
     tiles: Vec<(Tile, Arc<AttentionJobs>)>,
     /// The head whose K and V are packed (call, KV head), and their buffer.
     head: Option<([usize; 2], FrozenBo)>,
@@ -74,8 +75,6 @@ struct Run<'e, 'c> {
     /// For each call: the blocks of keys that any tile sees.
     used: Vec<Vec<bool>>,
     lost: LostKeys,
-    /// The observer's token.
-    token: u64,
 }
 
 /// Computes calls with checked operands.
@@ -85,29 +84,26 @@ pub(super) fn attend(engine: &Engine, calls: Vec<AttentionCall<'_>>) -> Result<(
         used: Vec::with_capacity(calls.len()),
         calls,
         lost: LostKeys::default(),
-        token: engine.observer.token(),
     };
-    engine.workers.run(|| run.finish())
+    let token = engine.observer.token();
+    engine.workers.run(|| run.finish(token))
 }
 
 impl Run<'_, '_> {
-    fn finish(mut self) -> Result<(), GemmCallError> {
+    fn finish(mut self, token: u64) -> Result<(), GemmCallError> {
         let mut tiles = Vec::new();
         for index in 0..self.calls.len() {
             let of_call = self.add_tiles(index, &mut tiles);
             of_call.map_err(GemmCallError::of(index))?;
         }
-        let mut devices = share(tiles, self.engine);
+        let mut devices = share(tiles, self.engine, token);
         let done = self.rounds(&mut devices);
-        for device in devices {
-            device.end(self.engine, self.token);
-        }
+        devices.into_iter().for_each(DeviceRun::end);
         done?;
+        let mut totals = self.engine.totals();
         for call in &self.calls {
-            self.engine.count(|counters| {
-                counters.matmuls += 1;
-                counters.macs = counters.macs.saturating_add(macs(&call.batch()));
-            });
+            totals.matmuls += 1;
+            totals.macs = totals.macs.saturating_add(macs(&call.batch()));
         }
         Ok(())
     }
@@ -156,14 +152,14 @@ impl Run<'_, '_> {
         Ok(())
     }
 
-    fn rounds(&mut self, devices: &mut [DeviceRun]) -> Result<(), GemmCallError> {
+    fn rounds(&mut self, devices: &mut [DeviceRun<'_>]) -> Result<(), GemmCallError> {
         let tiles = devices.iter().map(|device| device.tiles.len()).max();
         // The last tile is collected two rounds after its first job.
         for round in 0..tiles.map_or(0, |tiles| tiles + 2) {
             let run = &*self;
             each(devices, |device| device.start_scores(run, round))?;
             each(devices, |device| device.start_values(run, round))?;
-            let ended = each(devices, |device| device.end_values(run, round))?;
+            let ended = each(devices, |device| device.end_values(round))?;
             for (device, ended) in devices.iter().zip(ended) {
                 if let Some(ended) = ended {
                     device.collect(self, ended)?;
@@ -171,10 +167,6 @@ impl Run<'_, '_> {
             }
         }
         Ok(())
-    }
-
-    const fn on(&self, device: usize) -> OnDevice<'_> {
-        OnDevice::new(self.engine, device, self.token)
     }
 }
 
@@ -188,18 +180,26 @@ fn macs(sizes: &AttentionBatch) -> u64 {
 }
 
 /// Runs a function on all devices in parallel; returns the error of the first device that failed.
-fn each<T: Send>(
-    devices: &mut [DeviceRun],
-    work: impl Fn(&mut DeviceRun) -> Result<T, GemmCallError> + Sync,
+fn each<'e, T: Send>(
+    devices: &mut [DeviceRun<'e>],
+    work: impl Fn(&mut DeviceRun<'e>) -> Result<T, GemmCallError> + Sync,
 ) -> Result<Vec<T>, GemmCallError> {
     let done: Vec<_> = devices.par_iter_mut().map(&work).collect();
     done.into_iter().collect()
 }
 
 /// Assigns tiles to devices.
-fn share(tiles: Vec<Tile>, engine: &Engine) -> Vec<DeviceRun> {
+fn share(tiles: Vec<Tile>, engine: &Engine, token: u64) -> Vec<DeviceRun<'_>> {
     let count = engine.devices.len();
-    let mut devices: Vec<_> = (0..count).map(DeviceRun::new).collect();
+    let mut devices: Vec<_> = (0..count)
+        .map(|device| DeviceRun {
+            on: OnDevice::new(engine, device, token),
+            tiles: Vec::new(),
+            head: None,
+            scores: VecDeque::new(),
+            values: VecDeque::new(),
+        })
+        .collect();
     let works: Vec<_> = tiles.iter().map(Tile::work).collect();
     for (tile, device) in tiles.into_iter().zip(devices_of(&works, count)) {
         let key = TileKey {
@@ -209,32 +209,22 @@ fn share(tiles: Vec<Tile>, engine: &Engine) -> Vec<DeviceRun> {
             blocks: tile.blocks.iter().map(|block| block.block).collect(),
         };
         let make = || {
-            engine.count(|counters| counters.plans += 1);
+            engine.totals().plans += 1;
             Ok::<_, Infallible>(Arc::new(AttentionJobs::new(&key)))
         };
-        let Ok(jobs) = engine.attention.tiles.get_or_make(key.clone(), make);
+        let Ok(jobs) = engine.attention.tiles.get_or_make(key.clone(), make, drop);
         devices[device].tiles.push((tile, jobs));
     }
     devices
 }
 
-impl DeviceRun {
-    const fn new(device: usize) -> Self {
-        Self {
-            device,
-            tiles: Vec::new(),
-            head: None,
-            scores: VecDeque::new(),
-            values: VecDeque::new(),
-        }
-    }
-
+impl DeviceRun<'_> {
     /// Packs the operands of tile `round` and submits its score job.
     fn start_scores(&mut self, run: &Run<'_, '_>, round: usize) -> Result<(), GemmCallError> {
         let Some((tile, jobs)) = self.tiles.get(round) else {
             return Ok(());
         };
-        let (call, on) = (&run.calls[tile.call], run.on(self.device));
+        let (call, on) = (&run.calls[tile.call], self.on);
         let mut start = || {
             let kv = packed_head(&mut self.head, on, run, tile)?;
             let [job, _] = &jobs.jobs;
@@ -256,7 +246,7 @@ impl DeviceRun {
         let Some(running) = due(&mut self.scores, round, 1) else {
             return Ok(());
         };
-        let (index, on) = (running.tile, run.on(self.device));
+        let (index, on) = (running.tile, self.on);
         let (tile, jobs) = &self.tiles[index];
         let (call, engine) = (&run.calls[tile.call], run.engine);
         let start = || {
@@ -282,51 +272,43 @@ impl DeviceRun {
     }
 
     /// Waits for the value job of the tile two before `round`.
-    fn end_values(
-        &mut self,
-        run: &Run<'_, '_>,
-        round: usize,
-    ) -> Result<Option<Ended>, GemmCallError> {
+    fn end_values(&mut self, round: usize) -> Result<Option<Ended>, GemmCallError> {
         let Some(running) = due(&mut self.values, round, 2) else {
             return Ok(None);
         };
         let (tile, jobs) = &self.tiles[running.tile];
-        let ended = end(run.on(self.device), &jobs.jobs[VALUES], running);
+        let ended = end(self.on, &jobs.jobs[VALUES], running);
         ended.map(Some).map_err(GemmCallError::of(tile.call))
     }
 
     /// Stores the results of a value job.
     fn collect(&self, run: &mut Run<'_, '_>, ended: Ended) -> Result<(), GemmCallError> {
         let (tile, jobs) = &self.tiles[ended.tile];
-        let (engine, job) = (run.engine, &jobs.jobs[VALUES]);
-        let failed = |error| GemmCallError::of(tile.call)(Error::on_device(self.device)(error));
+        let (on, job) = (self.on, &jobs.jobs[VALUES]);
+        let failed = |error| GemmCallError::of(tile.call)(on.failed()(error));
         let memory = ended.c.read(Deadline::FOREVER).map_err(failed)?;
         let from = Instant::now();
         let lost = run.lost.of_head(tile.head());
         let call = &mut run.calls[tile.call];
         let rows = (&ended.maxima[..], &lost[..]);
-        scores::collect(call, tile, job, rows, &engine.clock, &memory);
+        scores::collect(call, tile, job, rows, &on.engine.clock, &memory);
         let bytes = job.output_bytes;
-        run.on(self.device).done(Activity::Unpack { bytes }, from);
-        engine.devices[self.device].put(ended.c);
-        engine.attention.floats.put(ended.maxima);
+        on.done(Activity::Unpack { bytes }, from);
+        on.buffers().put(ended.c);
+        on.engine.attention.floats.put(ended.maxima);
         Ok(())
     }
 
     /// Waits for jobs in flight whose results are not needed, and recycles all buffers.
-    fn end(mut self, engine: &Engine, token: u64) {
-        let on = OnDevice::new(engine, self.device, token);
-        for running in self.scores.drain(..).chain(self.values.drain(..)) {
-            let (done, ended) = on.end_of(running.pending);
-            if let Err(error) = ended {
-                tracing::debug!(%error, "one more job failed");
-            }
-            on.keep(done.reads, done.writes);
-            release(on, running.a);
-            release(on, running.kv);
+    fn end(self) {
+        let buffers = self.on.buffers();
+        for running in self.scores.into_iter().chain(self.values) {
+            self.on.abandon(running.pending);
+            buffers.release(running.a);
+            buffers.release(running.kv);
         }
         if let Some((_, bo)) = self.head {
-            release(on, bo);
+            buffers.release(bo);
         }
     }
 }
@@ -355,7 +337,7 @@ fn packed_head(
             *head = Some((packed, bo.clone()));
             return Ok(bo);
         }
-        Some((_, bo)) => release(on, bo),
+        Some((_, bo)) => on.buffers().release(bo),
         None => {}
     }
     let (call, used) = (&run.calls[tile.call], &run.used[tile.call][..]);
@@ -366,13 +348,6 @@ fn packed_head(
     })?;
     *head = Some((tile.head(), bo.clone()));
     Ok(bo)
-}
-
-/// Recycles a buffer, unless another owner still has it and will do so.
-fn release(on: OnDevice<'_>, bo: FrozenBo) {
-    if let Ok(bo) = bo.thaw() {
-        on.buffers().put(bo);
-    }
 }
 
 impl Running {
@@ -414,22 +389,15 @@ fn missing(on: OnDevice<'_>) -> Error {
 
 /// Waits for a job, and checks its first tasks if the engine does that.
 fn end(on: OnDevice<'_>, job: &JobPlan, running: Running) -> Result<Ended, Error> {
-    let done = {
-        let _waiting = on.engine.clock.waiting();
+    let FinishedJob { mut writes, .. } = {
+        let _waiting = on.engine.stopwatch(Section::Wait);
         on.wait(running.pending)?
     };
-    let tasks = job.tasks.len();
-    on.done(Activity::Job { tasks }, running.at);
-    on.engine.count(|counters| {
-        counters.jobs += 1;
-        counters.tasks += tasks as u64;
-        counters.bytes_from_device += job.output_bytes as u64;
-    });
-    let FinishedJob { mut writes, .. } = done;
+    on.ended([job].into_iter(), running.at);
     let c = writes.pop().ok_or_else(|| missing(on))?;
-    let checked = on.check_tasks(job, whole(&running.a), whole(&running.kv), &c);
-    release(on, running.a);
-    release(on, running.kv);
+    let checked = on.check(job, whole(&running.a), whole(&running.kv), &c);
+    on.buffers().release(running.a);
+    on.buffers().release(running.kv);
     checked?;
     Ok(Ended {
         tile: running.tile,

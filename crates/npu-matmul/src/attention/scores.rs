@@ -34,7 +34,7 @@ pub(super) fn softmax(
     let rows = tile.m_padded();
     let (scores, _) = memory.split_at_mut(job.output_bytes);
     let (scores, _) = scores.as_chunks_mut::<{ size_of::<Atom>() }>();
-    let parts = job.band.activations.len().max(1);
+    let parts = job.band.k_tiles.len().max(1);
     let (scores, others) = scores.split_at_mut(scores.len() / parts);
     let watch = || clock.stopwatch(Section::Unpack);
     let chunk = SURFACES * rows;

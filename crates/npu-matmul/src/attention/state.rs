@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! State that an engine keeps for attention from call to call.
 
-use std::num::NonZeroUsize;
 use std::sync::Arc;
 
 use half::f16;
@@ -13,7 +12,7 @@ use crate::cache::LruMap;
 use crate::scratch::Scratch;
 
 /// Tile shapes whose jobs are kept: those of a long prompt, whose batches see more and more keys.
-const TILES_KEPT: NonZeroUsize = NonZeroUsize::new(1024).unwrap();
+const TILES_KEPT: usize = 1024;
 
 /// State that an engine keeps for attention from call to call.
 #[derive(Debug)]

@@ -158,7 +158,7 @@ impl Times<'_> {
         let rounding = KernelCost::round(HALF);
         let pack = KernelCost::pack(HALF);
         let elements = scores.output_bytes as u64 / 2;
-        let parts = scores.band.activations.len().max(1) as u64;
+        let parts = scores.band.k_tiles.len().max(1) as u64;
         let results = m * (self.size.value_dim as u64 + 1);
         let sums = key.blocks.len().saturating_sub(1) as u64 * results;
         let [first, more] = [UnpackTo::Result, UnpackTo::CachedSum]

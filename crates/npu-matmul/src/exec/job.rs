@@ -3,15 +3,13 @@
 
 use std::ops::Range;
 use std::sync::OnceLock;
-use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use rknpu_regcmd::{Binding, Iova, LinkedProgram};
 use rocket_uapi::{Bo, Deadline, FinishedJob, FrozenBo, Job, JobBuilder, PendingJob};
 
 use super::matmul::{Matmul, MatrixId};
-use crate::buffers::Buffers;
-use crate::counters::Counters;
+use crate::buffers::{Buffers, ProgramsKey};
 use crate::dtype::Dtype;
 use crate::emit;
 use crate::engine::Engine;
@@ -19,7 +17,8 @@ use crate::error::{Error, JobFailure};
 use crate::first_run::JobMemory;
 use crate::observe::{Activity, SubmittedJob};
 use crate::plan::{JobInput, JobPlan, PlannedInput};
-use crate::prepared::{JobIndex, ProgramsKey};
+use crate::prepared::JobIndex;
+use crate::times::Section;
 
 /// Longest wait for a job. A job is planned for a fifth of the 500 ms after which the kernel kills
 /// it, and may queue behind jobs of others with the same limit. This timeout catches a kernel that
@@ -101,10 +100,9 @@ impl Inputs {
 }
 
 impl Input {
-    /// Recycles the buffer. If a job still uses it, the buffer is freed with the job.
     fn release(&mut self, engine: &Engine) {
-        if let Some(Ok(bo)) = self.bo.take().map(FrozenBo::thaw) {
-            engine.devices[self.planned.device].put(bo);
+        if let Some(bo) = self.bo.take() {
+            engine.devices[self.planned.device].release(bo);
         }
     }
 }
@@ -176,8 +174,7 @@ impl<'e> OnDevice<'e> {
         fill(&mut memory[..bytes])?;
         self.done(Activity::Pack { bytes }, from);
         memory.finish().map_err(self.failed())?;
-        let count = |counters: &mut Counters| counters.bytes_to_device += bytes as u64;
-        self.engine.count(count);
+        self.engine.totals().bytes_to_device += bytes as u64;
         Ok(bo.freeze())
     }
 
@@ -207,8 +204,7 @@ impl<'e> OnDevice<'e> {
         };
         let link = || link(job, addresses, [a_range.len(), b_range.len(), c.len()]);
         let (programs, written) = self.buffers().programs(key, link, self.failed())?;
-        let count = |counters: &mut Counters| counters.bytes_to_device += written as u64;
-        self.engine.count(count);
+        self.engine.totals().bytes_to_device += written as u64;
         self.engine.observer.submitting(&SubmittedJob {
             dtype: Dtype::of(job.ty),
             job,
@@ -238,23 +234,12 @@ impl<'e> OnDevice<'e> {
         })?;
         self.done(Activity::Submit { jobs: count }, from);
         self.engine.clock.submitted(count);
-        self.engine.count(|counters| counters.submits += 1);
+        self.engine.totals().submits += 1;
         Ok(submitted)
     }
 
     /// Waits for a job. If it failed, its buffers are recycled.
     pub(crate) fn wait(self, pending: PendingJob) -> Result<FinishedJob, Error> {
-        match self.end_of(pending) {
-            (done, Ok(())) => Ok(done),
-            (done, Err(error)) => {
-                self.keep(done.reads, done.writes);
-                Err(error)
-            }
-        }
-    }
-
-    /// Waits for a job. Returns its buffers if it has ended, successfully or not.
-    pub(crate) fn end_of(self, pending: PendingJob) -> (FinishedJob, Result<(), Error>) {
         let limit = match self.buffers().is_model {
             true => MODEL_JOB_WAIT,
             false => JOB_WAIT,
@@ -263,52 +248,54 @@ impl<'e> OnDevice<'e> {
         let waited = pending.wait(Deadline::after(limit));
         self.engine.clock.ended();
         self.done(Activity::Wait, from);
-        match waited {
-            Ok(done) => (done, Ok(())),
-            Err(error) => {
-                let (source, buffers) = JobFailure::of(error, limit);
-                let device = self.device;
-                let error = Error::Job { device, source };
-                (buffers.unwrap_or_default(), Err(error))
-            }
+        waited.map_err(|error| {
+            let (source, ended) = JobFailure::of(error, limit);
+            let ended = ended.unwrap_or_default();
+            self.keep(ended.reads, ended.writes);
+            let device = self.device;
+            Error::Job { device, source }
+        })
+    }
+
+    /// Waits for a job whose results are not needed any more and recycles its buffers. Its error is
+    /// only logged: an earlier error is the cause.
+    pub(crate) fn abandon(self, pending: PendingJob) {
+        match self.wait(pending) {
+            Ok(done) => self.keep(done.reads, done.writes),
+            Err(error) => tracing::debug!(%error, "one more job failed"),
         }
     }
 
-    /// Compares first tasks of their kind with the CPU's results, if the engine checks them.
-    pub(super) fn check(
-        self,
-        matmul: &Matmul<'_>,
-        job: &JobPlan,
-        a: Option<(&FrozenBo, Range<usize>)>,
-        c: &Bo,
-    ) -> Result<(), Error> {
-        let Some(a) = a else {
-            return Ok(());
-        };
-        let is_checked = &matmul.prepared.is_checked;
-        if self.engine.first_runs.is_none() || is_checked.load(Ordering::Relaxed) {
-            return Ok(());
+    /// Reports and counts a job that was submitted at `submitted` and has ended. It has the tasks
+    /// of these plans.
+    pub(crate) fn ended<'j>(self, plans: impl Iterator<Item = &'j JobPlan>, submitted: Instant) {
+        let (mut tasks, mut bytes) = (0, 0);
+        for plan in plans {
+            tasks += plan.tasks.len();
+            bytes += plan.output_bytes as u64;
         }
-        let block = &matmul.weights.blocks[job.block];
-        self.check_tasks(job, a, (&block.buffer(), block.range.clone()), c)
+        self.done(Activity::Job { tasks }, submitted);
+        let mut totals = self.engine.totals();
+        totals.jobs += 1;
+        totals.tasks += tasks as u64;
+        totals.bytes_from_device += bytes;
     }
 
-    /// As `check`, for a job that read ranges of `a` and `b`.
-    pub(crate) fn check_tasks(
+    /// Compares first tasks of their kind with the CPU's results, if the engine checks them. The
+    /// job read ranges of `a` and `b`, and wrote `c`.
+    pub(crate) fn check(
         self,
         job: &JobPlan,
         (a, a_range): (&FrozenBo, Range<usize>),
         (b, b_range): (&FrozenBo, Range<usize>),
         c: &Bo,
     ) -> Result<(), Error> {
-        let Some(runs) = &self.engine.first_runs else {
-            return Ok(());
-        };
+        let runs = &self.engine.first_runs;
         let tasks = runs.unchecked(job);
         if tasks.is_empty() {
             return Ok(());
         }
-        let _checking = self.engine.clock.checking();
+        let _checking = self.engine.stopwatch(Section::Check);
         let until = Deadline::FOREVER;
         let [a, b] = [a, b].map(|bo| bo.read(until).map_err(self.failed()));
         let (a, b, c) = (a?, b?, c.read(until).map_err(self.failed())?);
@@ -317,33 +304,12 @@ impl<'e> OnDevice<'e> {
             b: &b[b_range],
             c: &c,
         };
-        let device = self.device;
         let checked = runs.check(&tasks, memory);
-        let count = |counters: &mut Counters| counters.checked_tasks += tasks.len() as u64;
-        self.engine.count(count);
+        self.engine.totals().checked_tasks += tasks.len() as u64;
         checked.map_err(|wrong| Error::WrongResult {
-            device,
+            device: self.device,
             source: Box::new(wrong),
         })
-    }
-
-    /// Collects the results `c` of a job that has ended.
-    pub(super) fn collect(
-        self,
-        matmul: &mut Matmul<'_>,
-        job: &JobPlan,
-        c: &Bo,
-    ) -> Result<(), Error> {
-        let memory = c.read(Deadline::FOREVER).map_err(self.failed())?;
-        let from = Instant::now();
-        matmul.unpack(&self.engine.clock, job, &memory);
-        let bytes = job.output_bytes;
-        self.done(Activity::Unpack { bytes }, from);
-        self.engine.count(|counters| {
-            counters.tasks += job.tasks.len() as u64;
-            counters.bytes_from_device += bytes as u64;
-        });
-        Ok(())
     }
 
     /// Recycles the buffers of jobs that were not submitted.

@@ -9,6 +9,7 @@ use npu_kernels::half::to_f16;
 use rayon::prelude::*;
 use zerocopy::IntoBytes;
 
+use crate::dtype::Dtype;
 use crate::layout;
 use crate::matrix::MatrixView;
 use crate::pack::{Format, Fp16, Int4, Int8, SplitInt8, pack_activation};
@@ -20,24 +21,24 @@ use crate::unpack::{
     Destination, Mode, Partial, ROWS, Scales, Split, TileRows, unpack, unpack_dequantised,
     unpack_scaled,
 };
+use crate::weight_format::WeightFormat;
 
 /// A matmul with checked operands.
 pub(crate) struct Matmul<'a> {
     pub(crate) weights: &'a PackedWeights,
+    /// Rows of A and C.
+    pub(crate) m: usize,
     /// Its plan, with [`Partial::TILE_ROWS`] rows for each row of A.
     pub(crate) prepared: Arc<Prepared>,
     pub(crate) a: Operand<'a>,
     pub(crate) epilogue: Epilogue<'a>,
 }
 
-/// A, with the encoding that it is packed in.
+/// A, whose encoding in memory follows from the weights.
 #[derive(Clone, Copy)]
 pub(crate) enum Operand<'a> {
-    Int8(MatrixView<'a, i8>),
-    Int4(MatrixView<'a, i8>),
-    /// Each row twice, as high and low nibbles; scaled for each group of K.
-    Int4Wide(MatrixView<'a, i8>),
-    Fp16(MatrixView<'a, f16>),
+    Integers(MatrixView<'a, i8>),
+    Halves(MatrixView<'a, f16>),
 }
 
 /// The conversion of the NPU's sums, and C, which has as many rows as A.
@@ -74,8 +75,8 @@ pub(super) struct MatrixId {
     /// Address of the first element. The caller keeps all matrices borrowed during the run.
     address: usize,
     columns: usize,
-    /// Index of the encoding.
-    encoding: u8,
+    /// Determines the encoding.
+    format: WeightFormat,
 }
 
 /// Some rows of an output tile. Row numbers are those of C; each is [`Partial::TILE_ROWS`] rows of
@@ -114,37 +115,33 @@ impl OutputTile<'_> {
 
 impl Matmul<'_> {
     pub(super) fn matrix_id(&self) -> MatrixId {
-        let (address, columns, encoding) = match self.a {
-            Operand::Int8(a) => (a.row(0).as_ptr().addr(), a.columns(), 0),
-            Operand::Int4(a) => (a.row(0).as_ptr().addr(), a.columns(), 1),
-            Operand::Int4Wide(a) => (a.row(0).as_ptr().addr(), a.columns(), 2),
-            Operand::Fp16(a) => (a.row(0).as_ptr().addr(), a.columns(), 3),
+        let address = match self.a {
+            Operand::Integers(a) => a.row(0).as_ptr().addr(),
+            Operand::Halves(a) => a.row(0).as_ptr().addr(),
         };
         MatrixId {
             address,
-            columns,
-            encoding,
+            columns: self.weights.k(),
+            format: self.weights.format(),
         }
     }
 
     /// Multiply-accumulates, without padding.
     pub(super) fn macs(&self) -> u64 {
-        let rows = match self.a {
-            Operand::Int8(a) | Operand::Int4(a) | Operand::Int4Wide(a) => a.rows(),
-            Operand::Fp16(a) => a.rows(),
-        };
-        rows as u64 * self.weights.k() as u64 * self.weights.n() as u64
+        self.m as u64 * self.weights.k() as u64 * self.weights.n() as u64
     }
 
     /// Packs the tiles of A into the activation buffer.
     pub(super) fn pack(&self, clock: &SectionTimes, band: &Band, memory: &mut [u8]) {
-        match self.a {
-            Operand::Int8(a) => pack_band::<Int8>(a, clock, band, memory),
-            Operand::Int4(a) => pack_band::<Int4>(a, clock, band, memory),
-            Operand::Int4Wide(a) => {
-                pack_band::<SplitInt8>(a.repeated(Split::TILE_ROWS), clock, band, memory);
+        let format = self.weights.format();
+        match (self.a, format.dtype(), format.passes()) {
+            (Operand::Halves(a), ..) => pack_band::<Fp16>(a, clock, band, memory),
+            (Operand::Integers(a), Dtype::Int4, 1) => pack_band::<Int4>(a, clock, band, memory),
+            // Each row twice, as high and low nibbles.
+            (Operand::Integers(a), Dtype::Int4, passes) => {
+                pack_band::<SplitInt8>(a.repeated(passes), clock, band, memory);
             }
-            Operand::Fp16(a) => pack_band::<Fp16>(a, clock, band, memory),
+            (Operand::Integers(a), ..) => pack_band::<Int8>(a, clock, band, memory),
         }
     }
 
@@ -157,27 +154,17 @@ impl Matmul<'_> {
             job,
             memory,
             n,
-            completes: job.band.activations.last().map(|a| a.k_tile.index + 1) == Some(k_tiles),
+            completes: job.band.k_tiles.last().map(|a| a.index + 1) == Some(k_tiles),
         };
         match &mut self.epilogue {
-            Epilogue::I32(c) => match self.a {
-                Operand::Int4(_) => each.collect::<i16, _>(c, |tile, c| {
-                    unpack::<i16>(tile.rows, tile.mode(), tile.to(c, n));
-                }),
-                _ => each.collect::<i32, _>(c, |tile, c| {
-                    unpack::<i32>(tile.rows, tile.mode(), tile.to(c, n));
-                }),
+            Epilogue::I32(c) => match self.weights.dtype() {
+                Dtype::Int4 => each.add_up::<i16>(c),
+                Dtype::Int8 | Dtype::Fp16 => each.add_up::<i32>(c),
             },
-            Epilogue::F32(c) => each.collect::<f32, _>(c, |tile, c| {
-                unpack::<f32>(tile.rows, tile.mode(), tile.to(c, n));
-            }),
-            Epilogue::F16(c) => each.collect::<f16, _>(c, |tile, c| {
-                unpack::<f16>(tile.rows, tile.mode(), tile.to(c, n));
-            }),
+            Epilogue::F32(c) => each.add_up::<f32>(c),
+            Epilogue::F16(c) => each.add_up::<f16>(c),
             Epilogue::Narrowed { sums, c } => {
-                each.collect::<f32, _>(sums, |tile, sums| {
-                    unpack::<f32>(tile.rows, tile.mode(), tile.to(sums, n));
-                });
+                each.add_up::<f32>(sums);
                 each.narrow(sums, c);
             }
             Epilogue::Dequantised { c, rows, columns } => each.collect::<i32, _>(c, |tile, c| {
@@ -209,16 +196,17 @@ impl Matmul<'_> {
     }
 }
 
-fn pack_band<F: Format>(
+/// Packs the tiles of a band of A, in parallel.
+pub(crate) fn pack_band<F: Format>(
     a: MatrixView<'_, F::Host>,
     clock: &SectionTimes,
     band: &Band,
     memory: &mut [u8],
 ) {
     let mut rest = memory;
-    let mut tiles = Vec::with_capacity(band.activations.len());
-    for tile in &band.activations {
-        let bytes = layout::activation_bytes(F::DTYPE, band.padded, tile.k_tile.padded);
+    let mut tiles = Vec::with_capacity(band.k_tiles.len());
+    for tile in &band.k_tiles {
+        let bytes = layout::activation_bytes(F::DTYPE, band.padded, tile.padded);
         let (memory, behind) = rest.split_at_mut(bytes);
         tiles.push((tile, memory));
         rest = behind;
@@ -227,7 +215,7 @@ fn pack_band<F: Format>(
     tiles
         .into_par_iter()
         .for_each_init(watch, |_, (tile, memory)| {
-            let block = a.block(band.rows.clone(), tile.k_tile.k.clone());
+            let block = a.block(band.rows.clone(), tile.k.clone());
             pack_activation::<F>(block, band.padded, memory);
         });
 }
@@ -256,7 +244,7 @@ impl JobTiles<'_> {
         let rows = band.rows.start / T::TILE_ROWS..band.rows.end / T::TILE_ROWS;
         let collect_rows = |chunk: usize, c: &mut [S]| {
             let first_row = chunk * ROWS;
-            for (at, a) in band.activations.iter().enumerate() {
+            for (at, a) in band.k_tiles.iter().enumerate() {
                 for task in self.job.tasks_of(at) {
                     let tile = OutputTile {
                         rows: TileRows {
@@ -267,8 +255,8 @@ impl JobTiles<'_> {
                         },
                         row: rows.start + first_row,
                         columns: task.n.clone(),
-                        k_tile: a.k_tile.index,
-                        completes: self.completes && at + 1 == band.activations.len(),
+                        k_tile: a.index,
+                        completes: self.completes && at + 1 == band.k_tiles.len(),
                     };
                     collect(&tile, c);
                 }
@@ -279,6 +267,13 @@ impl JobTiles<'_> {
             .par_chunks_mut(ROWS * n)
             .enumerate()
             .for_each_init(watch, |_, (chunk, c)| collect_rows(chunk, c));
+    }
+
+    /// Stores the results of the first K tile, and adds those of the others.
+    fn add_up<T: Partial<Sum: Send>>(&self, sums: &mut [T::Sum]) {
+        self.collect::<T, _>(sums, |tile, sums| {
+            unpack::<T>(tile.rows, tile.mode(), tile.to(sums, self.n));
+        });
     }
 
     /// Rounds sums that are complete.

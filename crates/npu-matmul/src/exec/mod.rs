@@ -18,5 +18,5 @@ mod run;
 mod wave;
 
 pub(crate) use job::OnDevice;
-pub(crate) use matmul::{Epilogue, Matmul, Operand};
+pub(crate) use matmul::{Epilogue, Matmul, Operand, pack_band};
 pub(crate) use run::MatmulRun;

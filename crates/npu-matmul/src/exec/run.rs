@@ -83,10 +83,9 @@ impl<'a> MatmulRun<'a> {
             self.inputs.release(self.engine, &needed);
         }
         for matmul in &self.matmuls {
-            self.engine.count(|counters| {
-                counters.matmuls += 1;
-                counters.macs += matmul.macs();
-            });
+            let mut totals = self.engine.totals();
+            totals.matmuls += 1;
+            totals.macs += matmul.macs();
             matmul.prepared.is_checked.store(true, Ordering::Relaxed);
         }
         Ok(())

@@ -2,10 +2,11 @@
 //! A wave: steps of one or several matmuls, submitted with one SUBMIT for each device.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use rayon::prelude::*;
-use rocket_uapi::{Bo, FrozenBo, Job, PendingJob};
+use rocket_uapi::{Bo, Deadline, FrozenBo, Job, PendingJob};
 
 use super::job::{Inputs, OnDevice, PlannedJob};
 use super::matmul::Matmul;
@@ -13,6 +14,7 @@ use crate::engine::Engine;
 use crate::error::{Error, GemmCallError};
 use crate::observe::Activity;
 use crate::plan::WaveSize;
+use crate::times::Section;
 
 /// A submitted job.
 struct RunningJob<'e> {
@@ -110,33 +112,25 @@ impl<'e> Wave<'e> {
         Ok(())
     }
 
-    /// Waits for jobs whose results are not needed any more and recycles their buffers. Their
-    /// errors are only logged: an earlier error is the cause.
+    /// Waits for jobs whose results are not needed any more.
     pub(super) fn drain(self) {
         for job in self.jobs {
-            match job.on.wait(job.pending) {
-                Ok(done) => job.on.keep(done.reads, done.writes),
-                Err(error) => tracing::debug!(%error, "one more job failed"),
-            }
+            job.on.abandon(job.pending);
         }
     }
 }
 
 /// Waits for all jobs of a step, or of joined steps, in parallel, because a wait also maintains the
 /// caches of the results. Then collects the results.
-fn finish_steps(
+fn finish_steps<'e>(
     matmuls: &mut [Matmul<'_>],
-    jobs: Vec<RunningJob<'_>>,
+    jobs: Vec<RunningJob<'e>>,
     inputs: &Inputs,
 ) -> Result<(), GemmCallError> {
     let ended: Vec<_> = {
-        let _waiting = jobs.first().map(|job| job.on.engine.clock.waiting());
-        let end_of = |RunningJob {
-                          on,
-                          planned,
-                          pending,
-                          at,
-                      }| (on, planned, at, on.wait(pending));
+        let engine = jobs.first().map(|job| job.on.engine);
+        let _waiting = engine.map(|engine| engine.stopwatch(Section::Wait));
+        let end_of = |job: RunningJob<'e>| (job.on, job.planned, job.at, job.on.wait(job.pending));
         jobs.into_par_iter().map(end_of).collect()
     };
     let mut result = Ok(());
@@ -152,9 +146,7 @@ fn finish_steps(
         let plans = planned
             .iter()
             .map(|job| matmuls[job.matmul].prepared.job(job.at));
-        let tasks = plans.map(|plan| plan.tasks.len()).sum();
-        on.done(Activity::Job { tasks }, submitted);
-        on.engine.count(|counters| counters.jobs += 1);
+        on.ended(plans, submitted);
         for (job, c) in planned.into_iter().zip(&done.writes) {
             if result.is_ok() {
                 result = collect(on, &mut matmuls[job.matmul], job, inputs, c)
@@ -176,8 +168,18 @@ fn collect(
 ) -> Result<(), Error> {
     let prepared = Arc::clone(&matmul.prepared);
     let plan = prepared.job(job.at);
-    on.check(matmul, plan, inputs.read(job.input), c)?;
-    on.collect(matmul, plan, c)
+    if let Some(a) = inputs.read(job.input)
+        && !prepared.is_checked.load(Ordering::Relaxed)
+    {
+        let block = &matmul.weights.blocks[plan.block];
+        on.check(plan, a, (&block.buffer(), block.range.clone()), c)?;
+    }
+    let memory = c.read(Deadline::FOREVER).map_err(on.failed())?;
+    let from = Instant::now();
+    matmul.unpack(&on.engine.clock, plan, &memory);
+    let bytes = plan.output_bytes;
+    on.done(Activity::Unpack { bytes }, from);
+    Ok(())
 }
 
 /// Packs, builds and submits the jobs of one device.

@@ -5,11 +5,10 @@ use std::collections::BTreeMap;
 
 use super::weights::{DeviceMemory, PAGE, WeightMemory};
 use crate::arena::CHUNK_BYTES;
-use crate::buffers::{IDLE_BUFFERS_MAX, IDLE_BYTES_MAX};
+use crate::buffers::{IDLE_BUFFERS_MAX, IDLE_BYTES_MAX, PROGRAM_BYTES_KEPT, PROGRAMS_KEPT};
 use crate::plan::{
     BUFFERS_OF_A_JOB, DEVICE_BYTES_MAX, PlanOptions, WAVE_JOBS, WAVES_IN_FLIGHT, WeightPlan,
 };
-use crate::prepared::{PROGRAM_BYTES_KEPT, PROGRAMS_KEPT};
 
 /// Mappings allowed to a process if the kernel does not say (Linux, `DEFAULT_MAX_MAP_COUNT`).
 const MAPPINGS_MAX: u64 = 65_530;
@@ -260,7 +259,7 @@ impl MemoryPlan {
 
     /// Upper bound for the programs that are kept, in bytes.
     fn programs(&self) -> u64 {
-        self.programs.min(PROGRAM_BYTES_KEPT)
+        self.programs.min(PROGRAM_BYTES_KEPT as u64)
     }
 
     /// Bytes of weights on all devices.

@@ -125,7 +125,7 @@ pub(crate) fn input_of<A: PartialEq>(
 ) -> JobInput {
     let found = inputs.iter().enumerate().rev().find_map(|(index, input)| {
         let is_here = input.device == job.device && input.a == a;
-        let offset = is_here.then(|| input.band.offset_of(&job.band)).flatten()?;
+        let offset = is_here.then(|| job.offset_in(&input.band)).flatten()?;
         Some(JobInput { index, offset })
     });
     let input = found.unwrap_or(JobInput {
@@ -314,8 +314,8 @@ mod tests {
                     for (at, input) in step.inputs.iter().enumerate() {
                         let is_first = packed.insert(input.index);
                         prop_assert_eq!(step.packs[at], is_first);
-                        let (read, band) = (&inputs[input.index].band, &step.step.jobs[at].band);
-                        prop_assert_eq!(read.offset_of(band), Some(input.offset));
+                        let offset = step.step.jobs[at].offset_in(&inputs[input.index].band);
+                        prop_assert_eq!(offset, Some(input.offset));
                     }
                 }
                 let of_steps = wave.steps.iter().map(|step| step.step.jobs.len());

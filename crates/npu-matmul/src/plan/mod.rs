@@ -32,10 +32,8 @@ mod steps;
 #[cfg(test)]
 mod tests;
 mod tiles;
-
 mod weights;
 
-pub(crate) use cost::task_time_bound_ns;
 pub use depth::int4_depth;
 pub(crate) use list::{
     BUFFERS_OF_A_JOB, JobInput, PlannedInput, PlannedStep, PlannedWave, WAVE_JOBS, WAVES_IN_FLIGHT,
@@ -43,8 +41,8 @@ pub(crate) use list::{
 };
 pub use matmul::Plan;
 pub use options::{JobLimits, PlanError, PlanOptions};
-pub use steps::{ActivationTile, Band, JobPlan, Step, TaskPlan};
+pub use steps::{Band, JobPlan, Step, TaskPlan};
 pub use tiles::INT4_K_TILE_MAX;
-pub(crate) use tiles::even_tile;
+pub(crate) use tiles::{even_tile, pieces};
 pub(crate) use weights::DEVICE_BYTES_MAX;
 pub use weights::{KTile, WeightBlock, WeightPlan};

@@ -9,7 +9,7 @@ use rknpu_regcmd::{MatmulType, ProgramOptions};
 
 use super::cost::task_time_bound_ns;
 use super::matmul::Plan;
-use super::tiles::to_u32;
+use super::tiles::{pieces, to_u32};
 use super::weights::KTile;
 use crate::dtype::{Dtype, ROW_MULTIPLE};
 use crate::layout;
@@ -21,7 +21,7 @@ pub struct Step {
     pub jobs: Vec<JobPlan>,
 }
 
-/// Rows and K tiles of A, and their offsets in an activation buffer. Each device that reads them
+/// Rows and K tiles of A, which share an activation buffer. Each device that reads them
 /// has a copy, since a buffer has an address only in its own file descriptor.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Band {
@@ -29,57 +29,28 @@ pub struct Band {
     pub rows: Range<usize>,
     /// Rows in memory: a multiple of 4.
     pub padded: usize,
-    /// The tiles of A in the activation buffer, one for each K tile.
-    pub activations: Vec<ActivationTile>,
+    /// The K tiles. In the activation buffer the tiles of A follow each other.
+    pub k_tiles: Vec<KTile>,
     /// Bytes of the activation buffer.
     pub activation_bytes: usize,
 }
 
-/// A tile of A: the rows of its band, and a K tile.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ActivationTile {
-    /// The K tile.
-    pub k_tile: KTile,
-    /// Byte offset in the buffer.
-    pub offset: usize,
-}
-
 impl Band {
-    /// A band of these rows and K tiles of A. In memory one K tile follows the other.
+    /// A band of these rows and K tiles of A.
     pub(crate) fn new(
         dtype: Dtype,
         rows: Range<usize>,
         k_tiles: impl Iterator<Item = KTile>,
     ) -> Arc<Self> {
         let padded = rows.len().next_multiple_of(ROW_MULTIPLE);
-        let mut activation_bytes = 0;
-        let activations = k_tiles.map(|k_tile| {
-            let offset = activation_bytes;
-            activation_bytes += layout::activation_bytes(dtype, padded, k_tile.padded);
-            ActivationTile { k_tile, offset }
-        });
+        let k_tiles: Vec<_> = k_tiles.collect();
+        let depth = k_tiles.iter().map(|tile| tile.padded).sum();
         Arc::new(Self {
             rows,
             padded,
-            activations: activations.collect(),
-            activation_bytes,
+            k_tiles,
+            activation_bytes: layout::activation_bytes(dtype, padded, depth),
         })
-    }
-
-    /// Byte offset of `part` in the activation buffer of this band, which has the same rows and at
-    /// least the K tiles of `part`.
-    pub(crate) fn offset_of(&self, part: &Self) -> Option<usize> {
-        let k_tile = |tile: &ActivationTile| tile.k_tile.index;
-        let first = part.activations.first().map(k_tile)?;
-        let at = self
-            .activations
-            .iter()
-            .position(|tile| k_tile(tile) == first)?;
-        let tiles = self.activations.get(at..at + part.activations.len())?;
-        let mut of_both = tiles.iter().zip(&part.activations);
-        let is_part =
-            self.rows == part.rows && of_both.all(|(own, of_part)| own.k_tile == of_part.k_tile);
-        is_part.then(|| self.activations[at].offset)
     }
 }
 
@@ -109,7 +80,7 @@ pub struct JobPlan {
 /// One task: a tile of A times a tile of B into a tile of C.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TaskPlan {
-    /// Index into [`Band::activations`].
+    /// The tile of A: an index into [`Band::k_tiles`].
     pub activation: usize,
     /// Output channels of the caller's matrix.
     pub n: Range<usize>,
@@ -150,30 +121,55 @@ impl JobPlan {
         }
     }
 
-    /// Adds a task: this tile of the band times the channels `n`, whose weights are at `b` in the
-    /// block. It writes behind the results of the task before.
-    pub(crate) fn push(&mut self, activation: usize, n: Range<usize>, b: usize) {
-        let dtype = Dtype::of(self.ty);
-        let (a, padded) = (&self.band.activations[activation], self.band.padded);
-        let n_padded = n.len().next_multiple_of(dtype.kernel_group());
-        self.tasks.push(TaskPlan {
-            activation,
-            n,
-            m_padded: to_u32(padded),
-            k_padded: to_u32(a.k_tile.padded),
-            n_padded: to_u32(n_padded),
-            // Buffers are below 2 GiB, so offsets have 32 bits.
-            a: to_u32(a.offset),
-            b: to_u32(b),
-            c: to_u32(self.output_bytes),
-        });
-        self.output_bytes += layout::output_bytes(self.ty, padded, n_padded);
-        self.time_bound_ns += task_time_bound_ns(dtype, padded, a.k_tile.padded, n_padded);
+    /// Adds a task for each tile of the band and each of these tiles of channels. `weights` returns
+    /// the offset in the block of the weights of a K tile from a channel on. A task writes behind
+    /// the results of the task before.
+    pub(crate) fn with_tasks(
+        mut self,
+        channels: &[Range<usize>],
+        weights: impl Fn(&KTile, usize) -> usize,
+    ) -> Self {
+        let (dtype, band) = (Dtype::of(self.ty), &*self.band);
+        let mut a = 0;
+        for (activation, k_tile) in band.k_tiles.iter().enumerate() {
+            for n in channels {
+                let n_padded = n.len().next_multiple_of(dtype.kernel_group());
+                let (m, k) = (band.padded, k_tile.padded);
+                self.tasks.push(TaskPlan {
+                    activation,
+                    n: n.clone(),
+                    m_padded: to_u32(m),
+                    k_padded: to_u32(k),
+                    n_padded: to_u32(n_padded),
+                    // Buffers are below 2 GiB, so offsets have 32 bits.
+                    a: to_u32(a),
+                    b: to_u32(weights(k_tile, n.start)),
+                    c: to_u32(self.output_bytes),
+                });
+                self.output_bytes += layout::output_bytes(self.ty, m, n_padded);
+                self.time_bound_ns += task_time_bound_ns(dtype, m, k, n_padded);
+            }
+            a += layout::activation_bytes(dtype, band.padded, k_tile.padded);
+        }
+        self
+    }
+
+    /// Byte offset of its band in the activation buffer of `band`, if that has the same rows and at
+    /// least the same K tiles.
+    pub(crate) fn offset_in(&self, band: &Band) -> Option<usize> {
+        let own = &self.band.k_tiles;
+        let first = band
+            .k_tiles
+            .iter()
+            .position(|tile| Some(tile) == own.first())?;
+        let is_part = band.rows == self.band.rows && band.k_tiles[first..].starts_with(own);
+        let depth = band.k_tiles[..first].iter().map(|tile| tile.padded).sum();
+        is_part.then(|| layout::activation_bytes(Dtype::of(self.ty), band.padded, depth))
     }
 
     /// The tasks of one activation tile, in the order of their channels.
     pub fn tasks_of(&self, activation: usize) -> &[TaskPlan] {
-        let n_tiles = self.tasks.len() / self.band.activations.len().max(1);
+        let n_tiles = self.tasks.len() / self.band.k_tiles.len().max(1);
         let first = activation * n_tiles;
         self.tasks.get(first..first + n_tiles).unwrap_or_default()
     }
@@ -206,8 +202,7 @@ impl Plan {
         let width = self.groups_per_job * self.weights.dtype.kernel_group();
         let mut devices: BTreeMap<usize, Vec<_>> = BTreeMap::new();
         for (block, b) in self.weights.blocks.iter().enumerate() {
-            let starts = b.n.clone().step_by(width);
-            let jobs = starts.map(|start| (block, start..(start + width).min(b.n.end)));
+            let jobs = pieces(b.n.clone(), width).map(|n| (block, n));
             devices.entry(b.device).or_default().extend(jobs);
         }
         devices.into_values().collect()
@@ -226,24 +221,14 @@ impl Plan {
     /// The job of channels `n` of a block.
     fn job(&self, block: usize, n: Range<usize>, band: &Arc<Band>) -> JobPlan {
         let weights = &self.weights.blocks[block];
-        let mut job = JobPlan::new(
-            self.ty,
-            self.program,
-            weights.device,
-            block,
-            Arc::clone(band),
-            n.clone(),
-        );
-        for (activation, a) in band.activations.iter().enumerate() {
-            for start in n.clone().step_by(self.n_tile) {
-                let tile = start..(start + self.n_tile).min(n.end);
-                let in_block = start - weights.n.start;
-                let b = self
-                    .weights
-                    .weight_offset(weights, a.k_tile.index, in_block);
-                job.push(activation, tile, b);
-            }
-        }
-        job
+        let channels: Vec<_> = pieces(n.clone(), self.n_tile).collect();
+        let (ty, band) = (self.ty, Arc::clone(band));
+        JobPlan::new(ty, self.program, weights.device, block, band, n).with_tasks(
+            &channels,
+            |k_tile, first| {
+                let in_block = first - weights.n.start;
+                self.weights.weight_offset(weights, k_tile.index, in_block)
+            },
+        )
     }
 }

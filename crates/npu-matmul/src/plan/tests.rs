@@ -66,11 +66,11 @@ fn check(plan: &Plan, limits: &JobLimits) {
             assert!(job.output_bytes <= limits.buffer_bytes);
             assert!(job.tasks.len() <= limits.tasks);
             let band = &*job.band;
-            let mut a_end = 0;
             assert!(band.padded >= band.rows.len() && band.padded % 4 == 0);
-            for a in &band.activations {
-                assert_eq!(a.offset, a_end);
-                a_end += layout::activation_bytes(p, band.padded, a.k_tile.padded);
+            let (mut a_end, mut offsets) = (0, Vec::new());
+            for a in &band.k_tiles {
+                offsets.push(a_end);
+                a_end += layout::activation_bytes(p, band.padded, a.padded);
             }
             assert_eq!(a_end, band.activation_bytes);
             assert!(a_end <= limits.buffer_bytes);
@@ -84,22 +84,22 @@ fn check(plan: &Plan, limits: &JobLimits) {
                 check_tile(p, m, k, n).unwrap();
                 assert!(k.is_multiple_of(w.k_multiple()));
                 time += task_time_bound_ns(p, m, k, n);
-                let a = &band.activations[task.activation];
-                assert_eq!((band.padded, a.k_tile.padded), (m, k));
-                assert_eq!(a.offset, task.a as usize);
+                let a = &band.k_tiles[task.activation];
+                assert_eq!((band.padded, a.padded), (m, k));
+                assert_eq!(offsets[task.activation], task.a as usize);
                 assert_eq!(task.c as usize, c_end);
                 c_end += layout::output_bytes(job.ty, m, n);
                 assert_eq!((task.n.start - block.n.start) % p.kernel_group(), 0);
                 assert!(task.n.len() <= n);
                 let b_end = task.b as usize + layout::weight_bytes(p, n, k);
                 assert!(b_end <= w.block_bytes(block));
-                area += band.rows.len() * a.k_tile.k.len() * task.n.len();
+                area += band.rows.len() * a.k.len() * task.n.len();
                 let seen = done.entry((band.rows.start, task.n.start)).or_default();
-                assert_eq!(*seen, a.k_tile.index, "K tiles out of order");
+                assert_eq!(*seen, a.index, "K tiles out of order");
                 *seen += 1;
             }
             assert_eq!(c_end, job.output_bytes);
-            let of_tiles = (0..band.activations.len()).flat_map(|a| {
+            let of_tiles = (0..band.k_tiles.len()).flat_map(|a| {
                 let tasks = job.tasks_of(a);
                 assert!(tasks.iter().all(|task| task.activation == a));
                 assert!(tasks.is_sorted_by_key(|task| task.n.start));
@@ -285,10 +285,4 @@ fn illegal_sizes_are_named() {
         WeightPlan::new(Dtype::Int4, 1, 1024, 1, &forced(None, Some(512), None)),
         Err(PlanError::Int4Saturation { k: 512, max: 384 })
     );
-}
-
-#[test]
-fn int4_cannot_saturate() {
-    assert!(INT4_K_TILE_MAX * 8 * 8 <= i16::MAX as usize);
-    assert_eq!(INT4_K_TILE_MAX % Dtype::Int4.k_tile_multiple(), 0);
 }

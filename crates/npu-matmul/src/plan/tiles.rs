@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Checks tiles against the rules of the hardware, and computes even tile sizes.
 
-use rknpu_regcmd::{BufferId, ChipProfile, MatmulTask, MatmulType};
+use std::ops::Range;
+
+use rknpu_regcmd::ChipProfile;
 
 use super::options::{PlanError, PlanOptions};
 use crate::dtype::{Dtype, ROW_MULTIPLE};
+pub(super) use crate::layout::{tile_task, to_u32};
 
 /// The deepest INT4 tile whose 16-bit results cannot saturate, whatever the weights, rounded down
 /// to [`Dtype::k_tile_multiple`]. Known weights may allow deeper tiles:
@@ -44,19 +47,6 @@ pub(super) fn check_tile(dtype: Dtype, m: usize, k: usize, n: usize) -> Result<(
     let checked = tile_task(dtype.matmul_type(), m, k, n).check(&ChipProfile::RK3588);
     let refused = |source| PlanError::IllegalTile { m, k, n, source };
     checked.map(drop).map_err(refused)
-}
-
-/// The task of a tile with dummy addresses, for checks only.
-pub(super) fn tile_task(ty: MatmulType, m: usize, k: usize, n: usize) -> MatmulTask {
-    MatmulTask {
-        ty,
-        m: to_u32(m),
-        k: to_u32(k),
-        n: to_u32(n),
-        a: BufferId(0).at(0),
-        b: BufferId(1).at(0),
-        c: BufferId(2).at(0),
-    }
 }
 
 /// A number of kernels for which the rule of the weight banks is as strict as for more kernels.
@@ -103,7 +93,10 @@ pub(crate) fn even_tile(total: usize, max: usize, unit: usize) -> usize {
         .min(max)
 }
 
-/// Converts a size to 32 bits. Larger ones become one that every rule rejects.
-pub(super) fn to_u32(size: usize) -> u32 {
-    u32::try_from(size).unwrap_or(u32::MAX)
+/// Splits `range` into pieces of `len`; the last may be shorter.
+pub(crate) fn pieces(range: Range<usize>, len: usize) -> impl Iterator<Item = Range<usize>> {
+    let (len, end) = (len.max(1), range.end);
+    range
+        .step_by(len)
+        .map(move |start| start..(start + len).min(end))
 }

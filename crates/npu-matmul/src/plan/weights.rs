@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use super::options::{PlanError, PlanOptions};
 use super::rule;
-use super::tiles::{check_tile, even_k_tile, k_tile_max};
+use super::tiles::{check_tile, even_k_tile, k_tile_max, pieces};
 use crate::dtype::{Dtype, ROW_MULTIPLE};
 use crate::layout;
 
@@ -214,17 +214,13 @@ fn blocks(n: usize, group: usize, groups_max: usize, devices: usize) -> Vec<Weig
     for device in 0..devices {
         // The first devices take one group more each.
         let share = groups / devices + usize::from(device < groups % devices);
-        let end = next + share;
-        while next < end {
-            let take = (end - next).min(groups_max);
-            let channels = next * group..((next + take) * group).min(n);
-            blocks.push(WeightBlock {
-                device,
-                n: channels,
-                padded: take * group,
-            });
-            next += take;
-        }
+        let parts = pieces(next..next + share, groups_max);
+        blocks.extend(parts.map(|part| WeightBlock {
+            device,
+            n: part.start * group..(part.end * group).min(n),
+            padded: part.len() * group,
+        }));
+        next += share;
     }
     blocks
 }

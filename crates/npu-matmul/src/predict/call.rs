@@ -114,8 +114,8 @@ pub fn call_together(plans: &[&Plan], options: &PlanOptions) -> CallTime {
             let packed = step.jobs.iter().zip(packs).filter(|(_, packs)| **packs);
             let kernel = KernelCost::pack(plans[*matmul].weights.dtype);
             for (job, _) in packed {
-                let tiles = job.band.activations.iter();
-                let depth: usize = tiles.map(|tile| tile.k_tile.padded).sum();
+                let tiles = job.band.k_tiles.iter();
+                let depth: usize = tiles.map(|tile| tile.padded).sum();
                 let elements = (job.band.rows.len() * depth) as u64;
                 ps = ps.saturating_add(host.kernel_ps(elements, kernel));
                 moved = moved.saturating_add(kernel.bytes(elements));
@@ -236,10 +236,10 @@ fn read(step: &Step, options: &PlanOptions) -> (u64, u64) {
     let at_once = (step.jobs.len() as u64).clamp(1, u64::from(host.cores.max(1)));
     let (mut ps, mut moved) = (host.sync_ps(bytes as u64) / at_once, 0_u64);
     for job in &step.jobs {
-        let first = job.band.activations.first().map_or(0, |a| a.k_tile.index);
+        let first = job.band.k_tiles.first().map_or(0, |a| a.index);
         for task in &job.tasks {
-            let a = &job.band.activations[task.activation];
-            let to = match a.k_tile.index {
+            let a = &job.band.k_tiles[task.activation];
+            let to = match a.index {
                 0 => UnpackTo::Result,
                 index if index > first => UnpackTo::CachedSum,
                 _ => UnpackTo::Sum,

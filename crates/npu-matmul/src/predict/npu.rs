@@ -88,8 +88,8 @@ impl Plan {
                 }
                 prediction.read_bytes += job.output_bytes as u64;
                 for task in &job.tasks {
-                    let a = &job.band.activations[task.activation];
-                    if a.k_tile.index > 0 {
+                    let a = &job.band.k_tiles[task.activation];
+                    if a.index > 0 {
                         prediction.partial_sums += (job.band.rows.len() * task.n.len()) as u64;
                     }
                 }
@@ -133,10 +133,11 @@ impl Plan {
         let mut inputs = Vec::new();
         let slack = choices.slack_bytes.value;
         let [mut needed, mut passed] = [0; 2];
+        let pages = |bytes: usize| bytes.next_multiple_of(PAGE_BYTES) as u64;
         for job in self.steps().flat_map(|step| step.jobs) {
             let input = input_of(&mut inputs, (), &job).index;
             if inputs[input].readers == 1 {
-                let depth: usize = job.band.activations.iter().map(|a| a.k_tile.k.len()).sum();
+                let depth: usize = job.band.k_tiles.iter().map(|a| a.k.len()).sum();
                 let elements = job.band.rows.len() as u64 * depth as u64;
                 needed += (elements * input_bits).div_ceil(8);
                 // Later jobs that read these activations need no cache maintenance.
@@ -172,11 +173,6 @@ impl Plan {
         let per_second = of_all.min(machine.dram.shared_bytes_per_second.max(1).into());
         clamped((bits.div_ceil(8) * PS_PER_SECOND).div_ceil(per_second))
     }
-}
-
-/// Bytes of whole pages.
-fn pages(bytes: usize) -> u64 {
-    bytes.next_multiple_of(PAGE_BYTES) as u64
 }
 
 /// Work of the witness, the task that ends each job.

@@ -4,10 +4,11 @@
 
 use std::borrow::Cow;
 
-use rknpu_regcmd::{BufferId, ChipProfile, MatmulTask};
+use rknpu_regcmd::ChipProfile;
 use serde::{Deserialize, Serialize};
 
 use crate::dtype::Dtype;
+use crate::layout::tile_task;
 
 /// A tile size that has run; it also allows all smaller tiles.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -30,17 +31,7 @@ impl MeasuredTile {
     /// tiles then fit, too.
     #[must_use]
     pub fn fits_cbuf(&self, spare: bool) -> bool {
-        let size = |value: usize| u32::try_from(value).unwrap_or(u32::MAX);
-        let nowhere = BufferId(0).at(0);
-        let task = MatmulTask {
-            ty: self.dtype.matmul_type(),
-            m: size(self.rows),
-            k: size(self.k),
-            n: size(self.n),
-            a: nowhere,
-            b: nowhere,
-            c: nowhere,
-        };
+        let task = tile_task(self.dtype.matmul_type(), self.rows, self.k, self.n);
         task.fits_cbuf(spare, &ChipProfile::RK3588)
     }
 }

@@ -66,12 +66,6 @@ impl HostCores {
     }
 }
 
-impl Default for HostCores {
-    fn default() -> Self {
-        Self::RK3588
-    }
-}
-
 /// Cost of one element in a kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KernelCost {

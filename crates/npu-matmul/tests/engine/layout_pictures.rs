@@ -191,11 +191,17 @@ fn pictures_of_single_tiles_are_the_layouts() {
         ),
     ] {
         let picture = take(title);
+        let formula = picture.formula.as_ref().unwrap();
         for ty in types {
             let bits = ty.out_bytes() as usize * 8;
             check(&picture, 4 * 4, bits, ["m", "n"], &[("rows", 4)], |m, n| {
                 output(ty, 4, m, n) * 8
             });
+            // Tiles of other sizes. Those of A and B are compared with what is packed.
+            for (m, n) in (0..20).flat_map(|m| (0..64).map(move |n| (m, n))) {
+                let byte = value(formula, &[("rows", 20), ("m", m), ("n", n)]);
+                assert_eq!(output(ty, 20, m, n), byte);
+            }
         }
     }
     // All other pictures have several tiles.
@@ -229,10 +235,10 @@ fn pictures_of_several_tiles_are_the_plan() {
     let [job] = &step.jobs[..] else {
         panic!("one job");
     };
-    let a = job.band.activations.iter().map(|tile| {
-        let bytes = activation_bytes(dtype, job.band.padded, tile.k_tile.padded);
-        let bytes = tile.offset..tile.offset + bytes;
-        [job.band.rows.clone(), tile.k_tile.k.clone(), bytes]
+    let a = job.band.k_tiles.iter().enumerate().map(|(index, tile)| {
+        let start = job.tasks_of(index)[0].a as usize;
+        let bytes = activation_bytes(dtype, job.band.padded, tile.padded);
+        [job.band.rows.clone(), tile.k.clone(), start..start + bytes]
     });
     let shown = tiles(&pictures, "A in tiles, int8: 4 rows, K = 128 by 64");
     assert_eq!(shown, a.collect::<Vec<_>>());
@@ -253,7 +259,7 @@ fn pictures_of_several_tiles_are_the_plan() {
         let title = format!("C of K tile {k_tile}, int32: 4 rows, N = 64 by 32");
         let tasks = job.tasks.iter();
         let mut c: Vec<_> = tasks
-            .filter(|task| job.band.activations[task.activation].k_tile.index == k_tile)
+            .filter(|task| job.band.k_tiles[task.activation].index == k_tile)
             .map(|task| {
                 let rows = job.band.rows.clone();
                 let start = task.c as usize;

@@ -95,15 +95,7 @@ fn attention_without_a_plan_is_known_before_there_are_operands() {
         ..CASE
     };
     let mut operands = Operands::new(&case, 1);
-    let batch = AttentionBatch {
-        heads: case.heads,
-        kv_heads: case.kv_heads,
-        rows: case.rows,
-        keys: case.keys,
-        head_dim: case.head_dim,
-        value_dim: case.value_dim,
-        window: None,
-    };
+    let batch = operands.call().batch();
     let mut options = PlanOptions::default();
     let roomy = crate::common::engine_with(options.clone(), 1);
     roomy.can_attend(&batch).unwrap();
