@@ -186,7 +186,8 @@ impl ModelShape {
     }
 
     /// Its attention of the last `rows` of `keys` tokens. Each sees itself and those before it.
-    pub(crate) const fn attention(&self, rows: usize, keys: usize) -> AttentionBatch {
+    #[must_use]
+    pub const fn attention(&self, rows: usize, keys: usize) -> AttentionBatch {
         AttentionBatch {
             heads: self.heads,
             kv_heads: self.kv_heads,

@@ -87,13 +87,8 @@ fn the_cpu_is_faster_with_attention_of_sequences() {
         for shape in ModelShape::ALL {
             for context in [128, 512, 4096] {
                 let batch = |rows, keys| AttentionBatch {
-                    heads: shape.heads,
-                    kv_heads: shape.kv_heads,
-                    rows,
-                    keys,
-                    head_dim: shape.head_dim,
-                    value_dim: shape.head_dim,
                     window: None,
+                    ..shape.attention(rows, keys)
                 };
                 let fewest = rules.fewest_attention_rows(batch(1, context));
                 assert!(fewest.is_none_or(|fewest| fewest > MOST));
