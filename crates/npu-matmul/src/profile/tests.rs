@@ -19,13 +19,6 @@ fn options(m: usize) -> PlanOptions {
     }
 }
 
-fn with(profile: &Profile, options: &PlanOptions) -> PlanOptions {
-    PlanOptions {
-        profile: Arc::new(profile.clone()),
-        ..options.clone()
-    }
-}
-
 fn profile() -> Profile {
     Profile {
         board: Some(Board {
@@ -260,10 +253,6 @@ proptest! {
             }
         }
     }
-}
-
-proptest! {
-    #![proptest_config(test_support::cases(48))]
 
     /// Any valid tiles, clocks and costs give a plan or an error.
     #[test]
@@ -291,7 +280,8 @@ proptest! {
         let read = Profile::from_json(profile.to_json().unwrap().as_bytes());
         let options = PlanOptions {
             unmeasured_tiles: Some(false),
-            ..with(&read.unwrap_or(profile), &options(m))
+            profile: Arc::new(read.unwrap_or(profile)),
+            ..options(m)
         };
         if let Ok(weights) = WeightPlan::new(dtype, n, k, 3, &options) {
             let _ = Plan::new(&weights, m, &options);

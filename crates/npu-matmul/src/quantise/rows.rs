@@ -46,11 +46,6 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn quantise_row(row: &[f32]) -> (Vec<i8>, f32) {
-        let (integers, scales) = quantise_rows(row, row.len());
-        (integers, scales[0])
-    }
-
     /// The definition as scalar code.
     fn quantise_row_reference(row: &[f32]) -> (Vec<i8>, f32) {
         if row.iter().any(|x| !x.is_finite()) {
@@ -67,38 +62,27 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(test_support::cases(256))]
+
+        /// Also rows with a NaN or infinity, and rows whose scale would be subnormal.
         #[test]
         fn fast_equals_reference(
-            row in prop_oneof![
-                prop::collection::vec(any::<f32>(), 1..70),
-                prop::collection::vec(-1e3_f32..1e3, 1..70),
+            columns in 1..70_usize,
+            matrix in prop_oneof![
+                prop::collection::vec(any::<u32>().prop_map(f32::from_bits), 1..140),
+                prop::collection::vec(-1e3_f32..1e3, 1..140),
+                prop::collection::vec(-2e-36_f32..2e-36, 1..140),
+                prop::collection::vec(prop::sample::select(&[0.0, -0.0, f32::MAX][..]), 1..140),
             ],
         ) {
-            let (fast, scale) = quantise_row(&row);
-            let (expected, expected_scale) = quantise_row_reference(&row);
-            prop_assert_eq!(fast, expected);
-            prop_assert_eq!(scale.to_bits(), expected_scale.to_bits());
+            let (integers, scales) = quantise_rows(&matrix, columns);
+            let rows = matrix.chunks(columns).zip(integers.chunks(columns));
+            prop_assert_eq!(rows.len(), scales.len());
+            for ((row, integers), scale) in rows.zip(scales) {
+                let (expected, expected_scale) = quantise_row_reference(row);
+                prop_assert_eq!(integers, expected);
+                prop_assert_eq!(scale.to_bits(), expected_scale.to_bits());
+            }
         }
-    }
-
-    #[test]
-    fn rows_that_cannot_be_scaled() {
-        for zeros in [[0.0, -0.0, 0.0], [1e-40, 0.0, -1e-38]] {
-            assert_eq!(quantise_row(&zeros), (vec![0; 3], 0.0));
-        }
-        for poison in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
-            let (q, scale) = quantise_row(&[1.0, poison, 2.0]);
-            assert!(scale.is_nan());
-            assert_eq!(q, [0; 3]);
-        }
-        let (q, scale) = quantise_row(&[f32::MAX, -f32::MAX]);
-        assert!(scale.is_finite());
-        assert_eq!(q, [127, -127]);
-    }
-
-    #[test]
-    fn a_row_a_scale() {
-        let (q, scales) = quantise_rows(&[127.0, 1.0, 254.0, 2.0], 2);
-        assert_eq!((q, scales), (vec![127, 1, 127, 1], vec![1.0, 2.0]));
     }
 }

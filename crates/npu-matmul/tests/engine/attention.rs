@@ -75,7 +75,9 @@ fn masks() {
 
 #[test]
 fn rows_and_keys_of_any_number() {
+    // A row without keys has a bound of 0.
     let sizes = [
+        [4, 0],
         [1, 1],
         [1, 300],
         [2, 63],
@@ -128,27 +130,6 @@ fn logits_up_to_80() {
         Case { logits, ..case }
     });
     on_a_board(&cases);
-}
-
-#[test]
-fn rows_without_keys_are_zeros() {
-    let (engine, _) = strict_engine(PlanOptions::default(), DEVICES);
-    let (empty_rows, none) = (Mask::EmptyRows, Mask::None);
-    for (keys, mask, sinks) in [(CASE.keys, empty_rows, true), (0, none, false)] {
-        let case = Case {
-            keys,
-            mask,
-            sinks,
-            ..CASE
-        };
-        let mut operands = Operands::new(&case, 2);
-        engine.attend([operands.call()]).unwrap();
-        let rows = operands.out.chunks(CASE.heads * CASE.value_dim);
-        for (index, row) in rows.enumerate() {
-            let is_empty = keys == 0 || index % 3 == 1;
-            assert_eq!(row.iter().all(|&x| x == 0.0), is_empty, "{index}");
-        }
-    }
 }
 
 /// Several calls at once, with different sizes.

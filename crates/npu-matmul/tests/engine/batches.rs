@@ -12,20 +12,24 @@ use crate::common::{
 };
 
 proptest! {
-    #![proptest_config(test_support::cases(16))]
+    #![proptest_config(test_support::cases(40))]
 
-    /// Also if a wave has no room for two matmuls, or a matmul has many steps.
+    /// Also if a wave has no room for two matmuls, if a matmul has many steps, and if matmuls have
+    /// the same rows: then their steps alternate, and a job has steps of all of them.
     #[test]
-    fn matmuls_at_once_give_what_each_gives(seed in any::<u32>(), small in any::<bool>()) {
+    fn matmuls_at_once_give_what_each_gives(
+        seed in any::<u32>(),
+        limits in prop::option::of((1..20_usize, prop::sample::select(&[4096_usize, 64 << 10][..]))),
+        same_rows in prop::option::of(([1..40_usize, 1..300], [1..200_usize, 1..200, 1..200])),
+    ) {
         let mut options = PlanOptions::default();
-        if small {
-            options.limits = JobLimits { buffer_bytes: 4096, tasks: 2, ..options.limits };
+        if let Some((tasks, buffer_bytes)) = limits {
+            options.limits = JobLimits { buffer_bytes, tasks, ..options.limits };
             options.row_tile = Some(4);
             options.k_tile = Some(32);
         }
         let (engine, model) = strict_engine(options, DEVICES);
-        let count = u64::from(seed % 12);
-        let matmul = |index| {
+        let any_matmul = |index| {
             let seed = u64::from(seed) + 7 * index;
             let mut random = Random::new(seed);
             let mut size = |most: u64| (random.next() % most + 1) as usize;
@@ -33,9 +37,15 @@ proptest! {
             let format = Matmul::formats().nth(size(6) - 1).unwrap();
             Matmul::new(&engine, format, shape, seed).unwrap()
         };
-        let matmuls: Vec<_> = (0..count).map(matmul).collect();
-        let expected: Vec<_> = matmuls.iter().map(|matmul| matmul.run(&engine).unwrap()).collect();
-        prop_assert_eq!(Matmul::run_all(&engine, &matmuls).unwrap(), expected);
+        let matmuls: Vec<_> = match same_rows {
+            None => (0..u64::from(seed % 12)).map(any_matmul).collect(),
+            Some(([m, k], channels)) => {
+                let weights = channels.map(|n| (WeightFormat::Int8, n));
+                Matmul::of_same_rows(&engine, m, k, weights).into()
+            }
+        };
+        let alone: Vec<_> = matmuls.iter().map(|matmul| matmul.run(&engine).unwrap()).collect();
+        prop_assert_eq!(Matmul::run_all(&engine, &matmuls).unwrap(), alone);
         prop_assert_eq!(model.events(), []);
     }
 }
@@ -45,30 +55,6 @@ fn check_all(engine: &Engine, matmuls: &[Matmul]) {
     let results = Matmul::run_all(engine, matmuls).unwrap();
     for (matmul, results) in matmuls.iter().zip(&results) {
         matmul.compare(results);
-    }
-}
-
-proptest! {
-    #![proptest_config(test_support::cases(24))]
-
-    /// Their steps alternate, and a job has steps of all of them.
-    #[test]
-    fn matmuls_of_the_same_activations_give_what_each_gives(
-        [m, k] in [1..40_usize, 1..300],
-        channels in [1..200_usize, 1..200, 1..200],
-        tasks in 1..20_usize,
-        buffer_bytes in prop::sample::select(&[4096_usize, 64 << 10][..]),
-    ) {
-        let mut options = PlanOptions {
-            row_tile: Some(8),
-            k_tile: Some(64),
-            ..PlanOptions::default()
-        };
-        options.limits = JobLimits { buffer_bytes, tasks, ..options.limits };
-        let (engine, model) = strict_engine(options, DEVICES);
-        let weights = channels.map(|n| (WeightFormat::Int8, n));
-        check_all(&engine, &Matmul::of_same_rows(&engine, m, k, weights));
-        prop_assert_eq!(model.events(), []);
     }
 }
 

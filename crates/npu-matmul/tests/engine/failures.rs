@@ -67,17 +67,6 @@ fn failures_are_errors_and_the_next_call_is_right() {
     }
 }
 
-#[test]
-fn matmuls_at_once_share_jobs() {
-    let (engine, _) = faulty_engine(3);
-    let problem = Problem::new(&engine);
-    problem.run(&engine).unwrap();
-    let alone = engine.counters().jobs;
-    problem.run_at_once(&engine).unwrap();
-    let together = engine.counters().jobs - alone;
-    assert!(together < 3 * alone, "{together} of 3 x {alone}");
-}
-
 /// A busy machine that sees the end of jobs late does not run them twice. No matmul exports a
 /// buffer object as a descriptor, which can trigger a use after free in current kernels.
 #[test]

@@ -55,17 +55,7 @@ fn parts_beyond_what_may_be_in_flight_follow() {
     assert_eq!(count(&log, Entry::Unpacked), jobs, "{log:?}");
     let first_end = log.iter().position(|entry| *entry == Entry::Ended).unwrap();
     let before = submitted(&log[..first_end]);
-    // Some parts wait for room, and none is submitted after all others have ended.
+    // Some parts wait for room.
     assert!(before > 1 && before < jobs, "{log:?}");
-    let mut running = 0;
-    for entry in &log {
-        match entry {
-            Entry::Submitted(jobs) => running += jobs,
-            Entry::Ended => running -= 1,
-            Entry::Quantised | Entry::Packed | Entry::Unpacked => {
-                assert!(running > 0 || before > 0)
-            }
-        }
-    }
-    assert_eq!(running, 0);
+    assert_eq!(count(&log, Entry::Ended), jobs, "{log:?}");
 }

@@ -8,14 +8,6 @@ use super::super::tiles::even_k_tile;
 use super::*;
 use crate::Profile;
 
-/// A profile whose tasks reuse all data that CBUF still holds.
-fn with_reuse() -> Profile {
-    let mut profile = Profile::clone(&Profile::built_in());
-    profile.choices = profile.choices.with_reuse(ReuseRule::Always);
-    profile.choices.int8_spare_bank.value = false;
-    profile
-}
-
 /// Number of K tiles that the rule chooses for matmuls of this number of rows.
 fn k_tiles(dtype: Dtype, rows: usize, k: usize, n: usize) -> usize {
     let options = PlanOptions {
@@ -166,10 +158,13 @@ fn fetched(plan: &Plan) -> [(u64, u64); 2] {
 
 #[test]
 fn rows_that_stay_are_fetched_once() {
-    // Three tiles of channels use the same rows.
+    // Three tiles of channels use the same rows. Tasks reuse all data that CBUF still holds.
+    let mut profile = Profile::clone(&Profile::built_in());
+    profile.choices = profile.choices.with_reuse(ReuseRule::Always);
+    profile.choices.int8_spare_bank.value = false;
     let options = PlanOptions {
         parts: Some(1),
-        profile: Arc::new(with_reuse()),
+        profile: Arc::new(profile),
         ..PlanOptions::default()
     };
     let w = weights(Dtype::Int8, 3 * 8192, 256, 1);

@@ -5,7 +5,6 @@ use rknpu_regcmd::DmaEngine;
 use rknpu_regcmd::timing::{DriverCosts, Machine};
 
 use super::*;
-use crate::predict::Prediction;
 
 /// K and N of the matrices of the layers of Llama 3.2 1B and Gemma 3 1B.
 const MATRICES: [(usize, usize); 9] = [
@@ -35,10 +34,6 @@ struct Case {
 impl Case {
     fn machine(&self) -> &Machine {
         &self.options.profile.machine
-    }
-
-    fn predict(&self) -> Prediction {
-        self.plan.predict(self.machine())
     }
 }
 
@@ -78,7 +73,12 @@ fn weights_are_fetched_once_by_all_devices() {
             .map(|job| job.device)
             .collect();
         assert_eq!(devices.len(), 3, "{}", case.what);
-        let fetched = case.predict().work.bytes.of(DmaEngine::Weight);
+        let fetched = case
+            .plan
+            .predict(case.machine())
+            .work
+            .bytes
+            .of(DmaEngine::Weight);
         assert_eq!(fetched, case.plan.weights.device_bytes(), "{}", case.what);
     });
 }
@@ -107,7 +107,7 @@ fn large_matrices_reach_the_bandwidth() {
         if !case.is_calibrated || case.weight_bytes < 7 << 20 {
             return;
         }
-        let prediction = case.predict();
+        let prediction = case.plan.predict(case.machine());
         assert_eq!(prediction.bound_by(), "memory");
         let share = 1.0 / prediction.over_bound();
         let least = if case.rows <= 16 { 0.85 } else { 0.8 };
