@@ -106,9 +106,10 @@ impl Arch {
 
     /// C compiler for this architecture.
     pub(crate) fn compiler(self) -> String {
-        match self.is_native() {
-            true => "cc".to_owned(),
-            false => self.cross_linker(),
+        if self.is_native() {
+            "cc".to_owned()
+        } else {
+            self.cross_linker()
         }
     }
 

@@ -98,9 +98,12 @@ fn fetch(directory: &Path, packages: &[&str], suite: &str, arch: Arch) -> Result
     let apt = PrivateApt::new(&directory.join("apt"), &[suite], arch.debian())?;
     let packages = apt.download(packages, true)?;
     let [root, fresh] = ["root", "root.new"].map(|name| directory.join(name));
-    let remove = |path: &Path| match path.exists() {
-        true => fs::remove_dir_all(path).context("removing an old directory"),
-        false => Ok(()),
+    let remove = |path: &Path| {
+        if path.exists() {
+            fs::remove_dir_all(path).context("removing an old directory")
+        } else {
+            Ok(())
+        }
     };
     remove(&fresh)?;
     packages
@@ -157,9 +160,10 @@ impl PrivateApt {
 
     /// Downloads `packages`, with all dependencies if `closure`; returns the files.
     pub(crate) fn download(&self, packages: &[&str], closure: bool) -> Result<Vec<PathBuf>> {
-        let how: &[&str] = match closure {
-            true => &["--quiet=2", "--yes", "--download-only", "install"],
-            false => &["--quiet=2", "download"],
+        let how: &[&str] = if closure {
+            &["--quiet=2", "--yes", "--download-only", "install"]
+        } else {
+            &["--quiet=2", "download"]
         };
         self.run("apt-get", &[how, packages].concat())?;
         let archives = self.directory.join("archives");

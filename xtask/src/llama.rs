@@ -102,9 +102,10 @@ pub(crate) fn model(script: &str, name: &str) -> Result<PathBuf> {
 fn checks(args: &LlamaArgs, only: &[String], record: bool) -> Result<Command> {
     let arch = args.arch;
     let has = |name: &str| only.iter().any(|check| check == name);
-    let profile = match MEASURING.into_iter().any(has) {
-        true => CargoProfile::Dist,
-        false => CargoProfile::Release,
+    let profile = if MEASURING.into_iter().any(has) {
+        CargoProfile::Dist
+    } else {
+        CargoProfile::Release
     };
     let library = build::backend(arch, profile)?;
     let unpack = |suffix: &str, packages: &[&str], refresh| -> Result<Sysroot> {

@@ -66,9 +66,10 @@ const SCALED_AT_ONCE: usize = 256;
 /// `largest` is their largest magnitude. It is 1 if some are not finite; these stay so.
 pub(crate) fn factor_to_f16(largest: f32) -> f32 {
     let is_plain = largest == 0.0 || (SMALLEST_PLAIN..=LARGEST_PLAIN).contains(&largest);
-    match is_plain || !largest.is_finite() {
-        true => 1.0,
-        false => power_of_two_to_unit(largest),
+    if is_plain || !largest.is_finite() {
+        1.0
+    } else {
+        power_of_two_to_unit(largest)
     }
 }
 

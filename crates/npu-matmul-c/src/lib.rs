@@ -184,9 +184,12 @@ pub unsafe extern "C" fn rocket_npu_load_w8a8(
     call(|| {
         // SAFETY: the caller's promise.
         let b = unsafe { array(b, n.checked_mul(k), "b") };
-        let source = b.map(|b| match rotated {
-            true => Weights::w8a8(n, k, b).rotated(),
-            false => Weights::w8a8(n, k, b),
+        let source = b.map(|b| {
+            if rotated {
+                Weights::w8a8(n, k, b).rotated()
+            } else {
+                Weights::w8a8(n, k, b)
+            }
         });
         // SAFETY: the caller's promise.
         unsafe { load(engine, source, weights) }

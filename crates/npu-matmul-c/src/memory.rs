@@ -37,10 +37,12 @@ pub(crate) unsafe fn place<'a, T>(
 
 /// Checks that `pointer` is not null and is aligned for `T`.
 fn check<T>(pointer: *const T, name: &'static str) -> Result<(), CallError> {
-    match pointer.is_null() {
-        true => Err(CallError::Null(name)),
-        false if !pointer.is_aligned() => Err(CallError::Misaligned(name)),
-        false => Ok(()),
+    if pointer.is_null() {
+        Err(CallError::Null(name))
+    } else if !pointer.is_aligned() {
+        Err(CallError::Misaligned(name))
+    } else {
+        Ok(())
     }
 }
 

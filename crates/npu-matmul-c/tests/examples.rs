@@ -42,9 +42,10 @@ fn told(mut command: Command, library: &TempDir) -> String {
 fn told_by_c(example: &str) -> String {
     let library = library();
     let program = library.path().join(example);
-    let compiler = match cfg!(target_arch = "aarch64") && test_support::emulated() {
-        true => "aarch64-linux-gnu-gcc",
-        false => "cc",
+    let compiler = if cfg!(target_arch = "aarch64") && test_support::emulated() {
+        "aarch64-linux-gnu-gcc"
+    } else {
+        "cc"
     };
     let mut compile = Command::new(compiler);
     compile

@@ -115,9 +115,10 @@ impl OffloadRules {
         }
         let call_ps = |precision| self.call_ps(precision, size, MOST_ROWS);
         let is_faster = || call_ps(ComputeType::Fp16) < call_ps(ComputeType::Int8Hadamard);
-        match self.is_calibrated && is_faster() {
-            true => ComputeType::Fp16,
-            false => ComputeType::Int8Hadamard,
+        if self.is_calibrated && is_faster() {
+            ComputeType::Fp16
+        } else {
+            ComputeType::Int8Hadamard
         }
     }
 

@@ -20,10 +20,7 @@ pub(crate) enum Verdict {
 
 impl Verdict {
     pub(crate) const fn of(is_right: bool) -> Self {
-        match is_right {
-            true => Self::Pass,
-            false => Self::Mismatch,
-        }
+        if is_right { Self::Pass } else { Self::Mismatch }
     }
 
     /// The verdict as text, which names the software model.

@@ -66,9 +66,10 @@ impl ReportFlags {
 
     /// Prints text during a run, unless the run ends with JSON.
     pub(crate) fn say(self, text: &str) -> Result<(), Failure> {
-        match self.json {
-            true => Ok(()),
-            false => output::print(text),
+        if self.json {
+            Ok(())
+        } else {
+            output::print(text)
         }
     }
 }

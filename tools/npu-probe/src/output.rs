@@ -17,9 +17,10 @@ use crate::exit::Failure;
 
 /// Writes to standard output. A closed pipe is not an error.
 pub(crate) fn print(text: &str) -> Result<(), Failure> {
-    match is_coloured(&stdout()) {
-        true => print_bytes(painted(text).as_bytes()),
-        false => print_bytes(text.as_bytes()),
+    if is_coloured(&stdout()) {
+        print_bytes(painted(text).as_bytes())
+    } else {
+        print_bytes(text.as_bytes())
     }
 }
 

@@ -34,9 +34,12 @@ pub(crate) fn table<T: ToString>(
     let mut text = String::new();
     for row in &rows {
         let cells = row.iter().zip(&forms);
-        let cells = cells.map(|(cell, &(width, is_number))| match is_number {
-            true => format!("{cell:>width$}"),
-            false => format!("{cell:width$}"),
+        let cells = cells.map(|(cell, &(width, is_number))| {
+            if is_number {
+                format!("{cell:>width$}")
+            } else {
+                format!("{cell:width$}")
+            }
         });
         text.push_str(joined(cells, "  ").trim_end());
         text.push('\n');

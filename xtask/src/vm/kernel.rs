@@ -56,9 +56,10 @@ impl KernelStore {
         let directory = cache.join("rocket-npu");
         fs::create_dir_all(&directory)
             .with_context(|| format!("making {}", directory.display()))?;
-        let gcc = match Arch::Arm64.is_native() {
-            true => "gcc".to_owned(),
-            false => Arch::Arm64.cross_linker(),
+        let gcc = if Arch::Arm64.is_native() {
+            "gcc".to_owned()
+        } else {
+            Arch::Arm64.cross_linker()
         };
         let version = Command::new(&gcc).arg("--version").output();
         let version = version.map(|output| output.stdout).unwrap_or_default();

@@ -68,9 +68,10 @@ fn query(at: [usize; 4]) -> f32 {
 
 fn mask(at @ [key, row, ..]: [usize; 4]) -> f32 {
     // The mask hides all keys from row 3.
-    match row == 3 || (key + 2 * row).is_multiple_of(3) {
-        true => f32::NEG_INFINITY,
-        false => number(4, at),
+    if row == 3 || (key + 2 * row).is_multiple_of(3) {
+        f32::NEG_INFINITY
+    } else {
+        number(4, at)
     }
 }
 
@@ -98,9 +99,10 @@ impl Case {
     }
 
     fn value(&self, at: [usize; 4]) -> f32 {
-        match self.is_part {
-            true => self.key(at),
-            false => self.magnitudes[1] * number(3, at),
+        if self.is_part {
+            self.key(at)
+        } else {
+            self.magnitudes[1] * number(3, at)
         }
     }
 
@@ -117,10 +119,12 @@ impl Case {
         let below = f64::from(heads.ilog2()).exp2();
         let slope = |head: usize| {
             let (bias, at) = (f64::from(params.max_bias), head as f64);
-            match bias > 0.0 {
-                false => 1.0,
-                true if at < below => (-bias / below * (at + 1.0)).exp2(),
-                true => (-bias / 2.0 / below * (2.0 * (at - below) + 1.0)).exp2(),
+            if bias <= 0.0 {
+                1.0
+            } else if at < below {
+                (-bias / below * (at + 1.0)).exp2()
+            } else {
+                (-bias / 2.0 / below * (2.0 * (at - below) + 1.0)).exp2()
             }
         };
         let mut out = Vec::new();

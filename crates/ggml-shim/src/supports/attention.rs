@@ -197,9 +197,10 @@ impl AttentionParams {
         let (even, odd) = (base(self.max_bias), base(self.max_bias / 2.0));
         let slope = |head: usize| {
             let exponent = |steps: usize| i32::try_from(steps).unwrap_or(i32::MAX);
-            let slope = match head < below {
-                true => even.powi(exponent(head + 1)),
-                false => odd.powi(exponent(2 * (head - below) + 1)),
+            let slope = if head < below {
+                even.powi(exponent(head + 1))
+            } else {
+                odd.powi(exponent(2 * (head - below) + 1))
             };
             slope as f32
         };

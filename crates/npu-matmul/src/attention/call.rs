@@ -183,13 +183,16 @@ impl AttentionCall<'_> {
 
     /// Checks that the operands fit each other.
     pub(super) fn check(&self) -> Result<(), Error> {
-        let expect = |what, actual, expected| match actual == expected {
-            true => Ok(()),
-            false => Err(Error::AttentionShape {
-                what,
-                actual,
-                expected,
-            }),
+        let expect = |what, actual, expected| {
+            if actual == expected {
+                Ok(())
+            } else {
+                Err(Error::AttentionShape {
+                    what,
+                    actual,
+                    expected,
+                })
+            }
         };
         let (heads, kv_heads, keys) = (self.q.heads(), self.k.heads(), self.k.rows());
         let (of_k, of_q) = (self.k.vector_len(), self.q.vector_len());

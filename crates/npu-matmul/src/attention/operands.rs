@@ -37,9 +37,10 @@ pub(super) fn pack_keys_and_values(
     let mut rest = memory;
     let mut pieces = Vec::with_capacity((parts + 1) * tiling.blocks());
     for (part, block) in blocks {
-        let bytes = match part == parts {
-            true => tiling.value_offset(block + 1) - tiling.value_offset(block),
-            false => tiling.key_offset(part, block + 1) - tiling.key_offset(part, block),
+        let bytes = if part == parts {
+            tiling.value_offset(block + 1) - tiling.value_offset(block)
+        } else {
+            tiling.key_offset(part, block + 1) - tiling.key_offset(part, block)
         };
         let (piece, behind) = rest.split_at_mut(bytes);
         rest = behind;

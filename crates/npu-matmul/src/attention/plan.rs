@@ -121,9 +121,10 @@ impl Tiling {
             rows,
             program,
         };
-        match tiling.fits(&options.limits) {
-            true => Ok(tiling),
-            false => Err(too_many_keys()),
+        if tiling.fits(&options.limits) {
+            Ok(tiling)
+        } else {
+            Err(too_many_keys())
         }
     }
 

@@ -156,9 +156,10 @@ pub(super) fn collect(
             for (at, sums) in sums.chunks(columns).enumerate() {
                 let (head, row) = tile.head_and_row(first + at);
                 let out = &mut out[at / heads * out_row..][head * dim..][..dim];
-                let most = match sees(mask, head, row, lost) {
-                    true => f32::NAN,
-                    false => maxima[first + at],
+                let most = if sees(mask, head, row, lost) {
+                    f32::NAN
+                } else {
+                    maxima[first + at]
                 };
                 let sink = sinks.map_or(0.0, |sinks| (sinks[head] - most).exp());
                 finish_row(sums, most, sink, out);

@@ -127,9 +127,10 @@ impl Plan {
     /// least one fits. A tile that is smaller than the one before it fetches the rows again.
     fn in_whole_tiles(&self, all: usize, most: usize) -> usize {
         let of_tile = self.n_tile / self.weights.dtype.kernel_group();
-        match (of_tile..all).contains(&most) {
-            true => even_tile(all, most / of_tile * of_tile, of_tile),
-            false => even_tile(all, most, 1),
+        if (of_tile..all).contains(&most) {
+            even_tile(all, most / of_tile * of_tile, of_tile)
+        } else {
+            even_tile(all, most, 1)
         }
     }
 

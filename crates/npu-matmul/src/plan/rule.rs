@@ -87,9 +87,10 @@ impl Cut<'_> {
         let m_tile = m.div_ceil(m_tiles).next_multiple_of(ROW_MULTIPLE);
         let program = profile.choices.program(dtype);
         let a_stays = rows_stay(dtype, [m_tile, n_tile, k_tile], &program);
-        let a_fetches = match a_stays {
-            true => (n_parts + usize::from(!is_even && of_job > 1)).min(n_tiles),
-            false => n_tiles,
+        let a_fetches = if a_stays {
+            (n_parts + usize::from(!is_even && of_job > 1)).min(n_tiles)
+        } else {
+            n_tiles
         };
 
         let bytes_in = dtype.input_bits() as f64 / 8.0;
@@ -204,9 +205,10 @@ pub(super) fn k_tile(
     let (mut tiles, mut best) = (1, None::<(f64, usize)>);
     loop {
         let k_tile = even_k_tile(dtype, k, tiles);
-        let fitting = match k_tile <= k_tile_max(dtype, options) {
-            true => options.rows_max(dtype, k_tile),
-            false => 0,
+        let fitting = if k_tile <= k_tile_max(dtype, options) {
+            options.rows_max(dtype, k_tile)
+        } else {
+            0
         };
         if fitting > 0 {
             let slowness = BATCHES.map(|(fewer, counts)| {

@@ -273,9 +273,10 @@ fn check_not_finite(case: &Case, seed: u64, places: &[(bool, usize, usize)]) {
     let finite = operands.out.clone();
     let mut lost = Vec::new();
     for (in_values, place, kind) in places {
-        let (operand, dim) = match in_values {
-            true => (&mut operands.v, case.value_dim),
-            false => (&mut operands.k, case.head_dim),
+        let (operand, dim) = if *in_values {
+            (&mut operands.v, case.value_dim)
+        } else {
+            (&mut operands.k, case.head_dim)
         };
         let at = place % operand.len();
         operand[at] = [f16::NAN, -f16::NAN, f16::INFINITY, f16::NEG_INFINITY][kind % 4];
@@ -358,9 +359,10 @@ proptest! {
         seed in any::<u64>(),
         board in any::<bool>(),
     ) {
-        let options = match board {
-            true => PlanOptions::uncalibrated(600_000_000),
-            false => PlanOptions::default(),
+        let options = if board {
+            PlanOptions::uncalibrated(600_000_000)
+        } else {
+            PlanOptions::default()
         };
         let (engine, model) = strict_engine(options, DEVICES);
         let mut operands = Operands::new(&case, seed);

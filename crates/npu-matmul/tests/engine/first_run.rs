@@ -65,12 +65,13 @@ const TYPES: [(MatmulType, Dtype); 4] = [
 fn a_wrong_row_at_either_end_is_found_in_each_type_which_is_then_refused() {
     for (ty, dtype) in TYPES {
         for last in [false, true] {
-            let engine = match last {
-                false => lying_engine(PlanOptions::default(), |_, _, _| Some([0, 5])),
-                true => lying_engine(PlanOptions::default(), |job, task, _| {
+            let engine = if last {
+                lying_engine(PlanOptions::default(), |job, task, _| {
                     let rows = job.job.band.rows.len();
                     Some([rows - 1, task.n.len() - 1])
-                }),
+                })
+            } else {
+                lying_engine(PlanOptions::default(), |_, _, _| Some([0, 5]))
             };
             let found = wrong(run(&engine, ty));
             assert_eq!((found.kind.ty, found.remedy), (ty, Remedy::Refuse(dtype)));

@@ -79,9 +79,10 @@ impl DrmFile {
         } else {
             let number = request & 0xff;
             let mut unsupported = abi::UNSUPPORTED_CORE.iter();
-            Err(match unsupported.any(|range| range.contains(&number)) {
-                true => Errno::OPNOTSUPP,
-                false => Errno::INVAL,
+            Err(if unsupported.any(|range| range.contains(&number)) {
+                Errno::OPNOTSUPP
+            } else {
+                Errno::INVAL
             })
         }
     }

@@ -64,9 +64,10 @@ fn the_queue_of_a_process_that_lives_is_waited_for() {
         bench.log_behind(9);
         assert_eq!(bench.stage.order(), [&[1, 2, 3][..ran], &[9]].concat());
         for (index, fence) in fences.iter().enumerate() {
-            let expected = match index < ran {
-                true => FenceStatus::Signaled,
-                false => FenceStatus::Failed(Errno::SRCH),
+            let expected = if index < ran {
+                FenceStatus::Signaled
+            } else {
+                FenceStatus::Failed(Errno::SRCH)
             };
             assert_eq!(fence.status().unwrap(), expected, "{index}");
         }
@@ -108,9 +109,10 @@ fn of_a_process_that_dies_in_a_job_only_that_is_told() {
             Event::JobKilled { cause, diagnosis, .. } => (Some(cause), diagnosis.len()),
             Event::Fault { .. } => (None, 0)
         );
-        let expected = match died {
-            true => vec![(Some(KillCause::ClientDied), 0)],
-            false => [(None, 0), (Some(KillCause::Hang), 1)].repeat(2),
+        let expected = if died {
+            vec![(Some(KillCause::ClientDied), 0)]
+        } else {
+            [(None, 0), (Some(KillCause::Hang), 1)].repeat(2)
         };
         assert_eq!(told, expected);
     }

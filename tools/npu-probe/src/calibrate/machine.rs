@@ -120,13 +120,15 @@ fn dram(clock_hz: u64, one: f64, all: f64, cores: usize) -> Dram {
     let at_least = |published: u64, measured: f64| published.max(measured as u64);
     Dram {
         core_bytes_per_clock: whole as u32,
-        core_bytes_per_second: match by_clock {
-            true => at_least(published.core_bytes_per_second, one),
-            false => one as u64,
+        core_bytes_per_second: if by_clock {
+            at_least(published.core_bytes_per_second, one)
+        } else {
+            one as u64
         },
-        shared_bytes_per_second: match shared {
-            true => all as u64,
-            false => at_least(published.shared_bytes_per_second, all),
+        shared_bytes_per_second: if shared {
+            all as u64
+        } else {
+            at_least(published.shared_bytes_per_second, all)
         },
     }
 }

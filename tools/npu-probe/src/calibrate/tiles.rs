@@ -146,12 +146,13 @@ fn runs(device: &Device, dtype: Dtype, [rows, k, n]: [usize; 3]) -> Result<bool,
     let mut matmul = MatmulResult::unwritten(&operands, Results::Sums, rows * n);
     if matmul.multiply(&engine, &weights, rows, &operands).is_err() {
         // The job was killed. Results on a broken core would be meaningless.
-        return match facts::is_healthy(device).map_err(Failure::Device)? {
-            true => Ok(false),
-            false => Err(Failure::Device(anyhow!(
+        return if facts::is_healthy(device).map_err(Failure::Device)? {
+            Ok(false)
+        } else {
+            Err(Failure::Device(anyhow!(
                 "after a tile of {rows} rows, K {k}, {n} columns ({dtype}) no matmul runs; the \
                  NPU may need a power cycle"
-            ))),
+            )))
         };
     }
     let shape = MatmulShape { m: rows, k, n };
@@ -196,9 +197,12 @@ mod tests {
     fn each_tile_is_kept_when_it_is_found() {
         let mut profile = Profile::clone(&Profile::built_in());
         let known = profile.envelope.len();
-        let find = |_, [rows, k]: [usize; 2]| match k == DEPTHS[1] {
-            true => Err(Failure::Device(anyhow!("no matmul runs"))),
-            false => Ok(Some([2 * rows, k, COLUMNS])),
+        let find = |_, [rows, k]: [usize; 2]| {
+            if k == DEPTHS[1] {
+                Err(Failure::Device(anyhow!("no matmul runs")))
+            } else {
+                Ok(Some([2 * rows, k, COLUMNS]))
+            }
         };
         let kept = std::cell::Cell::new(0);
         let keep = |profile: &Profile| {

@@ -29,9 +29,12 @@ pub(crate) struct DoctorFlags {
 /// Prints the report; the exit code is 3 if no NPU is usable.
 pub(crate) fn run(doctor: &DoctorFlags) -> Result<u8, Failure> {
     let report = doctor::examine(&SystemRoot::new(&doctor.root, doctor.paste));
-    doctor.report.print(&report, || match doctor.paste {
-        true => report.paste(),
-        false => report.text(),
+    doctor.report.print(&report, || {
+        if doctor.paste {
+            report.paste()
+        } else {
+            report.text()
+        }
     })?;
     Ok(if report.usable.is_some() {
         0

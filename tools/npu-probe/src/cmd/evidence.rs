@@ -179,9 +179,10 @@ fn setup(args: &FirstFlags, evidence: Option<&EvidenceFlags>) -> Result<Evidence
     let (llama, model) = (given(|flags| &flags.llama)?, given(|flags| &flags.model)?);
     let selector = args.device.selector();
     let info = super::open_selected(&selector, |_| ())?.device.info();
-    let board = match info.is_model {
-        true => "software model".to_owned(),
-        false => (HostMachine::read().board).unwrap_or_else(|| "unknown board".to_owned()),
+    let board = if info.is_model {
+        "software model".to_owned()
+    } else {
+        (HostMachine::read().board).unwrap_or_else(|| "unknown board".to_owned())
     };
     Ok(EvidenceSetup {
         device: match (info.is_model, selector) {

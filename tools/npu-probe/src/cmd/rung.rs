@@ -27,9 +27,10 @@ pub(crate) fn run(args: &RungFlags) -> Result<Verdict, Failure> {
         Failure::Usage(anyhow!("there is no rung `{}`", args.name.escape_debug()))
     })?;
     let opened = super::open(&args.device)?;
-    let record = match args.flip {
-        true => RungRecord::flip(rung, &opened.device),
-        false => RungRecord::run(rung, &opened.device),
+    let record = if args.flip {
+        RungRecord::flip(rung, &opened.device)
+    } else {
+        RungRecord::run(rung, &opened.device)
     };
     let record = record.map_err(Failure::Device)?;
     output::print_json(&record)?;

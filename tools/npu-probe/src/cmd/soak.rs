@@ -218,13 +218,15 @@ impl Soak<'_> {
             }
         }
         let status = child.wait().context("cannot wait for a process")?;
-        let as_meant = match doomed && matmuls >= last {
-            true => status.signal() == Some(Signal::SIGKILL as i32),
-            false => status.success(),
+        let as_meant = if doomed && matmuls >= last {
+            status.signal() == Some(Signal::SIGKILL as i32)
+        } else {
+            status.success()
         };
-        match as_meant {
-            true => Ok(()),
-            false => Err(anyhow!("a process ended with {status}")),
+        if as_meant {
+            Ok(())
+        } else {
+            Err(anyhow!("a process ended with {status}"))
         }
     }
 }

@@ -89,9 +89,10 @@ impl KernelLog {
             (None, Some(1..)) => "the kernel log is for root only (dmesg_restrict)",
             (None, _) => "the kernel log is not readable (/dev/kmsg)",
         };
-        let found = match gap {
-            true => format!("{may_read}; a core before the last one is missing"),
-            false => format!("not checked: {may_read}"),
+        let found = if gap {
+            format!("{may_read}; a core before the last one is missing")
+        } else {
+            format!("not checked: {may_read}")
         };
         DoctorRow::note(
             found,

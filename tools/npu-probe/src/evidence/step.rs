@@ -146,10 +146,11 @@ impl EvidenceSetup {
     /// Steps for the default plans of a prompt, one per precision.
     pub(crate) fn plan_steps(&self) -> Vec<EvidenceStep> {
         // A projection of a small transformer for 512 tokens.
-        let shape = match self.info.is_model {
+        let shape = if self.info.is_model {
             // A size that software multiplies quickly.
-            true => "128x512x512",
-            false => "512x1024x2048",
+            "128x512x512"
+        } else {
+            "512x1024x2048"
         };
         let plans = |dtype: &str| {
             let line = format!("--json --dtype {dtype} --shape {shape} --fds 3");
@@ -164,10 +165,11 @@ impl EvidenceSetup {
 
     /// The steps of `evidence` beyond `first`, in this order.
     pub(crate) fn evidence_steps(&self) -> Vec<EvidenceStep> {
-        let bench = match self.info.is_model {
+        let bench = if self.info.is_model {
             // Software would multiply the default matrices for minutes.
-            true => "bench --json --repeat 2 64x512x256 8x256x256",
-            false => "bench --json",
+            "bench --json --repeat 2 64x512x256 8x256x256"
+        } else {
+            "bench --json"
         };
         let mut calibrate = self.probe("calibrate", &format!("calibrate --json --out {PROFILE}"));
         calibrate.success_codes = &[0, 1];

@@ -13,9 +13,10 @@ const NPU: &str = ".npu";
 pub(super) fn counts() -> Result<BTreeMap<String, u64>, String> {
     let text = fs::read_to_string(COUNTS).map_err(|error| format!("{COUNTS}: {error}"))?;
     let counts = parse(&text);
-    match counts.is_empty() {
-        true => Err(format!("{COUNTS} has no line of an NPU")),
-        false => Ok(counts),
+    if counts.is_empty() {
+        Err(format!("{COUNTS} has no line of an NPU"))
+    } else {
+        Ok(counts)
     }
 }
 

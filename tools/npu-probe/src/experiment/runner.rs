@@ -389,9 +389,10 @@ impl ExperimentBuffers {
     /// Waits for the job, and reads one of its outputs.
     fn await_output(&self, id: BufferId) -> anyhow::Result<Vec<u8>> {
         let buffer = self.buffer(id).context("there is no output")?;
-        let patience = match self.file.info().is_model {
-            true => MODEL_PATIENCE,
-            false => PATIENCE,
+        let patience = if self.file.info().is_model {
+            MODEL_PATIENCE
+        } else {
+            PATIENCE
         };
         let bytes = buffer
             .bo

@@ -96,9 +96,12 @@ fn places(record: &RungRecord) -> Vec<String> {
         ));
     }
     if !raised.is_empty() && !wrong.is_empty() {
-        let listed = |lines: BTreeSet<&String>| match lines.is_empty() {
-            true => "none".to_owned(),
-            false => joined(lines, ", "),
+        let listed = |lines: BTreeSet<&String>| {
+            if lines.is_empty() {
+                "none".to_owned()
+            } else {
+                joined(lines, ", ")
+            }
         };
         shown.push(format!(
             "interrupts: right jobs {}; wrong jobs {}",
@@ -181,10 +184,7 @@ pub(crate) fn differences(
     model: &[SeenJob],
 ) -> Vec<String> {
     let mut shown = Vec::new();
-    let end = |completed| match completed {
-        true => "ended",
-        false => "did not end",
-    };
+    let end = |completed| if completed { "ended" } else { "did not end" };
     for (index, (seen, model)) in seen.iter().zip(model).enumerate() {
         if seen.completed != model.completed {
             let [seen, model] = [seen, model].map(|job| end(job.completed));

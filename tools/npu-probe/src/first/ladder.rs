@@ -83,9 +83,10 @@ impl Rung {
         let is_large = experiment.output > LARGE;
         let is_once = is_large || device.is_model;
         CoreRounds {
-            files: match is_large && device.is_model {
-                true => 1,
-                false => device.cores.max(1),
+            files: if is_large && device.is_model {
+                1
+            } else {
+                device.cores.max(1)
             },
             rounds: if is_once { 1 } else { TIMES },
             at_once: self.at_once,

@@ -225,12 +225,15 @@ impl RungRecord {
 
     fn of(rung: &str, cores: u32, experiment: &Experiment) -> anyhow::Result<Self> {
         let kept: usize = experiment.inputs.iter().map(Vec::len).sum();
-        let operand = |bytes: &Vec<u8>| match kept <= OPERANDS_KEPT {
-            true => PackedBytes::of(bytes),
-            false => Ok(PackedBytes {
-                bytes: bytes.len(),
-                deflated: String::new(),
-            }),
+        let operand = |bytes: &Vec<u8>| {
+            if kept <= OPERANDS_KEPT {
+                PackedBytes::of(bytes)
+            } else {
+                Ok(PackedBytes {
+                    bytes: bytes.len(),
+                    deflated: String::new(),
+                })
+            }
         };
         let operands = experiment.inputs.iter().map(operand);
         Ok(Self {

@@ -129,9 +129,10 @@ fn told([device, code, verdict, cause, side, sentence]: [&str; 6]) {
         let choices = &profile["profile"]["choices"];
         for dtype in ["int8", "int4"] {
             let rung = format!("{dtype}-reuse-large");
-            let (value, evidence) = match report["rungs"][&rung]["state"] == "passed" {
-                true => ("equal-resident", "npu-probe first"),
-                false => ("never", "E-reuse-unseen"),
+            let (value, evidence) = if report["rungs"][&rung]["state"] == "passed" {
+                ("equal-resident", "npu-probe first")
+            } else {
+                ("never", "E-reuse-unseen")
             };
             let choice = &choices["reuse"][dtype];
             assert_eq!(choice["value"], value, "{device}, {dtype}");

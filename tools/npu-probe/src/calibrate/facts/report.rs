@@ -128,13 +128,15 @@ impl FactReport {
                 is_default, exact, ..
             } => {
                 let default = self.sides.first().copied().unwrap_or_default();
-                let whose = match is_default {
-                    true => "same as the model's default".to_owned(),
-                    false => format!("the model's default is {default}"),
+                let whose = if *is_default {
+                    "same as the model's default".to_owned()
+                } else {
+                    format!("the model's default is {default}")
                 };
-                let wrong = match exact {
-                    true => "",
-                    false => "; wrong bytes differ from the model's",
+                let wrong = if *exact {
+                    ""
+                } else {
+                    "; wrong bytes differ from the model's"
                 };
                 note = self.note.map(|note| format!("({note})"));
                 format!("{result} ({whose}{wrong})")

@@ -184,9 +184,8 @@ fn place(
 /// A name with `*` in place of the layer number.
 fn without_number(name: &str) -> String {
     let is_number = |part: &str| !part.is_empty() && part.bytes().all(|it| it.is_ascii_digit());
-    let parts = name.split('.').map(|part| match is_number(part) {
-        true => "*",
-        false => part,
-    });
+    let parts = name
+        .split('.')
+        .map(|part| if is_number(part) { "*" } else { part });
     parts.collect::<Vec<_>>().join(".")
 }
