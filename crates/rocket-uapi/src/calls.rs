@@ -16,12 +16,12 @@ use crate::{Errno, sys};
 /// Buffer size for each string of VERSION, bytes; the driver's strings have at most 10.
 const TEXT_BYTES: usize = 256;
 
-/// Requests whose arguments hold numbers, handles and descriptors, and no address.
-pub const PLAIN_REQUESTS: [u32; 12] = [
+/// Requests that any caller may make: their arguments hold numbers, handles and descriptors,
+/// and no address. GEM_CLOSE is not one: it could close the handle of a live [`crate::Bo`].
+pub const PLAIN_REQUESTS: [u32; 11] = [
     sys::CREATE_BO,
     sys::PREP_BO,
     sys::FINI_BO,
-    sys::GEM_CLOSE,
     sys::GET_CAP,
     sys::PRIME_HANDLE_TO_FD,
     sys::PRIME_FD_TO_HANDLE,
@@ -40,8 +40,8 @@ pub const PLAIN_REQUESTS: [u32; 12] = [
 /// The errno of the driver.
 ///
 /// # Safety
-/// Addresses in `arg`, and in the memory behind them, are null or belong to `arena`. For
-/// SUBMIT the programs keep the promise of [`FileOperations::ioctl`].
+/// Addresses in `arg`, and in the memory behind them, are null or belong to `arena`. SUBMIT
+/// and GEM_CLOSE keep the promise of [`FileOperations::ioctl`].
 pub unsafe fn ioctl_bytes<F>(
     file: &F,
     request: u32,
@@ -98,8 +98,8 @@ where
     if !PLAIN_REQUESTS.contains(&request) {
         return Err(Errno::INVAL);
     }
-    // SAFETY: the driver follows no address in the arguments of `PLAIN_REQUESTS`, and SUBMIT
-    // is none of them.
+    // SAFETY: the driver follows no address in the arguments of `PLAIN_REQUESTS`, and neither
+    // SUBMIT nor GEM_CLOSE is one of them.
     unsafe { ioctl(file, request, arg, &Arena::new()) }
 }
 
@@ -199,15 +199,6 @@ pub(crate) unsafe fn submit(file: &dyn FileOperations, jobs: &[RawJob<'_>]) -> R
     });
     submitted.map_err(|errno| Error::of("SUBMIT", None, errno))?;
     Ok(())
-}
-
-/// GEM_CLOSE: closes a handle.
-///
-/// # Errors
-/// `EINVAL` for an unknown handle.
-pub fn gem_close<F: FileOperations + ?Sized>(file: &F, handle: u32) -> Result<(), Errno> {
-    let mut bo = sys::GemClose { handle, pad: 0 };
-    plain_ioctl(file, sys::GEM_CLOSE, &mut bo).map(drop)
 }
 
 /// PRIME export: returns a dma-buf of a BO.

@@ -13,7 +13,8 @@ use std::time::Instant;
 
 use rknpu_regcmd::Iova;
 
-use crate::calls::{EXPORT_FLAGS, export, gem_close, plain_ioctl, prep_bo, submit};
+use crate::arena::Arena;
+use crate::calls::{EXPORT_FLAGS, export, ioctl, plain_ioctl, prep_bo, submit};
 use crate::discover::{self, ACCEL_DIRECTORY, DiscoverError};
 use crate::error::Error;
 use crate::file::{DeviceInfo, FileOperations, MappedMemory};
@@ -89,8 +90,16 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Inner {
+    /// GEM_CLOSE of a handle that no buffer uses any more.
+    #[allow(unsafe_code)]
     fn close(&self, handle: Handle) {
-        if let Err(errno) = gem_close(&*self.file, handle.get()) {
+        let mut bo = sys::GemClose {
+            handle: handle.get(),
+            pad: 0,
+        };
+        // SAFETY: the argument holds no address, and no buffer has the handle.
+        let closed = unsafe { ioctl(&*self.file, sys::GEM_CLOSE, &mut bo, &Arena::new()) };
+        if let Err(errno) = closed {
             let error = Error::of("GEM_CLOSE", Some(handle), errno);
             tracing::warn!(%handle, %error, "cannot close a buffer object");
         }

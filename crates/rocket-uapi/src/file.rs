@@ -136,6 +136,7 @@ pub unsafe trait FileOperations: fmt::Debug + Send + Sync {
     /// # Safety
     /// If the caller is this process, each address in `arg`, and in the memory behind it,
     /// is either invalid or one that the driver may read or write as the ioctl defines.
+    /// GEM_CLOSE closes no handle of a live [`crate::Bo`] or [`crate::DmaBuf`].
     ///
     /// After SUBMIT the NPU reads and writes any address in the command words. Until the
     /// jobs have ended: all that a program makes the NPU write lies in BOs of this file that

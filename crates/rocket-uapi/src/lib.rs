@@ -75,8 +75,8 @@ pub use arena::Arena;
 pub use bo::{Bo, FrozenBo};
 pub use caller::{Caller, Descriptor, Wake};
 pub use calls::{
-    PLAIN_REQUESTS, device_info, export, gem_close, import, ioctl, ioctl_bytes, is_busy,
-    plain_ioctl, prep_bo, version,
+    PLAIN_REQUESTS, device_info, export, import, ioctl, ioctl_bytes, is_busy, plain_ioctl, prep_bo,
+    version,
 };
 pub use device::{CacheTraffic, Device, DevicePool};
 pub use discover::{ACCEL_DIRECTORY, DiscoverError, RefusedNode};

@@ -21,7 +21,7 @@ use npu_model::event::{Event, KillCause};
 use npu_model::{Model, ModelOptions};
 use rknpu_regcmd::Word;
 use rocket_hw_tests::fuzz::{CallChoices, Canary, Limits, World, multiplies};
-use rocket_uapi::{Device, gem_close, plain_ioctl, sys};
+use rocket_uapi::{Device, plain_ioctl, sys};
 use rustix::io::Errno;
 
 use crate::board::TASK_LIMIT;
@@ -184,7 +184,10 @@ fn gives_again(file: &DrmFile) {
         };
         plain_ioctl(file, sys::CREATE_BO, &mut bo).unwrap();
         assert_eq!((bo.handle, bo.dma_address), (1, 0));
-        gem_close(file, bo.handle).unwrap();
+        // The handle, and padding.
+        let mut closed = u64::from(bo.handle).to_le_bytes();
+        file.ioctl(sys::GEM_CLOSE, &mut closed, &Arena::new())
+            .unwrap();
         if bo.offset == OFFSETS {
             return;
         }

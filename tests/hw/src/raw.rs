@@ -4,8 +4,7 @@
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 
 use rocket_uapi::{
-    Device, Errno, FileOperations, MapRequest, MappedMemory, OwnProcess, gem_close, plain_ioctl,
-    sys,
+    Device, Errno, FileOperations, MapRequest, MappedMemory, OwnProcess, plain_ioctl, sys,
 };
 use rustix::mm::MprotectFlags;
 use zerocopy::{FromBytes, IntoBytes};
@@ -81,7 +80,7 @@ impl File {
     where
         T: FromBytes + IntoBytes,
     {
-        // SAFETY: `plain` checks it.
+        // SAFETY: `plain` checks it. No row closes the handle of a `Bo`.
         unsafe { self.ioctl(request, Some(plain(request, arg))) }
     }
 
@@ -95,7 +94,7 @@ impl File {
     }
 
     pub(crate) fn close(&self, handle: u32) -> Result<(), Errno> {
-        gem_close(self.raw(), handle)
+        self.call(sys::GEM_CLOSE, &mut sys::GemClose { handle, pad: 0 })
     }
 
     pub(crate) fn prep(&self, handle: u32, timeout_ns: i64) -> Result<(), Errno> {

@@ -19,8 +19,9 @@ pub(crate) const SET_DEADLINE: u32 = 0x4010_3e05;
 /// DMA_HEAP_IOCTL_ALLOC (dma-heap.h): [`HeapAllocation`].
 pub(crate) const DMA_HEAP_ALLOC: u32 = 0xc018_4800;
 
-/// Those of this suite's requests whose arguments hold no address.
-const OWN_PLAIN: [u32; 8] = [
+/// Other requests of this suite whose arguments hold no address.
+const OWN_PLAIN: [u32; 9] = [
+    sys::GEM_CLOSE,
     sys::SW_SYNC_INC,
     SHORT_CREATE_BO,
     SYNCOBJ_CREATE,

@@ -155,7 +155,7 @@ impl Client {
     }
 
     pub fn close(&self, handle: u32) -> Result<(), Errno> {
-        rocket_uapi::gem_close(&self.file, handle)
+        self.call(sys::GEM_CLOSE, [handle, 0]).map(drop)
     }
 
     pub fn prep(&self, handle: u32, timeout_ns: i64) -> Result<(), Errno> {

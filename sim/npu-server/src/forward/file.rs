@@ -15,8 +15,7 @@ use std::time::Duration;
 use rocket_uapi::sys::HandleChange;
 use rocket_uapi::{
     Arena, Caller, ClientJob, Deadline, Descriptor, FileLayer, MapRequest, Node, PAGE_BYTES,
-    ReadJobsError, SETTLE, Wake, export, gem_close, ioctl, ioctl_bytes, plain_ioctl, prep_bo, sys,
-    version,
+    ReadJobsError, SETTLE, Wake, export, ioctl, ioctl_bytes, plain_ioctl, prep_bo, sys, version,
 };
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
@@ -140,7 +139,9 @@ impl OpenFile for ForwardFile {
             let _ = is_busy(handle, until);
         }
         for &handle in handles.keys() {
-            let _ = gem_close(&self.node, handle);
+            let mut bo = sys::GemClose { handle, pad: 0 };
+            // SAFETY: there are no addresses in it, and this process has no buffers of the file.
+            let _ = unsafe { ioctl(&self.node, sys::GEM_CLOSE, &mut bo, &Arena::new()) };
         }
         if submitted {
             thread::sleep(SETTLE);
@@ -167,7 +168,7 @@ impl ForwardFile {
         // Lock the table first, so that one such request passes at a time.
         let book = HandleChange::can_come_of(request).then(|| self.handles());
         // A signal of this process is not one of the client's.
-        // SAFETY: there are no addresses in it.
+        // SAFETY: there are no addresses in it, and this process has no buffers of the file.
         let value = unsafe { ioctl_bytes(&self.node, request, arg, &Arena::new()) }?;
         if let Some(mut handles) = book {
             match HandleChange::of(request, arg) {
