@@ -24,7 +24,6 @@ pub struct Capture {
     pub(crate) notes: Vec<(String, String)>,
     pub(crate) zero_data: bool,
     pub(crate) finished: bool,
-    pub(crate) unix_ns: u64,
     pub(crate) objects: Vec<CapturedObject>,
     pub(crate) jobs: Vec<CapturedJob>,
     pub(crate) chunks: Vec<Chunk>,
@@ -279,12 +278,6 @@ impl Capture {
     #[must_use]
     pub fn finished(&self) -> bool {
         self.finished
-    }
-
-    /// When recording began: nanoseconds since 1970, UTC.
-    #[must_use]
-    pub fn unix_ns(&self) -> u64 {
-        self.unix_ns
     }
 
     /// The buffer objects, in the order in which jobs first used them.

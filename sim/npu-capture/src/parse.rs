@@ -193,7 +193,6 @@ impl Parser {
             chunks: self.chunks,
             zero_data: header.flags.get() & FLAG_ZERO_DATA != 0,
             finished,
-            unix_ns: header.unix_ns.get(),
             source,
             unpacked: Mutex::default(),
         })

@@ -154,7 +154,7 @@ pub enum DoesNotFit {
 
 impl MemoryPlan {
     /// An empty plan for this many devices. Weights alone may take `limit` bytes; memory for
-    /// matmuls comes on top ([`Self::ram_at_most`]).
+    /// matmuls comes on top ([`Self::device_at_most`]).
     #[must_use]
     pub fn for_weights(devices: usize, limit: u64, options: &PlanOptions) -> Self {
         Self {
@@ -277,18 +277,6 @@ impl MemoryPlan {
             .saturating_add(self.unused(&of))
             .saturating_add(self.programs())
             .saturating_add(self.working())
-    }
-
-    /// Upper bound for the RAM of all devices at any time, in bytes.
-    #[must_use]
-    pub fn ram_at_most(&self) -> u64 {
-        let devices = self.per_device.len();
-        let working = self.working().saturating_mul(devices as u64);
-        let unused: u64 = self.per_device.iter().map(|of| self.unused(of)).sum();
-        self.total()
-            .saturating_add(unused)
-            .saturating_add(self.programs())
-            .saturating_add(working)
     }
 
     /// Upper bound for a device's working memory, in bytes: buffers, and programs that only jobs in

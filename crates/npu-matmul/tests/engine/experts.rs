@@ -175,10 +175,13 @@ fn run(Mixture { layers, experts }: Mixture, batches: usize, routes: Routes) {
     let (second, last) = (after[1], after.last());
     eprintln!("{layers} x {experts} x {OF_AN_EXPERT}: {second:?} {last:?}");
     let planned = memory.mappings_at_most();
+    let ram: u64 = (0..DEVICES)
+        .map(|device| memory.device_at_most(device))
+        .sum();
     for (batch, held) in after.iter().enumerate() {
         let mappings = held.mappings.saturating_sub(HOST_MAPPINGS);
         assert!(mappings <= planned, "after {batch}: {held:?} of {planned}");
-        assert!(held.device_bytes <= memory.ram_at_most(), "after {batch}");
+        assert!(held.device_bytes <= ram, "after {batch}");
     }
     for (batch, held) in after.iter().enumerate().skip(2) {
         for (now, before) in [
