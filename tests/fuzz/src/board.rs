@@ -17,24 +17,24 @@ use rknpu_regcmd::regs::{self, pc};
 /// Modelled time limit of a kick. A hostile program is computed up to the
 /// limit, so this bounds the time of one input. A longer run would only repeat
 /// the same work.
-pub(crate) const TASK_LIMIT: Duration = Duration::from_micros(50);
+pub const TASK_LIMIT: Duration = Duration::from_micros(50);
 
 /// Interrupts DMA_READ_ERROR and DMA_WRITE_ERROR.
 const DMA_ERRORS: u32 = 0x3000;
 
 /// Range of the bytes that a master touched, and their number.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Touched {
-    pub(crate) start: u64,
-    pub(crate) end: u64,
-    pub(crate) bytes: u64,
+pub struct Touched {
+    pub start: u64,
+    pub end: u64,
+    pub bytes: u64,
 }
 
 /// All accesses of a kick, by master and whether it writes.
-pub(crate) type Accesses = BTreeMap<(Master, bool), Touched>;
+pub type Accesses = BTreeMap<(Master, bool), Touched>;
 
 /// Adds an access of `len` bytes.
-pub(crate) fn note(
+pub fn note(
     accesses: &mut Accesses,
     (master, direction): (Master, Direction),
     iova: u32,
@@ -54,7 +54,7 @@ pub(crate) fn note(
 }
 
 /// Fails unless each engine's accesses are in an extent of that engine.
-pub(crate) fn assert_within(accesses: &Accesses, extents: &[Extent]) {
+pub fn assert_within(accesses: &Accesses, extents: &[Extent]) {
     for (&(master, write), touched) in accesses {
         let known = extents.iter().any(|extent| {
             master == extent.engine.into()
@@ -71,7 +71,7 @@ pub(crate) fn assert_within(accesses: &Accesses, extents: &[Extent]) {
 
 /// Memory of a few buffer objects; nothing is mapped between them.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct ObjectMemory {
+pub struct ObjectMemory {
     objects: Vec<(u32, Vec<u8>)>,
     accesses: Accesses,
     faults: u32,
@@ -79,7 +79,7 @@ pub(crate) struct ObjectMemory {
 
 impl ObjectMemory {
     /// Buffer objects of `len` bytes at `places`, with contents by `seed`.
-    pub(crate) fn new(places: &[u32], len: usize, seed: u8) -> Self {
+    pub fn new(places: &[u32], len: usize, seed: u8) -> Self {
         let fill = |index: usize| {
             let from = (usize::from(seed) + index * OBJECT_SKEW) % NOISE_BYTES;
             let mut bytes = NOISE[from..].to_vec();
@@ -100,19 +100,19 @@ impl ObjectMemory {
     }
 
     /// Copies `data` to `iova`.
-    pub(crate) fn place(&mut self, iova: u32, data: &[u8]) {
+    pub fn place(&mut self, iova: u32, data: &[u8]) {
         let (object, at) = self.find(iova, data.len()).unwrap();
         self.objects[object].1[at..at + data.len()].copy_from_slice(data);
     }
 
     /// The bytes from `iova` on.
-    pub(crate) fn bytes(&self, iova: u32, len: usize) -> Vec<u8> {
+    pub fn bytes(&self, iova: u32, len: usize) -> Vec<u8> {
         let (object, at) = self.find(iova, len).unwrap();
         self.objects[object].1[at..at + len].to_vec()
     }
 
     /// The contents of all objects.
-    pub(crate) fn contents(&self) -> Vec<Vec<u8>> {
+    pub fn contents(&self) -> Vec<Vec<u8>> {
         self.objects
             .iter()
             .map(|(_, bytes)| bytes.clone())
@@ -120,7 +120,7 @@ impl ObjectMemory {
     }
 
     /// The accesses since the last call, and the number of refused ones.
-    pub(crate) fn take_accesses(&mut self) -> (Accesses, u32) {
+    pub fn take_accesses(&mut self) -> (Accesses, u32) {
         (take(&mut self.accesses), take(&mut self.faults))
     }
 
@@ -184,20 +184,20 @@ impl Bus for ObjectMemory {
 
 /// The result of a kick, as registers and the bus show it.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct KickRecord {
-    pub(crate) completed: bool,
-    pub(crate) dma_error: bool,
-    pub(crate) diagnosis: Vec<Diagnosis>,
-    pub(crate) device_time: Duration,
-    pub(crate) registers: Vec<u32>,
+pub struct KickRecord {
+    pub completed: bool,
+    pub dma_error: bool,
+    pub diagnosis: Vec<Diagnosis>,
+    pub device_time: Duration,
+    pub registers: Vec<u32>,
 }
 
-pub(crate) struct FuzzBoard {
+pub struct FuzzBoard {
     core: Core,
 }
 
 impl FuzzBoard {
-    pub(crate) fn new(level: Level, contested: Contested) -> Self {
+    pub fn new(level: Level, contested: Contested) -> Self {
         Self {
             core: Core::new(&ChipOptions {
                 level,
@@ -208,18 +208,18 @@ impl FuzzBoard {
     }
 
     /// Writes a register. Returns the result of the tasks that it starts.
-    pub(crate) fn write(&mut self, offset: u32, value: u32, bus: &mut dyn Bus) -> Option<Ran> {
+    pub fn write(&mut self, offset: u32, value: u32, bus: &mut dyn Bus) -> Option<Ran> {
         let finished = self.core.mmio_write(offset, value)?.run(bus, TASK_LIMIT);
         self.core.complete(finished)
     }
 
-    pub(crate) fn reset(&mut self) {
+    pub fn reset(&mut self) {
         self.core.reset();
     }
 
     /// Starts a program with the register writes of the kernel driver on core
     /// `index`. Returns the result.
-    pub(crate) fn kick(
+    pub fn kick(
         &mut self,
         bus: &mut dyn Bus,
         index: u32,

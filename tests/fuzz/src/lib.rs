@@ -11,13 +11,14 @@
 // A broken invariant is a panic: fuzzers look for panics.
 #![allow(clippy::panic, clippy::unwrap_used, clippy::missing_panics_doc)]
 
-mod board;
+#[allow(missing_docs, reason = "for the tests of this package")]
+pub mod board;
 mod capture;
 mod disassembly;
 mod ioctl_sequence;
 mod link;
 mod pc_stream;
-mod words;
+pub mod words;
 
 pub use capture::capture;
 pub use disassembly::disassembly;

@@ -21,12 +21,12 @@ static KNOWN: LazyLock<Vec<Sample>> = LazyLock::new(families::all);
 static REGISTERS: LazyLock<Vec<&RegisterInfo>> = LazyLock::new(|| regs::all().collect());
 
 /// A declared register.
-pub(crate) fn register(u: &mut Unstructured<'_>) -> Result<&'static RegisterInfo> {
+pub fn register(u: &mut Unstructured<'_>) -> Result<&'static RegisterInfo> {
     u.choose(&REGISTERS).copied()
 }
 
 /// A register value, of the kinds that fields hold.
-pub(crate) fn value(u: &mut Unstructured<'_>) -> Result<u32> {
+pub fn value(u: &mut Unstructured<'_>) -> Result<u32> {
     Ok(match u.int_in_range(0..=5)? {
         0 => u.arbitrary()?,
         1 => u32::from(u.arbitrary::<u8>()?),
@@ -69,7 +69,7 @@ fn word(u: &mut Unstructured<'_>) -> Result<Word> {
 }
 
 /// Changes a few places of `words`.
-pub(crate) fn change(words: &mut Vec<Word>, u: &mut Unstructured<'_>) -> Result<()> {
+pub fn change(words: &mut Vec<Word>, u: &mut Unstructured<'_>) -> Result<()> {
     for _ in 0..u.int_in_range(0..=CHANGES_MAX)? {
         if words.is_empty() {
             return Ok(());
@@ -92,7 +92,7 @@ pub(crate) fn change(words: &mut Vec<Word>, u: &mut Unstructured<'_>) -> Result<
 }
 
 /// Sides of contested facts: mostly the default, else one or two others.
-pub(crate) fn contested(u: &mut Unstructured<'_>) -> Result<Contested> {
+pub fn contested(u: &mut Unstructured<'_>) -> Result<Contested> {
     let mut contested = Contested::default();
     if u.ratio(1, 2)? {
         for _ in 0..2 {
@@ -111,7 +111,7 @@ pub(crate) fn contested(u: &mut Unstructured<'_>) -> Result<Contested> {
 }
 
 /// A program of a known family or of random words, changed.
-pub(crate) fn program(u: &mut Unstructured<'_>) -> Result<Vec<Word>> {
+pub fn program(u: &mut Unstructured<'_>) -> Result<Vec<Word>> {
     let mut words = if u.ratio(7, 8)? {
         u.choose(&KNOWN)?.words.clone()
     } else {

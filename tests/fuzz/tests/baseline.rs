@@ -13,13 +13,6 @@
 // Miri has no file access, and takes hours.
 #![cfg(not(miri))]
 
-#[path = "../src/board.rs"]
-#[allow(dead_code, reason = "the fuzz targets use all of it")]
-mod board;
-#[path = "../src/words.rs"]
-#[allow(dead_code, reason = "the fuzz targets use all of it")]
-mod words;
-
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::fs;
@@ -38,8 +31,9 @@ use rknpu_regcmd::{
 };
 use twox_hash::xxhash3_128::Hasher;
 
-use board::{FuzzBoard, ObjectMemory};
 use families::{A, B, C, D, Sample};
+use fuzz_targets::board::{FuzzBoard, ObjectMemory};
+use fuzz_targets::words;
 
 /// Programs in total.
 const PROGRAMS: usize = 20_000;
