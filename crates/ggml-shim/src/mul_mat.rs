@@ -167,9 +167,10 @@ impl<'e, 'a> Batch<'e, 'a> {
     /// Prepares the rows that a part reads.
     fn prepare(&self, matmul: &MulMat<'a>, part: &Part) -> Result<PreparedRows<'a>, MulMatError> {
         let k = matmul.offload.shape.k;
-        let run = match part.is_scattered {
-            true => None,
-            false => matmul.activation_run(&part.rows),
+        let run = if part.is_scattered {
+            None
+        } else {
+            matmul.activation_run(&part.rows)
         };
         let rows = match run {
             Some(rows) => Cow::Borrowed(rows),

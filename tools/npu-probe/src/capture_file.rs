@@ -23,9 +23,10 @@ pub(crate) struct CaptureFlags {
 }
 
 pub(crate) fn open(path: &Path, flags: CaptureFlags) -> Result<Capture, Failure> {
-    let capture = match flags.unfinished {
-        true => Capture::open_unfinished(path),
-        false => Capture::open(path),
+    let capture = if flags.unfinished {
+        Capture::open_unfinished(path)
+    } else {
+        Capture::open(path)
     };
     let capture = capture.map_err(|error| match error {
         CaptureError::Unfinished => anyhow!("{error}; use --unfinished to read the complete part"),

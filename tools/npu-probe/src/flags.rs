@@ -58,9 +58,10 @@ impl ReportFlags {
         report: &impl Serialize,
         text: impl FnOnce() -> String,
     ) -> Result<String, Failure> {
-        match self.json {
-            true => output::json(report),
-            false => Ok(text()),
+        if self.json {
+            output::json(report)
+        } else {
+            Ok(text())
         }
     }
 

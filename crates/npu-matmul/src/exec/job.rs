@@ -240,9 +240,10 @@ impl<'e> OnDevice<'e> {
 
     /// Waits for a job. If it failed, its buffers are recycled.
     pub(crate) fn wait(self, pending: PendingJob) -> Result<FinishedJob, Error> {
-        let limit = match self.buffers().is_model {
-            true => MODEL_JOB_WAIT,
-            false => JOB_WAIT,
+        let limit = if self.buffers().is_model {
+            MODEL_JOB_WAIT
+        } else {
+            JOB_WAIT
         };
         let from = Instant::now();
         let waited = pending.wait(Deadline::after(limit));

@@ -89,9 +89,10 @@ impl TimedTasks {
         let profile = Profile::built_in();
         let choices = &profile.choices;
         let alloc = |bytes| anyhow::Ok(device.alloc(ByteLen::new(bytes)?)?);
-        let guard = match choices.guard_page.value {
-            true => Some(alloc(PAGE_BYTES)?),
-            false => None,
+        let guard = if choices.guard_page.value {
+            Some(alloc(PAGE_BYTES)?)
+        } else {
+            None
         };
         let (programs, [a, b, c]) = self.matmul().programs()?;
         let slack = choices.slack_bytes.value;

@@ -54,9 +54,10 @@ fn programs(root: &SystemRoot, names: &[&str], remedy: &'static str) -> DoctorRo
         Some(root.shown(&paths.find(|path| root.is_file(path))?))
     });
     let found = joined(found, ", ");
-    match found.is_empty() {
-        true => DoctorRow::note("not found", remedy),
-        false => DoctorRow::ok(found),
+    if found.is_empty() {
+        DoctorRow::note("not found", remedy)
+    } else {
+        DoctorRow::ok(found)
     }
 }
 
