@@ -282,11 +282,11 @@ fn placed(
             let entry = entry.ok_or(DeclineReason::Unseen)?;
             let decided = entry.decided(weights.address(), &matmul.weights);
             let decided = decided.ok_or(DeclineReason::NotPacked)?;
-            if decided.are_packed() {
-                return Ok(());
+            match decided.decision.refusal() {
+                Some(why) => Err(why.into()),
+                None if decided.are_packed() => Ok(()),
+                None => Err(DeclineReason::NotPacked),
             }
-            let refusal = decided.decision.refusal();
-            Err(refusal.map_or(DeclineReason::NotPacked, DeclineReason::from))
         }
         // Others need no placement, or are declined.
         WeightOrigin::Cache

@@ -2,8 +2,7 @@
 //! Weights that may be on the NPU, and those of their matrices that are packed.
 //!
 //! Each host buffer has a table of them, which is dropped with the buffer. The packed matrices of a
-//! tensor are dropped when the host writes into the bytes that they were made from: ggml reuses
-//! addresses freely.
+//! tensor are dropped when the host writes into any of its bytes: ggml reuses addresses freely.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -63,9 +62,9 @@ impl ResidentWeights {
 
     /// Whether all matrices are packed.
     pub(crate) fn are_packed(&self) -> bool {
-        let matrices = lock(&self.matrices);
-        let is_packed = |slot: &Slot| lock(slot).is_some();
-        matrices.len() == self.decision.matrices && matrices.values().all(is_packed)
+        // A slot is locked while its matrix is packed; the table must not wait for that.
+        let slots: Vec<Slot> = lock(&self.matrices).values().cloned().collect();
+        slots.len() == self.decision.matrices && slots.iter().all(|slot| lock(slot).is_some())
     }
 
     /// Forgets the packed matrices.
