@@ -327,7 +327,7 @@ pub(crate) mod tests {
     }
 
     /// A budget for so many matrices.
-    fn budget(matrices: u64) -> Arc<Budget> {
+    pub(crate) fn budget(matrices: u64) -> Arc<Budget> {
         let total = matrices * (plan().device_bytes() + 64 * 1024);
         let memory = MemoryPlan::for_weights(3, total, &PlanOptions::default());
         Budget::new(memory, total)

@@ -141,9 +141,9 @@ unsafe fn compute_nodes(
                 let line = format!("computing {name} failed: {}", MulMatError::from(error));
                 GraphFailure::node(status::ALLOC_FAILED, line)
             })?;
-            // SAFETY: the node is allocated, and nobody else accesses its data except to read
-            // operands, by the caller's promise; before the results are there, no node of the list
-            // reads or writes what calls of the list write at once.
+            // SAFETY: the footprint is the node's, which is allocated, and nobody else accesses its
+            // data except to read operands, by the caller's promise; before the results are there,
+            // no node of the list reads or writes what calls of the list write at once.
             let out = unsafe { footprint.output(node, aside) };
             out.ok_or_else(|| cannot(&name, "its output overlaps an operand"))
         };
@@ -151,7 +151,8 @@ unsafe fn compute_nodes(
             Work::OnCpu => Some(Step::Cpu(node)),
             Work::Matmul(offload, kept) => {
                 let out = place(offload.outputs())?;
-                // SAFETY: `offload` follows from what `classify` returned; the rest as above.
+                // SAFETY: `offload` follows from what `classify` returned, and `out` from the
+                // footprint. Operands are allocated, and no call of the list writes them, as above.
                 let matmul = unsafe { tensor::matmul_data(node, offload, out) };
                 let mut matmul = matmul.ok_or_else(|| cannot(&name, NO_DATA))?;
                 matmul.kept = kept;

@@ -51,6 +51,20 @@ pub(crate) const MOST: BatchLimits = BatchLimits {
     rows: 1 << 24,
 };
 
+impl BatchLimits {
+    fn with(self, more: Self) -> Self {
+        Self {
+            weights: self.weights.saturating_add(more.weights),
+            rows: self.rows.saturating_add(more.rows),
+        }
+    }
+
+    fn fits(self, more: Self, most: Self) -> bool {
+        let all = self.with(more);
+        all.weights <= most.weights && all.rows <= most.rows
+    }
+}
+
 /// Computes matmuls that do not depend on each other, in batches of at most these sizes.
 ///
 /// # Errors
@@ -187,6 +201,7 @@ impl<'e, 'a> Batch<'e, 'a> {
         PreparedRows::new(self.engine, self.scratch, precision, k, rows)
     }
 
+    /// Computes the parts of the batch, which is empty then.
     fn flush(&mut self, matmuls: &mut [MulMat<'a>]) -> Result<(), ListError> {
         let parts = std::mem::take(&mut self.parts);
         let rows = std::mem::take(&mut self.rows);
@@ -279,6 +294,7 @@ impl<'e, 'a> Batch<'e, 'a> {
         Ok(())
     }
 
+    /// Returns the packed weights of a part.
     fn weights(
         &mut self,
         matmul: &MulMat<'_>,
@@ -340,20 +356,6 @@ fn verify(matmul: &mut MulMat<'_>, part: &Part, packed: &PackedMatrix) -> Result
     errors.add(&weights, &activations, &out);
     matmul.errors = Some(errors);
     Ok(())
-}
-
-impl BatchLimits {
-    fn with(self, more: Self) -> Self {
-        Self {
-            weights: self.weights.saturating_add(more.weights),
-            rows: self.rows.saturating_add(more.rows),
-        }
-    }
-
-    fn fits(self, more: Self, most: Self) -> bool {
-        let all = self.with(more);
-        all.weights <= most.weights && all.rows <= most.rows
-    }
 }
 
 #[cfg(test)]

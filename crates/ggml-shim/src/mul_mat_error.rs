@@ -17,7 +17,7 @@ pub(crate) enum MulMatError {
     NoRows(#[from] TryReserveError),
     #[error("out of memory: cannot allocate the data of the software model")]
     NoModelMemory,
-    /// The file is damaged.
+    /// The file is damaged; `row` is the first bad row.
     #[error("weight row {row} holds an infinity or a NaN; is the model file damaged?")]
     NotFinite { row: usize },
     /// Weights that the CPU has rearranged and that were not packed before.

@@ -37,7 +37,7 @@ pub(super) struct Part {
     /// Rows of the matmul's output, counted through all of its matrices. Each is the result of one
     /// activation row.
     pub(super) rows: Vec<usize>,
-    /// Whether they need not lie next to each other.
+    /// Whether they may lie apart; otherwise they are one run.
     pub(super) is_scattered: bool,
 }
 

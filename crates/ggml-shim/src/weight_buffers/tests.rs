@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Tests of the order in which weights are decided about.
+//! Tests of the order in which weights are decided about, and of what is known about them.
 
 use super::*;
-use crate::budget::tests::accepted;
+use crate::budget::tests::{accepted, budget};
+use crate::host::tests::FAKE_HOST;
 use crate::resident::tests::packed;
-use crate::supports::tests::halves;
+use crate::supports::tests::{floats, halves, policy};
 
 /// Bytes of each tensor.
 const BYTES: usize = 2 * 64 * 64;
@@ -119,4 +120,37 @@ fn what_a_graph_writes_is_left_to_the_cpu_and_its_neighbours_are_not() {
     // That holds for later decisions too.
     let are_written = [0, 1, 2].map(|index| lock(&entry.written).overlaps(&extent(index)));
     assert_eq!(are_written, [false, true, false]);
+}
+
+#[test]
+fn another_shape_at_the_same_address_is_another_tensor() {
+    let buffers = WeightBuffers::default();
+    let buffer = buffers.add_named(WeightOrder::Plain, &[]);
+    let entry = buffers.get(buffer).unwrap();
+    let context = WeightContext {
+        host: &FAKE_HOST,
+        rules: &policy(1),
+        budget: &budget(1),
+        patterns: &Patterns::default(),
+    };
+    let are_packed = |address: usize, weights: TensorDescriptor| {
+        let candidate = Candidate {
+            name: "a".to_owned(),
+            address,
+            weights,
+        };
+        entry.decide(&context, &candidate).unwrap().are_packed()
+    };
+    let (address, first) = (buffer.addr(), halves([64, 64, 1, 1]));
+    assert!(!are_packed(address, first));
+    let weights = entry.decided(address, &first).unwrap();
+    weights.insert([0, 0], packed(1).unwrap());
+    assert!(are_packed(address, first) && !are_packed(address + BYTES, first));
+    for ne in [[64, 32, 1, 1], [32, 64, 1, 1], [64, 64, 2, 1]] {
+        assert!(!are_packed(address, halves(ne)), "{ne:?}");
+    }
+    assert!(!are_packed(address, floats(first.ne)));
+    let mut strided = first;
+    strided.nb[1..].iter_mut().for_each(|stride| *stride *= 2);
+    assert!(!are_packed(address, strided));
 }
