@@ -8,7 +8,6 @@ use npu_matmul::dtype::Dtype;
 use npu_matmul::matrix::MatrixView;
 use npu_matmul::pack::{Int8, pack_activation};
 use npu_matmul::profile::{HostCores, KernelCost, UnpackTo};
-use npu_matmul::run_parallel;
 use npu_matmul::unpack::{Destination, Mode, TileRows, unpack};
 use rknpu_regcmd::MatmulType;
 use rocket_uapi::{ByteLen, Deadline, Device};
@@ -33,9 +32,22 @@ pub(super) fn measure(device: &Device) -> anyhow::Result<HostCores> {
     let usual = HostCores::RK3588;
     let cpus = std::thread::available_parallelism().map_or(1, usize::from);
     let cores = usual.cores.min(u32::try_from(cpus).unwrap_or(1));
-    // Threads run on slow and fast cores; the highest rate is that of a fast core.
-    let rates = run_parallel(|| rayon::broadcast(|_| kernel_instructions_per_second()));
-    let executed = rates.into_iter().flatten().fold(0.0, f64::max);
+    // Threads run on slow and fast cores; the highest rate is that of a fast core. They are not
+    // rayon's: RAYON_NUM_THREADS may leave slow cores only.
+    let rates = std::thread::scope(|scope| {
+        let start = |_| {
+            let builder = std::thread::Builder::new();
+            let started = builder.spawn_scoped(scope, kernel_instructions_per_second);
+            started.ok()
+        };
+        let each: Vec<_> = (0..cpus).map_while(start).collect();
+        let rates = each.into_iter().filter_map(|thread| thread.join().ok());
+        rates.collect::<anyhow::Result<Vec<_>>>()
+    })?;
+    let executed = match rates.into_iter().reduce(f64::max) {
+        Some(rate) => rate,
+        None => kernel_instructions_per_second()?,
+    };
     let copied = copied_bytes_per_second(cores as usize).context("cannot measure memory")?;
     let synced = synced_bytes_per_second(device).context("cannot measure cache maintenance")?;
     Ok(HostCores {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `npu-probe explain`: judges the archive of a board again, on any machine.
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -39,7 +40,7 @@ pub(crate) fn run(args: &ExplainFlags) -> Result<Verdict, Failure> {
 fn unpack(archive: &Path) -> anyhow::Result<FirstResults> {
     let file = File::open(archive)?;
     let mut archive = tar::Archive::new(GzDecoder::new(file).take(ALL_MAX));
-    let mut results = FirstResults::default();
+    let mut texts = BTreeMap::new();
     for entry in archive.entries()? {
         let entry = entry?;
         let name = entry.path()?.display().to_string();
@@ -49,7 +50,12 @@ fn unpack(archive: &Path) -> anyhow::Result<FirstResults> {
         }
         let mut text = Vec::new();
         entry.take(FILE_MAX).read_to_end(&mut text)?;
-        results.add(&name, &text)?;
+        texts.insert(name, text);
+    }
+    // By name, so that the index comes before the records, in whatever order they were packed.
+    let mut results = FirstResults::default();
+    for (name, text) in &texts {
+        results.add(name, text)?;
     }
     anyhow::ensure!(!results.is_empty(), "the archive contains no rung");
     Ok(results)

@@ -23,7 +23,7 @@ pub(crate) struct Experiment {
     /// The jobs, which run one after another. The tasks of a job run one after another on one
     /// core.
     pub(crate) jobs: Vec<Vec<TaskTemplate>>,
-    /// The number of first jobs whose outcomes are not part of the result.
+    /// The number of jobs at the start whose outcomes are not part of the result.
     pub(crate) unobserved: usize,
     /// Whether only the set of outcomes counts, sorted: the jobs are equal, and the driver
     /// chooses their cores. Otherwise each job is compared with the same job on the model.

@@ -33,10 +33,11 @@ impl FirstResults {
         name == INDEX || rung_step(name).is_some()
     }
 
+    /// Adds a file. The index comes before records: those of steps that did not end are dropped.
     pub(crate) fn add(&mut self, name: &str, text: &[u8]) -> anyhow::Result<()> {
         if let Some(step) = rung_step(name) {
-            // A step that did not end may have left a part of a record, or have one of an
-            // earlier run. The index comes first.
+            // A step that did not end may have left part of a record, or the record of an
+            // earlier run.
             if !self.steps.get(step).is_some_and(EvidenceOutcome::has_ended) {
                 return Ok(());
             }
