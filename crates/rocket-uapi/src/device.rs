@@ -97,7 +97,8 @@ impl Inner {
             handle: handle.get(),
             pad: 0,
         };
-        // SAFETY: the argument holds no address, and no buffer has the handle.
+        // SAFETY: the argument holds no address. No buffer has the handle: a `GemHandle` closes it
+        // after its last use, and `drop` those of witnesses, with no buffer left.
         let closed = unsafe { ioctl(&*self.file, sys::GEM_CLOSE, &mut bo, &Arena::new()) };
         if let Err(errno) = closed {
             let error = Error::of("GEM_CLOSE", Some(handle), errno);

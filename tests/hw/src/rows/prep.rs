@@ -130,9 +130,12 @@ pub(super) fn interrupted(context: &RowContext) -> RowOutcome {
         // Not for ever: a wait that no signal ends must not block the suite.
         let until = patience().as_nanos();
         let wait = || file.prep(busy.output, until);
-        let prep = under_signals(restart, wait, |count| match restart {
-            true if count == SIGNALS => busy.let_go(),
-            _ => Ok(()),
+        let prep = under_signals(restart, wait, |count| {
+            if restart && count == SIGNALS {
+                busy.let_go()
+            } else {
+                Ok(())
+            }
         })?;
         let what = format!("PREP_BO under signals, SA_RESTART {restart}");
         expect(&what, prep, want)?;
