@@ -104,8 +104,10 @@ impl Engine {
         let calls: Vec<_> = calls.into_iter().collect();
         let (mut quantised, mut rows) = (Vec::new(), Vec::new());
         for (index, call) in calls.iter().enumerate() {
-            let checked = call.check(self);
-            let of_call = checked.and_then(|()| call.quantise(&mut quantised));
+            call.check(self).map_err(GemmCallError::of(index))?;
+        }
+        for (index, call) in calls.iter().enumerate() {
+            let of_call = call.quantise(&mut quantised);
             rows.push(of_call.map_err(GemmCallError::of(index))?);
         }
         let mut matmuls = Vec::with_capacity(calls.len());
