@@ -74,10 +74,9 @@ impl Inputs {
         bytes.into_iter().max().unwrap_or(0)
     }
 
-    /// What a job reads, if it is packed: a range of a buffer.
-    pub(super) fn read(&self, input: JobInput) -> Option<(&FrozenBo, Range<usize>)> {
-        let bo = self.0[input.index].bo.get()?;
-        Some((bo, input.offset..bo.len()))
+    /// The packed buffer, if any.
+    pub(super) fn bo(&self, index: usize) -> Option<&FrozenBo> {
+        self.0[index].bo.get()
     }
 
     /// Recycles buffers that no job reads any more; `ended` lists what the ended jobs read.

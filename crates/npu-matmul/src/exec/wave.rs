@@ -168,11 +168,12 @@ fn collect(
 ) -> Result<(), Error> {
     let prepared = Arc::clone(&matmul.prepared);
     let plan = prepared.job(job.at);
-    if let Some(a) = inputs.read(job.input)
+    if let Some(a) = inputs.bo(job.input.index)
         && !prepared.is_checked.load(Ordering::Relaxed)
     {
         let block = &matmul.weights.blocks[plan.block];
-        on.check(plan, a, (&block.buffer(), block.range.clone()), c)?;
+        let b = (&block.buffer(), block.range.clone());
+        on.check(plan, (a, job.input.range(plan)), b, c)?;
     }
     let memory = c.read(Deadline::FOREVER).map_err(on.failed())?;
     let from = Instant::now();
@@ -229,7 +230,7 @@ fn build(
             let c = on.buffers().take(plan.output_bytes).map_err(on.failed())?;
             let block = &matmul.weights.blocks[plan.block];
             let b = (&block.buffer(), block.range.clone());
-            let a = (&a, job.input.offset..a.len());
+            let a = (&a, job.input.range(plan));
             on.add(builder, plan, (matmul.prepared.id, job.at), a, b, c)
         };
         let added = on.packed(matmul, inputs, job.input.index).and_then(add);

@@ -20,6 +20,7 @@
 //! A matmul keeps the order of its steps, and an element of C has one device, which collects jobs
 //! in order. So K tiles are added in order.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use rknpu_regcmd::MatmulType;
@@ -115,6 +116,13 @@ pub(crate) struct JobInput {
     pub(crate) index: usize,
     /// Byte offset of the job's band in them.
     pub(crate) offset: usize,
+}
+
+impl JobInput {
+    /// Bytes of the buffer that `job` reads.
+    pub(crate) fn range(self, job: &JobPlan) -> Range<usize> {
+        self.offset..self.offset + job.band.activation_bytes
+    }
 }
 
 /// The activations that `job` reads, among `inputs`. Adds them if they are new.
@@ -279,7 +287,10 @@ mod tests {
 
         #[test]
         fn each_step_has_one_place(
-            sizes in prop::collection::vec((0..2_u8, 1..900_usize, 1..3_usize), 1..5),
+            sizes in prop::collection::vec(
+                (0..2_u8, 1..900_usize, 1..3_usize, prop::option::of(1..5_usize)),
+                1..5,
+            ),
             m in 1..300_usize,
             row_tile in prop::sample::select(&[None, Some(16)][..]),
             k_tile in prop::sample::select(&[None, Some(64)][..]),
@@ -288,13 +299,15 @@ mod tests {
         ) {
             let mut options = PlanOptions { row_tile, k_tile, ..PlanOptions::default() };
             options.limits = JobLimits { buffer_bytes, tasks, ..options.limits };
-            let size = |n, k| [m, n, 256 * k];
             let all: Vec<_> = (sizes.iter())
-                .map(|&(_, n, k)| steps(Dtype::Int8, size(n, k), &options))
+                .map(|&(_, n, k, parts)| {
+                    let options = PlanOptions { parts, ..options.clone() };
+                    steps(Dtype::Int8, [m, n, 256 * k], &options)
+                })
                 .collect();
             // Matrices of different depth are different.
             let of = sizes.iter().zip(&all);
-            let matmuls: Vec<_> = of.map(|(&(a, _, k), steps)| ((a, k), &steps[..])).collect();
+            let matmuls: Vec<_> = of.map(|(&(a, _, k, _), steps)| ((a, k), &steps[..])).collect();
             let (waves, inputs) = waves(&matmuls, &options.limits);
 
             let mut next = vec![0; all.len()];
@@ -314,8 +327,11 @@ mod tests {
                     for (at, input) in step.inputs.iter().enumerate() {
                         let is_first = packed.insert(input.index);
                         prop_assert_eq!(step.packs[at], is_first);
-                        let offset = step.step.jobs[at].offset_in(&inputs[input.index].band);
-                        prop_assert_eq!(offset, Some(input.offset));
+                        let (job, band) = (&step.step.jobs[at], &inputs[input.index].band);
+                        prop_assert_eq!(job.offset_in(band), Some(input.offset));
+                        prop_assert!(input.range(job).end <= band.activation_bytes);
+                        // So the wave's size counts all that is packed.
+                        prop_assert!(!is_first || job.band == *band);
                     }
                 }
                 let of_steps = wave.steps.iter().map(|step| step.step.jobs.len());

@@ -21,8 +21,8 @@ pub struct Step {
     pub jobs: Vec<JobPlan>,
 }
 
-/// Rows and K tiles of A, which share an activation buffer. Each device that reads them
-/// has a copy, since a buffer has an address only in its own file descriptor.
+/// Rows and K tiles of A, which share an activation buffer. Each device that reads them has a copy,
+/// since a buffer has an address only in its own file descriptor.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Band {
     /// Rows of A and C.
@@ -154,16 +154,15 @@ impl JobPlan {
         self
     }
 
-    /// Byte offset of its band in the activation buffer of `band`, if that has the same rows and at
-    /// least the same K tiles.
+    /// Byte offset of its band in the activation buffer of `band`, if that has the same rows and
+    /// all K tiles of this job.
     pub(crate) fn offset_in(&self, band: &Band) -> Option<usize> {
         let own = &self.band.k_tiles;
-        let first = band
-            .k_tiles
-            .iter()
-            .position(|tile| Some(tile) == own.first())?;
-        let is_part = band.rows == self.band.rows && band.k_tiles[first..].starts_with(own);
-        let depth = band.k_tiles[..first].iter().map(|tile| tile.padded).sum();
+        let first = own.first()?;
+        let first = band.k_tiles.iter().position(|tile| tile == first)?;
+        let (before, from_first) = band.k_tiles.split_at(first);
+        let is_part = band.rows == self.band.rows && from_first.starts_with(own);
+        let depth = before.iter().map(|tile| tile.padded).sum();
         is_part.then(|| layout::activation_bytes(Dtype::of(self.ty), band.padded, depth))
     }
 

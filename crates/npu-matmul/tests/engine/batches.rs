@@ -83,16 +83,18 @@ fn shared_activations_are_packed_once_and_all_is_one_job_a_device() {
     check_all(&engine, &others);
 }
 
-/// Narrow weights are one part of K. Wide ones are two, which read halves of the same buffer.
+/// Narrow weights are one part of K. Wide ones are two, which read halves of the same buffer, as
+/// does the check of first tasks. Only the second half has a tile of 64.
 #[test]
 fn parts_of_packed_activations_are_not_packed_again() {
     let options = PlanOptions {
-        k_tile: Some(64),
+        k_tile: Some(128),
+        check_first: Some(true),
         ..PlanOptions::default()
     };
     let (engine, model) = strict_engine(options, DEVICES);
     let weights = [96, 768, 768].map(|n| (WeightFormat::Int8, n));
-    let matmuls = Matmul::of_same_rows(&engine, 64, 512, weights);
+    let matmuls = Matmul::of_same_rows(&engine, 64, 960, weights);
     let plans = matmuls
         .each_ref()
         .map(|matmul| plan(&engine, &matmul.weights, 64));
@@ -101,6 +103,7 @@ fn parts_of_packed_activations_are_not_packed_again() {
     // The rest are programs.
     let packed = plans[0].predict(&Machine::RK3588).packed_bytes;
     assert!((packed..2 * packed).contains(&at_once.bytes_to_device));
+    assert!(engine.counters().checked_tasks > 0);
     assert_eq!(model.events(), []);
 }
 
