@@ -183,8 +183,8 @@ impl Buffers {
         self.idle.put(bo);
     }
 
-    /// Keeps a buffer for reuse. If a job or another owner still has it, the last one of them
-    /// decides.
+    /// Keeps a buffer for reuse, unless a job or another owner still has it. Then the last owner
+    /// keeps or frees it.
     pub(crate) fn release(&self, bo: FrozenBo) {
         if let Ok(bo) = bo.thaw() {
             self.put(bo);

@@ -105,4 +105,25 @@ mod tests {
             assert_eq!(cache.get_or_make(9, || Err("no"), drop), Err("no"));
         }
     }
+
+    #[test]
+    fn bytes_are_limited() {
+        let most = KeptLimits {
+            count: 9,
+            bytes: 10,
+        };
+        let cache = LruMap::with_limits(most, |&bytes| bytes);
+        let evicted = |key: u32, bytes: usize| {
+            let mut evicted = Vec::new();
+            let value = cache.get_or_make(key, || Ok::<_, ()>(bytes), |of| evicted.push(of));
+            value.map(|_| evicted).unwrap()
+        };
+        assert!(evicted(0, 4).is_empty() && evicted(1, 6).is_empty());
+        // The first is used again.
+        assert!(evicted(0, 4).is_empty());
+        assert_eq!(evicted(2, 5), [6]);
+        // A value beyond the limit is kept alone.
+        assert_eq!(evicted(3, 20), [4, 5]);
+        assert_eq!(evicted(4, 10), [20]);
+    }
 }

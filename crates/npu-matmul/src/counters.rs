@@ -20,7 +20,7 @@ pub struct Counters {
     /// Bytes of buffers that the CPU filled for the devices: weights,
     /// activations (once for each device), programs.
     pub bytes_to_device: u64,
-    /// Bytes of output buffers that the CPU read.
+    /// Bytes of output buffers of completed jobs. The CPU reads them, unless the call fails.
     pub bytes_from_device: u64,
     /// Bytes that PREP_BO invalidated in CPU caches; each call counts the whole buffer. Includes
     /// calls by others on the engine's file descriptors.

@@ -176,7 +176,7 @@ impl FirstRuns {
         lock(&self.found)
     }
 
-    /// One task of each kind in the job that was not checked before and shall be.
+    /// One task of each kind in the job that must still be checked.
     pub(crate) fn unchecked<'j>(&self, job: &'j JobPlan) -> Vec<(TaskKind, &'j TaskPlan)> {
         if !self.is_enabled {
             return Vec::new();

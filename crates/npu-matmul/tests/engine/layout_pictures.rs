@@ -115,29 +115,39 @@ fn factor(words: &mut Words<'_>, variables: &[(&str, usize)]) -> usize {
 }
 
 /// Checks the number of cells, that each cell has exactly the bits of its elements, in order, and
-/// that the formula gives their bytes.
+/// that the formula gives their bytes, also in a larger tile. `size` is the size of the tile that
+/// the formula names; `bit_of` gets it before an element's row and column.
 fn check(
     picture: &Picture,
     cells: usize,
     element_bits: usize,
     names: [&str; 2],
-    sizes: &[(&str, usize)],
-    bit_of: impl Fn(usize, usize) -> usize,
+    size: (&str, usize),
+    bit_of: impl Fn(usize, usize, usize) -> usize,
 ) {
+    let formula = picture.formula.as_ref().unwrap();
+    let byte_of = |size_now: usize, row: usize, column: usize| {
+        let variables = [(size.0, size_now), (names[0], row), (names[1], column)];
+        value(formula, &variables)
+    };
     assert_eq!(picture.cells.len(), cells);
     for cell in &picture.cells {
         let mut next = cell.bytes.start * 8;
         for row in cell.rows.clone() {
             for column in cell.columns.clone() {
-                assert_eq!(bit_of(row, column), next, "({row}, {column})");
-                let mut variables = sizes.to_vec();
-                variables.extend([(names[0], row), (names[1], column)]);
-                let byte = value(picture.formula.as_ref().unwrap(), &variables);
+                assert_eq!(bit_of(size.1, row, column), next, "({row}, {column})");
+                let byte = byte_of(size.1, row, column);
                 assert_eq!(byte, next / 8, "({row}, {column})");
                 next += element_bits;
             }
         }
         assert_eq!(next, cell.bytes.end * 8);
+    }
+    // Several kernel groups, groups of channels and surfaces.
+    const LARGER: usize = 96;
+    for (row, column) in (0..LARGER).flat_map(|row| (0..LARGER).map(move |column| (row, column))) {
+        let byte = bit_of(LARGER, row, column) / 8;
+        assert_eq!(byte, byte_of(LARGER, row, column), "({row}, {column})");
     }
 }
 
@@ -157,9 +167,9 @@ fn pictures_of_single_tiles_are_the_layouts() {
             4 * surfaces,
             bits,
             ["m", "k"],
-            &[("rows", 4)],
-            |m, k| {
-                let at = activation(dtype, 4, m, k);
+            ("rows", 4),
+            |rows, m, k| {
+                let at = activation(dtype, rows, m, k);
                 at.byte * 8 + at.bit as usize
             },
         );
@@ -172,10 +182,17 @@ fn pictures_of_single_tiles_are_the_layouts() {
         let picture = take(title);
         let bits = dtype.input_bits();
         // The first two rows and the last of two groups.
-        check(&picture, 6 * 2, bits, ["n", "k"], &[("K", 64)], |n, k| {
-            let at = weight(dtype, 64, n, k);
-            at.byte * 8 + at.bit as usize
-        });
+        check(
+            &picture,
+            6 * 2,
+            bits,
+            ["n", "k"],
+            ("K", 64),
+            |depth, n, k| {
+                let at = weight(dtype, depth, n, k);
+                at.byte * 8 + at.bit as usize
+            },
+        );
         let rows: Vec<_> = picture.cells.iter().map(|cell| cell.rows.start).collect();
         let group = dtype.kernel_group();
         assert!(rows.contains(&(group - 1)) && rows.contains(&group));
@@ -191,17 +208,16 @@ fn pictures_of_single_tiles_are_the_layouts() {
         ),
     ] {
         let picture = take(title);
-        let formula = picture.formula.as_ref().unwrap();
         for ty in types {
             let bits = ty.out_bytes() as usize * 8;
-            check(&picture, 4 * 4, bits, ["m", "n"], &[("rows", 4)], |m, n| {
-                output(ty, 4, m, n) * 8
-            });
-            // Tiles of other sizes. Those of A and B are compared with what is packed.
-            for (m, n) in (0..20).flat_map(|m| (0..64).map(move |n| (m, n))) {
-                let byte = value(formula, &[("rows", 20), ("m", m), ("n", n)]);
-                assert_eq!(output(ty, 20, m, n), byte);
-            }
+            check(
+                &picture,
+                4 * 4,
+                bits,
+                ["m", "n"],
+                ("rows", 4),
+                |rows, m, n| output(ty, rows, m, n) * 8,
+            );
         }
     }
     // All other pictures have several tiles.
