@@ -25,7 +25,7 @@ use std::sync::Arc;
 use npu_matmul::{Engine, Output};
 
 pub(crate) use self::operands::MulMat;
-use self::operands::Part;
+use self::operands::{Part, PartRows};
 use self::rows::PreparedRows;
 pub(crate) use self::rows::RowScratch;
 use crate::mul_mat_error::{ListError, MulMatError};
@@ -105,8 +105,7 @@ fn parts(matmul: &MulMat<'_>, index: usize) -> Vec<Part> {
     let part = |run: usize| Part {
         matmul: index,
         matrix: [run % matrices[0], run / matrices[0] / repeats[1]],
-        rows: (run * rows..(run + 1) * rows).collect(),
-        is_scattered: false,
+        rows: PartRows::Run(run * rows..(run + 1) * rows),
     };
     (0..runs).map(part).collect()
 }
@@ -169,9 +168,11 @@ impl<'e, 'a> Batch<'e, 'a> {
         let Shape { n, k, .. } = matmul.offload.shape;
         let is_held =
             matmul.kept.is_some() || self.loaded.contains_key(&(part.matmul, part.matrix));
-        let rows = part.rows.len();
-        let outputs = if part.is_scattered { rows * n } else { 0 };
-        let made = if has_rows { 0 } else { rows * k };
+        let outputs = match &part.rows {
+            PartRows::Run(_) => 0,
+            PartRows::Scattered(rows) => rows.len() * n,
+        };
+        let made = if has_rows { 0 } else { part.rows.len() * k };
         BatchLimits {
             weights: if is_held { 0 } else { n * k },
             rows: made.saturating_add(outputs),
@@ -181,17 +182,16 @@ impl<'e, 'a> Batch<'e, 'a> {
     /// Prepares the rows that a part reads.
     fn prepare(&self, matmul: &MulMat<'a>, part: &Part) -> Result<PreparedRows<'a>, MulMatError> {
         let k = matmul.offload.shape.k;
-        let run = if part.is_scattered {
-            None
-        } else {
-            matmul.activation_run(&part.rows)
+        let run = match &part.rows {
+            PartRows::Run(rows) => matmul.activation_run(rows),
+            PartRows::Scattered(_) => None,
         };
         let rows = match run {
             Some(rows) => Cow::Borrowed(rows),
             None => {
                 let mut gathered = self.scratch.floats.take(part.rows.len() * k)?;
                 for (row, to) in part.rows.iter().zip(gathered.chunks_exact_mut(k)) {
-                    let row = matmul.activation_row(*row);
+                    let row = matmul.activation_row(row);
                     to.copy_from_slice(row.ok_or(MulMatError::Data("activations"))?);
                 }
                 Cow::Owned(gathered)
@@ -258,16 +258,19 @@ impl<'e, 'a> Batch<'e, 'a> {
         let outputs = matmuls.iter_mut();
         let mut left: Vec<_> = outputs.map(|matmul| (0, matmul.out.values_mut())).collect();
         let mut of_part = |part: &Part, n: usize| {
-            let (len, first) = (part.rows.len() * n, part.rows.first().unwrap_or(&0) * n);
-            if part.is_scattered {
-                return Ok(NodeOutput::Aside(self.scratch.floats.take(len)?));
-            }
+            let rows = match &part.rows {
+                PartRows::Run(rows) => rows,
+                PartRows::Scattered(rows) => {
+                    let values = self.scratch.floats.take(rows.len() * n);
+                    return Ok(NodeOutput::Aside(values?));
+                }
+            };
             let (start, out) = std::mem::take(&mut left[part.matmul]);
-            let skipped = first.checked_sub(start);
+            let skipped = (rows.start * n).checked_sub(start);
             let behind = skipped.and_then(|skipped| out.get_mut(skipped..));
-            let split = behind.and_then(|behind| behind.split_at_mut_checked(len));
+            let split = behind.and_then(|behind| behind.split_at_mut_checked(rows.len() * n));
             let (values, behind) = split.ok_or(MulMatError::Data("outputs"))?;
-            left[part.matmul] = (first + len, behind);
+            left[part.matmul] = (rows.end * n, behind);
             Ok(NodeOutput::InPlace(values))
         };
         let each = parts.iter().map(|(part, packed, _)| {
@@ -348,7 +351,7 @@ fn verify(matmul: &mut MulMat<'_>, part: &Part, packed: &PackedMatrix) -> Result
     };
     let n = matmul.offload.shape.n;
     let (mut activations, mut out) = (Vec::new(), Vec::new());
-    for &row in &part.rows {
+    for row in part.rows.iter() {
         let activation = matmul.activation_row(row);
         activations.extend_from_slice(activation.ok_or(MulMatError::Data("activations"))?);
         out.extend_from_slice(&matmul.out.values()[row * n..][..n]);

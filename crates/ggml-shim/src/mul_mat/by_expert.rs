@@ -11,7 +11,7 @@
 //!
 //! The rows that chose the same expert are one part.
 
-use super::operands::{MulMat, Part};
+use super::operands::{MulMat, Part, PartRows};
 use crate::mul_mat_error::MulMatError;
 use crate::supports::ExpertChoice;
 
@@ -45,8 +45,7 @@ pub(super) fn parts(
     let part = |(expert, rows)| Part {
         matmul: index,
         matrix: [expert, 0],
-        rows,
-        is_scattered: true,
+        rows: PartRows::Scattered(rows),
     };
     Ok(chosen.map(part).collect())
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A matmul of ggml: its operands, and the rows that each weight matrix multiplies.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use zerocopy::FromBytes;
@@ -34,11 +35,33 @@ pub(super) struct Part {
     pub(super) matmul: usize,
     /// Which of its weight matrices.
     pub(super) matrix: [usize; 2],
-    /// Rows of the matmul's output, counted through all of its matrices. Each is the result of one
-    /// activation row.
-    pub(super) rows: Vec<usize>,
-    /// Whether they may lie apart; otherwise they are one run.
-    pub(super) is_scattered: bool,
+    pub(super) rows: PartRows,
+}
+
+/// Rows of a matmul's output, counted through all of its matrices. Each is the result of one
+/// activation row.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum PartRows {
+    /// Rows next to each other, like perhaps their activations.
+    Run(Range<usize>),
+    Scattered(Vec<usize>),
+}
+
+impl PartRows {
+    pub(super) fn len(&self) -> usize {
+        match self {
+            Self::Run(rows) => rows.len(),
+            Self::Scattered(rows) => rows.len(),
+        }
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = usize> {
+        let (run, scattered) = match self {
+            Self::Run(rows) => (rows.clone(), &[][..]),
+            Self::Scattered(rows) => (0..0, &rows[..]),
+        };
+        run.chain(scattered.iter().copied())
+    }
 }
 
 impl<'a> MulMat<'a> {
@@ -52,14 +75,14 @@ impl<'a> MulMat<'a> {
     }
 
     /// The activations of rows of one weight matrix, if they are contiguous.
-    pub(super) fn activation_run(&self, rows: &[usize]) -> Option<&'a [f32]> {
+    pub(super) fn activation_run(&self, rows: &Range<usize>) -> Option<&'a [f32]> {
         let m = self.offload.shape.m;
         let tensor = &self.activations.tensor;
         let is_dense = rows.len() == m || tensor.nb[2] == m * tensor.row_bytes()?;
         if !is_dense {
             return None;
         }
-        let first = self.activation_index(*rows.first()?);
+        let first = self.activation_index(rows.start);
         let bytes = self.activations.run(rows.len(), first)?;
         <[f32]>::ref_from_bytes(bytes).ok()
     }
