@@ -295,10 +295,15 @@ fn this_thread() -> u64 {
 
 /// Runs `body`, which computes the list `number` on this thread.
 pub(crate) fn in_list<T>(number: u64, body: impl FnOnce() -> T) -> T {
-    let before = LIST.replace(number);
-    let computed = body();
-    LIST.set(before);
-    computed
+    /// Restores the list, also after a panic.
+    struct Before(u64);
+    impl Drop for Before {
+        fn drop(&mut self) {
+            LIST.set(self.0);
+        }
+    }
+    let _before = Before(LIST.replace(number));
+    body()
 }
 
 #[cfg(test)]

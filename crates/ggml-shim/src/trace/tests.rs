@@ -155,4 +155,7 @@ fn a_thread_knows_its_list_and_forgets_it() {
         assert_eq!(list_here(), 3);
     });
     assert_eq!(list_here(), 0);
+    let panicked = std::panic::catch_unwind(|| in_list(5, || panic!("expected")));
+    assert!(panicked.is_err());
+    assert_eq!(list_here(), 0);
 }
