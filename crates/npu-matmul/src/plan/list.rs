@@ -132,8 +132,10 @@ pub(crate) fn input_of<A: PartialEq>(
     job: &JobPlan,
 ) -> JobInput {
     let found = inputs.iter().enumerate().rev().find_map(|(index, input)| {
-        let is_here = input.device == job.device && input.a == a;
-        let offset = is_here.then(|| job.offset_in(&input.band)).flatten()?;
+        if input.device != job.device || input.a != a {
+            return None;
+        }
+        let offset = job.offset_in(&input.band)?;
         Some(JobInput { index, offset })
     });
     let input = found.unwrap_or(JobInput {

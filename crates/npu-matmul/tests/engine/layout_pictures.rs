@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use npu_matmul::layout::{activation, activation_bytes, output, output_bytes, weight};
+use npu_matmul::layout::{Position, activation, activation_bytes, output, output_bytes, weight};
 use npu_matmul::plan::WeightPlan;
 use npu_matmul::{Dtype, Plan, PlanOptions};
 use rknpu_regcmd::MatmulType;
@@ -114,6 +114,11 @@ fn factor(words: &mut Words<'_>, variables: &[(&str, usize)]) -> usize {
     variable.map_or_else(|| word.parse().unwrap(), |(_, value)| *value)
 }
 
+/// The first bit of an element.
+fn bit(position: Position) -> usize {
+    position.byte * 8 + position.bit as usize
+}
+
 /// Checks the number of cells, that each cell has exactly the bits of its elements, in order, and
 /// that the formula gives their bytes, also in a larger tile. `size` is the size of the tile that
 /// the formula names; `bit_of` gets it before an element's row and column.
@@ -168,10 +173,7 @@ fn pictures_of_single_tiles_are_the_layouts() {
             bits,
             ["m", "k"],
             ("rows", 4),
-            |rows, m, k| {
-                let at = activation(dtype, rows, m, k);
-                at.byte * 8 + at.bit as usize
-            },
+            |rows, m, k| bit(activation(dtype, rows, m, k)),
         );
     }
     for (title, dtype) in [
@@ -188,10 +190,7 @@ fn pictures_of_single_tiles_are_the_layouts() {
             bits,
             ["n", "k"],
             ("K", 64),
-            |depth, n, k| {
-                let at = weight(dtype, depth, n, k);
-                at.byte * 8 + at.bit as usize
-            },
+            |depth, n, k| bit(weight(dtype, depth, n, k)),
         );
         let rows: Vec<_> = picture.cells.iter().map(|cell| cell.rows.start).collect();
         let group = dtype.kernel_group();
