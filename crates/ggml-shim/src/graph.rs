@@ -245,15 +245,23 @@ fn is_left_to_cpu(runtime: &Runtime, node: HostTensor<'_>, precision: ComputeTyp
 unsafe fn run(runtime: &Runtime, stream: &Stream, list: NodeList<'_>) -> Result<(), GraphFailure> {
     let (nodes, steps) = (list.nodes, list.steps);
     let is_for_cpu = |node: &HostTensor<'_>| runtime.cpu.computes(*node);
-    let count = list.matmuls.len() + list.attention.len();
+    let attentions = list.attention.len() as u64;
+    let count = list.matmuls.len() as u64 + attentions;
     let computed = calls::compute(list.matmuls, runtime, stream)
         .and_then(|matmuls| Ok((matmuls, calls::compute(list.attention, runtime, stream)?)));
     let (matmuls, attention) = match computed {
+        // No failure: the log would have a line for each layer and batch.
+        Err(GraphFailure::Node {
+            out_of_range: true, ..
+        }) if nodes.iter().all(is_for_cpu) => {
+            runtime.stats().attention_out_of_range += attentions;
+            return compute_on_cpu(runtime, stream, &nodes);
+        }
         Err(GraphFailure::Node {
             line, distrusted, ..
         }) if (distrusted || runtime.host.evidence.is_some()) && nodes.iter().all(is_for_cpu) => {
             runtime.log(LogLevel::Error, &format!("{line}. The CPU computes it"));
-            runtime.stats().left_to_cpu += count as u64;
+            runtime.stats().left_to_cpu += count;
             // The CPU overwrites the NPU's results, which nothing of the list has read.
             return compute_on_cpu(runtime, stream, &nodes);
         }

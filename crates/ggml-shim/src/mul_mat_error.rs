@@ -64,6 +64,11 @@ impl MulMatError {
         }
     }
 
+    /// Whether attention has scores that the NPU does not compute exactly enough.
+    pub(crate) fn is_out_of_range(&self) -> bool {
+        matches!(self, Self::Engine(Error::AttentionOutOfRange { .. }))
+    }
+
     /// Whether the host, or the driver, has no memory left.
     pub(crate) fn is_out_of_memory(&self) -> bool {
         matches!(

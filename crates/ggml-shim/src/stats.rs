@@ -39,6 +39,8 @@ pub(crate) struct Stats {
     /// Pairs of rows and keys of attention, in each head.
     pub(crate) attention_pairs: u64,
     pub(crate) attention_time: Duration,
+    /// Attention nodes that the CPU computed because of their scores.
+    pub(crate) attention_out_of_range: u64,
     /// Matmuls, or attention, that ended in an error.
     pub(crate) failed: u64,
     /// Nodes that the CPU computed because the NPU failed or computed their precision wrong.
@@ -70,6 +72,10 @@ impl Stats {
         rows.count("attention nodes computed", self.attentions);
         let pairs = self.attention_pairs / 1_000;
         rows.count("attention rows x keys (thousands)", pairs);
+        if self.attention_out_of_range > 0 {
+            let name = "attention nodes that the CPU computed (large scores)";
+            rows.count(name, self.attention_out_of_range);
+        }
         for (place, count) in [
             ("on the NPU", weights.npu),
             ("left to the CPU", weights.cpu),
@@ -157,6 +163,7 @@ mod tests {
             attentions: 2,
             attention_pairs: 4_000_000,
             attention_time: Duration::from_micros(2_500),
+            attention_out_of_range: 3,
             failed: 1,
             left_to_cpu: 2,
             declined: [(DeclineReason::SmallBatch, 1)].into(),
@@ -211,6 +218,7 @@ mod tests {
             ("declined: fewer rows", "1"),
             ("attention nodes computed", "2"),
             ("attention rows x keys", "4000"),
+            ("attention nodes that the CPU computed", "3"),
             ("ms in attention (measured)", "2.500"),
             ("thread-ms packing activations (measured)", "1.500"),
             ("thread-ms unpacking outputs (measured)", "0.000"),

@@ -40,6 +40,17 @@ pub enum Error {
         /// The size that matches the other operands.
         expected: usize,
     },
+    /// Scores of attention are too large, or not numbers: the result would not be exact.
+    #[error(
+        "attention: the largest score of a row is {maximum}; scores are exact up to {limit}: \
+         compute this attention on the CPU"
+    )]
+    AttentionOutOfRange {
+        /// The largest score of the row, NaN if there is one.
+        maximum: f32,
+        /// The largest magnitude that is exact enough.
+        limit: f32,
+    },
     /// An INT4 operand contains a value that does not fit in four bits.
     #[error("{operand}[{index}] is {value}; int4 operands hold -8 to 7")]
     Int4Range {

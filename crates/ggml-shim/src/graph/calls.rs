@@ -33,6 +33,8 @@ pub(super) enum GraphFailure {
         line: String,
         /// Whether the NPU is no longer trusted with the node's precision.
         distrusted: bool,
+        /// Whether the node is attention whose scores only the CPU computes exactly enough.
+        out_of_range: bool,
     },
 }
 
@@ -42,6 +44,7 @@ impl GraphFailure {
             status,
             line,
             distrusted: false,
+            out_of_range: false,
         }
     }
 }
@@ -116,7 +119,7 @@ pub(super) fn compute<T: EngineCall>(
         }
     }
     computed.map_err(|ListError { call, error }| {
-        let distrusted = error.is_distrusted();
+        let (distrusted, out_of_range) = (error.is_distrusted(), error.is_out_of_range());
         let error = error.explained(runtime.model.as_ref());
         let (name, what) = (&names[call], calls[call].describe());
         GraphFailure::Node {
@@ -127,6 +130,7 @@ pub(super) fn compute<T: EngineCall>(
             },
             line: format!("computing {name} ({what}) failed: {error}"),
             distrusted,
+            out_of_range,
         }
     })?;
     T::count(&calls, ended - began, &mut runtime.stats());

@@ -77,7 +77,7 @@ impl Engine {
     /// [`Error::AttentionShape`](crate::Error::AttentionShape) and
     /// [`PlanError::TooManyKeys`](crate::PlanError::TooManyKeys) (one job cannot hold the keys;
     /// [`Engine::can_attend`] checks this in advance) are reported before anything runs. Later
-    /// errors come from a device. Each has the index of the call. After an error the results of all
+    /// errors come from a device, or are [`Error::AttentionOutOfRange`](crate::Error). Each has the index of the call. After an error the results of all
     /// calls are undefined.
     pub fn attend<'a>(
         &self,

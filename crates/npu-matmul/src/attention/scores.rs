@@ -21,6 +21,11 @@ use crate::unpack::{Destination, Mode, ROWS, TileRows, unpack};
 /// Surfaces that one thread processes at a time.
 const SURFACES: usize = 16;
 
+/// Largest magnitude of a row's maximum. The error of binary16 grows with the scores, and the softmax
+/// needs their differences: beyond this the error of a result is larger than the CPU's by orders of
+/// magnitude.
+const LARGEST_SCORE: f32 = 32.0;
+
 /// Computes the probabilities of a tile in place, without dividing by their sums. Returns the
 /// maximum of each row.
 pub(super) fn softmax(
@@ -63,9 +68,18 @@ pub(super) fn softmax(
     }
     let mut of_rows = state.floats.take(rows)?;
     let mut offsets = state.floats.take(rows)?;
+    let mut out_of_range = None;
     for ((of_row, add), most) in of_rows.iter_mut().zip(&mut offsets).zip(first) {
         let most: f16 = maximum(most);
         (*of_row, *add) = (most.to_f32(), offset(most));
+        let is_exact = most == f16::NEG_INFINITY || of_row.abs() <= LARGEST_SCORE;
+        out_of_range = out_of_range.or((!is_exact).then_some(*of_row));
+    }
+    if let Some(maximum) = out_of_range {
+        return Err(Error::AttentionOutOfRange {
+            maximum,
+            limit: LARGEST_SCORE,
+        });
     }
     scores
         .par_chunks_mut(chunk)
