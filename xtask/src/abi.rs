@@ -7,7 +7,6 @@
 
 use std::path::Path;
 use std::process::Command;
-use std::time::Duration;
 
 use anyhow::{Result, ensure};
 
@@ -17,8 +16,6 @@ use crate::{paths, process};
 /// The suite with Debian's newest kernel headers, and the package.
 const SUITE: &str = "sid";
 const PACKAGE: &str = "linux-libc-dev";
-
-const LIMIT: Duration = Duration::from_secs(600);
 
 /// Compares the output of the C program with that of the Rust program.
 pub(crate) fn run() -> Result<()> {
@@ -35,14 +32,14 @@ pub(crate) fn run() -> Result<()> {
         .arg("-o")
         .arg(&program)
         .arg(paths::root().join("crates/rocket-uapi/abi/print_abi.c"));
-    process::stdout(&compiler, LIMIT)?;
-    let theirs = process::stdout(&Command::new(program), LIMIT)?;
+    process::stdout(&compiler, process::LIMIT)?;
+    let theirs = process::stdout(&Command::new(program), process::LIMIT)?;
     let mut cargo = Command::new("cargo");
     cargo
         .args(["run", "--quiet", "-p", "rocket-uapi"])
         .args(["--example", "print_abi"])
         .current_dir(paths::root());
-    let ours = process::stdout(&cargo, LIMIT)?;
+    let ours = process::stdout(&cargo, process::LIMIT)?;
     for (ours, theirs) in ours.lines().zip(theirs.lines()).filter(|(a, b)| a != b) {
         println!("ours: {ours}\n      kernel header: {theirs}");
     }

@@ -7,6 +7,9 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 
+/// Time limit of a program that takes little time, on a busy machine or under QEMU.
+pub(crate) const LIMIT: Duration = Duration::from_secs(600);
+
 /// Exit status of `timeout` after it has ended its command.
 const TIMED_OUT: i32 = 124;
 

@@ -5,16 +5,18 @@
 //! test must not stop running unnoticed. Steps mark failures with an external cause (a removed
 //! package, a newer ggml) as `SKIP-EXTERNAL`. The summary repeats them, but the run does not fail.
 
+mod outcome;
 mod output;
 mod record;
 mod steps;
 
 use std::process::Command;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use anyhow::{Context, Result, bail, ensure};
 
 use crate::paths;
+use outcome::StepOutcome;
 use output::StepOutput;
 use steps::CiStep;
 
@@ -35,15 +37,6 @@ pub(crate) struct CiArgs {
     /// docs/testing.md
     #[arg(long)]
     record: bool,
-}
-
-/// How a step ended.
-struct StepOutcome<'a> {
-    step: &'a CiStep,
-    /// Why it failed, if it did.
-    failure: Option<String>,
-    took: Duration,
-    output: StepOutput,
 }
 
 /// Runs the steps chosen by `args`.

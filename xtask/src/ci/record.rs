@@ -6,7 +6,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result};
 
-use super::StepOutcome;
+use super::outcome::StepOutcome;
 use super::steps::{self, CiStep};
 use crate::generated::{replace_section, section};
 use crate::paths;

@@ -7,7 +7,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 
-use super::{LIMIT, transcript};
+use super::transcript;
 use crate::arch::Arch;
 use crate::process::run_checked;
 use crate::{llama, paths, process};
@@ -82,7 +82,7 @@ pub(super) fn archive(archive: &Path) -> Result<()> {
             .args(&emulator[1..])
             .arg(&program)
             .args(arguments.split(' '));
-        let text = process::stdout(&command, LIMIT)
+        let text = process::stdout(&command, process::LIMIT)
             .with_context(|| format!("running {}", program.display()))?;
         ensure!(text.contains(told), "{} says: {text}", program.display());
         println!("PASS {} runs on aarch64", program.display());

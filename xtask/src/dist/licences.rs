@@ -9,7 +9,6 @@ use std::process::Command;
 use anyhow::{Context, Result};
 use serde_json::Value;
 
-use super::LIMIT;
 use crate::{paths, process};
 
 /// Name prefixes of files with a licence or a required notice.
@@ -62,5 +61,5 @@ pub(super) fn third_party(members: &[&str], target: &str) -> Result<String> {
 fn cargo<'a>(arguments: impl IntoIterator<Item = &'a str>) -> Result<String> {
     let mut command = Command::new("cargo");
     command.args(arguments).current_dir(paths::root());
-    process::stdout(&command, LIMIT)
+    process::stdout(&command, process::LIMIT)
 }

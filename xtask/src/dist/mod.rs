@@ -12,7 +12,6 @@ mod transcript;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::Duration;
 
 use anyhow::{Context, Result};
 
@@ -23,8 +22,6 @@ use crate::{links, paths, process};
 
 /// Version of all packages.
 const VERSION: &str = env!("CARGO_PKG_VERSION");
-/// Time limit of a program, under QEMU.
-const LIMIT: Duration = Duration::from_secs(600);
 
 /// The Debian packages, and the workspace members in each.
 const PACKAGES: [(&str, &[&str]); 5] = [
@@ -159,7 +156,7 @@ fn script(name: &str, built: &Path, to: &Path, file: &Path) -> Result<Command> {
         let mut git = Command::new("git");
         git.args(["log", "-1", "--date=rfc2822", format])
             .current_dir(paths::root());
-        process::stdout(&git, LIMIT)
+        process::stdout(&git, process::LIMIT)
     };
     let mut script = Command::new("sh");
     script

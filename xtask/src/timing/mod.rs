@@ -8,30 +8,7 @@ mod tiles;
 use anyhow::Result;
 
 use crate::generated::table;
-
-/// A published figure and the model's.
-#[derive(Clone, Debug)]
-struct FigureRow {
-    what: &'static str,
-    unit: &'static str,
-    published: f64,
-    modelled: f64,
-    /// Whether it determined a parameter of the model. Otherwise the model predicts it.
-    is_fitted: bool,
-}
-
-/// Figures of one subject, measured under the same conditions.
-struct FigureTable {
-    title: &'static str,
-    conditions: &'static str,
-    rows: Vec<FigureRow>,
-}
-
-impl FigureRow {
-    fn error(&self) -> f64 {
-        self.modelled / self.published - 1.0
-    }
-}
+use rows::FigureRow;
 
 /// The table, as Markdown.
 pub(crate) fn markdown() -> Result<String> {

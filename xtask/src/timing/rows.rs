@@ -7,9 +7,32 @@ use rknpu_regcmd::timing::{DriverCosts, Machine, seconds};
 
 use super::matmul::{PACK_PS, READ_PS, TiledMatmul};
 use super::tiles::{TILE, TileJobs, TimedTile, latency};
-use super::{FigureRow, FigureTable};
 
 const FIGURES: &str = include_str!("figures.txt");
+
+/// A published figure and the model's.
+#[derive(Clone, Debug)]
+pub(super) struct FigureRow {
+    pub(super) what: &'static str,
+    pub(super) unit: &'static str,
+    pub(super) published: f64,
+    pub(super) modelled: f64,
+    /// Whether it determined a parameter of the model. Otherwise the model predicts it.
+    pub(super) is_fitted: bool,
+}
+
+/// Figures of one subject, measured under the same conditions.
+pub(super) struct FigureTable {
+    pub(super) title: &'static str,
+    pub(super) conditions: &'static str,
+    pub(super) rows: Vec<FigureRow>,
+}
+
+impl FigureRow {
+    pub(super) fn error(&self) -> f64 {
+        self.modelled / self.published - 1.0
+    }
+}
 
 /// Mainline with interrupts on one A76 and the client on another.
 const IRQ_ON_A76: DriverCosts = DriverCosts {
