@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Checks that links of pages and pictures have a target, and that the table of contents lists all
-//! pages.
+//! Checks that links of pages and pictures have a target, that the pages exist which sources name,
+//! and that the table of contents lists all pages.
 
 use std::path::Path;
 
@@ -8,7 +8,10 @@ use anyhow::{Result, ensure};
 
 use crate::paths;
 
-/// Checks every relative link.
+/// Extensions of the files that name pages of docs/ by their paths from the root.
+const SOURCES: [&str; 7] = ["rs", "py", "c", "h", "sh", "txt", "toml"];
+
+/// Checks every relative link, and every page that a source names.
 pub(crate) fn check() -> Result<()> {
     let mut lost = Vec::new();
     let mut count = 0;
@@ -18,6 +21,16 @@ pub(crate) fn check() -> Result<()> {
             count += 1;
             if !leads_somewhere(&page, &text, link)? {
                 lost.push(format!("{}: {link} is broken", page.display()));
+            }
+        }
+    }
+    let at_root = paths::root().join("README.md");
+    for source in paths::files(paths::root(), &SOURCES)? {
+        let text = paths::text(&source)?;
+        for page in mentions(&text) {
+            count += 1;
+            if !leads_somewhere(&at_root, &text, page)? {
+                lost.push(format!("{}: {page} does not exist", source.display()));
             }
         }
     }
@@ -58,6 +71,23 @@ fn links(text: &str) -> impl Iterator<Item = &str> {
         })
         .map(|(target, _)| target)
         .filter(|target| !target.contains("://") && !target.contains(char::is_whitespace))
+}
+
+/// Pages of docs/ that a source names, with the anchors after them. The compiler checks those of
+/// paths that begin elsewhere.
+fn mentions(text: &str) -> impl Iterator<Item = &str> {
+    let is_name = |c: char| c.is_alphanumeric() || matches!(c, '-' | '_');
+    text.match_indices("docs/")
+        .filter_map(move |(start, folder)| {
+            let name = &text[start + folder.len()..];
+            let anchor = name.trim_start_matches(is_name).strip_prefix(".md")?;
+            let rest = match anchor.strip_prefix('#') {
+                Some(anchor) => anchor.trim_start_matches(is_name),
+                None => anchor,
+            };
+            let starts_here = !text[..start].ends_with(|c: char| is_name(c) || c == '/');
+            starts_here.then(|| &text[start..text.len() - rest.len()])
+        })
 }
 
 fn leads_somewhere(page: &Path, text: &str, link: &str) -> Result<bool> {
@@ -107,6 +137,13 @@ mod tests {
                 assert!(!link.starts_with(".."), "{}: {link}", page.display());
             }
         }
+    }
+
+    #[test]
+    fn pages_named_by_sources_are_found() {
+        let text = "// See docs/uapi.md#fences, \"docs/vm.md\", ../docs/a.md and docs/b.txt.";
+        let found: Vec<_> = mentions(text).collect();
+        assert_eq!(found, ["docs/uapi.md#fences", "docs/vm.md"]);
     }
 
     #[test]

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Reads the heads of a GGUF model's files: its description, without weights. Follows
-//! docs/gguf.md of ggml, versions 2 and 3. Names of the files of a split model are those of
+//! gguf.md of ggml, versions 2 and 3. Names of the files of a split model are those of
 //! llama-gguf-split.
 //!
 //! The files are not trusted: each count and length has a limit, and the file must be at
