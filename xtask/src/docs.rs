@@ -7,10 +7,7 @@ use std::fs;
 use anyhow::{Context, Result, ensure};
 
 use crate::generated::replace_section;
-use crate::{
-    answers, boards, few_rows, links, offload, pages, paths, plans, precisions, quantisation,
-    speech, timing,
-};
+use crate::{links, offload, pages, paths, plans, precisions, quantisation, timing};
 
 /// Options of `cargo xtask docs`.
 #[derive(clap::Args, Debug)]
@@ -30,27 +27,13 @@ const PAGES: [(&str, Writer); 2] = [
 ];
 
 /// Generated sections of other pages: page, section, writer.
-const SECTIONS: [(&str, &str, Writer); 16] = [
+const SECTIONS: [(&str, &str, Writer); 6] = [
     ("timing-figures.md", "timing", timing::markdown),
-    ("matmul-figures.md", "plans", plans::int8_against_fp16),
     ("../README.md", "expected", plans::expected),
     ("speed.md", "expected", plans::expected),
     ("regcmd.md", "precisions", precisions::markdown),
     ("quantisation.md", "schemes", quantisation::markdown),
     ("llama-speed.md", "llama-speed", offload::speed),
-    ("llama-offload.md", "llama-memory", offload::memory),
-    ("sequences.md", "sequences", offload::sequences),
-    ("sequences.md", "tokens", offload::tokens),
-    ("matmul-figures.md", "few-rows-npu", few_rows::on_npu),
-    ("matmul-figures.md", "few-rows-calls", few_rows::of_calls),
-    ("speech-and-pictures.md", "encoder", speech::encoder),
-    ("many-answers.md", "answers-cost", answers::cost),
-    (
-        "many-answers.md",
-        "answers-speculative",
-        answers::speculative,
-    ),
-    ("rpc.md", "rpc-boards", boards::markdown),
 ];
 
 /// Writes or checks all pages and sections.

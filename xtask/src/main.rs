@@ -2,9 +2,7 @@
 //! The project's build and test tasks: `cargo xtask COMMAND`.
 
 mod abi;
-mod answers;
 mod arch;
-mod boards;
 mod book;
 mod build;
 mod ci;
@@ -13,7 +11,6 @@ mod container;
 mod debian;
 mod dist;
 mod docs;
-mod few_rows;
 mod fresh;
 mod generated;
 mod instructions;
@@ -33,7 +30,6 @@ mod python;
 mod quantisation;
 #[cfg(test)]
 mod road;
-mod speech;
 mod teflon;
 mod timing;
 mod vm;

@@ -203,31 +203,6 @@ impl<'a> Graph<'a> {
         let planned = rules.target.weight_plan(precision, size);
         (planned.is_some() && rules.is_worth(format, size, rows, rows)).then_some(precision)
     }
-
-    /// Bytes of packed weights: of the layers, and of the output matrix.
-    #[must_use]
-    pub fn packed_bytes(&self) -> [u64; 2] {
-        let mut sums = [0; 2];
-        for weights in &self.weights {
-            let bytes = self.rules.and_then(|rules| {
-                let precision = rules.decide(weights.format, weights.size).precision;
-                rules.target.packed_bytes(precision, weights.size)
-            });
-            sums[usize::from(weights.is_output)] += bytes.unwrap_or(0) * weights.count as u64;
-        }
-        sums
-    }
-
-    /// Bytes of the weights in the file. A table of embeddings that is also the output matrix
-    /// counts once.
-    #[must_use]
-    pub fn file_bytes(&self) -> u64 {
-        let bytes = |one: &WeightMatrix| {
-            one.format
-                .bytes((one.size[0] * one.size[1] * one.count) as u64)
-        };
-        self.weights.iter().map(bytes).sum()
-    }
 }
 
 /// Matmuls that are computed together, and how often.
@@ -396,14 +371,5 @@ mod tests {
             weights.is_placed = false;
         }
         assert_eq!(graph.prompt(512), graph.on_cpu().prompt(512));
-    }
-
-    #[test]
-    fn int8_takes_as_much_as_the_file() {
-        let rules = rules(200);
-        let graph = Graph::new(ModelShape::LLAMA32_1B, format("Q8_0"), &rules);
-        let packed: u64 = graph.packed_bytes().iter().sum();
-        assert_eq!(packed * 34 / 32, graph.file_bytes());
-        assert_eq!(graph.on_cpu().packed_bytes(), [0, 0]);
     }
 }

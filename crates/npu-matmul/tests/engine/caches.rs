@@ -59,8 +59,7 @@ fn matmuls_pass_what_their_plan_says() {
         // At most one for each part and core.
         let most = (steps * DEVICES) as u64;
         assert!((1..=most).contains(&counters.submits), "{shape:?}");
-        // Half more than needed, as `cargo xtask docs` checks for the shapes of
-        // docs/matmul-figures.md.
+        // At most half more than needed.
         if is_near {
             let range = needed..=needed / 2 * 3;
             assert!(range.contains(&passed), "{needed} {passed}");
