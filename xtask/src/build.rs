@@ -58,11 +58,6 @@ pub(crate) fn probe() -> Result<PathBuf> {
     Ok(package("npu-probe", CargoProfile::Release, Arch::native())?.join("npu-probe"))
 }
 
-/// Builds the program that runs one of the CPU's kernels, for `arch`; returns its path.
-pub(crate) fn kernel_runs(arch: Arch) -> Result<PathBuf> {
-    Ok(package("npu-bench", CargoProfile::Dist, arch)?.join("kernel-runs"))
-}
-
 /// Builds the shipped `kinds` of targets of `members` for `target`; returns the output directory.
 /// Machines with the same tools build the same bytes.
 pub(crate) fn shipped(members: &[&str], kinds: &[&str], target: &str) -> Result<PathBuf> {

@@ -7,13 +7,11 @@ mod book;
 mod build;
 mod ci;
 mod clean;
-mod container;
 mod debian;
 mod dist;
 mod docs;
 mod fresh;
 mod generated;
-mod instructions;
 mod links;
 mod llama;
 #[cfg(test)]
@@ -28,8 +26,6 @@ mod process;
 mod prose;
 mod python;
 mod quantisation;
-#[cfg(test)]
-mod road;
 mod teflon;
 mod timing;
 mod vm;
@@ -55,8 +51,6 @@ enum Command {
     Fresh,
     /// Build Debian packages, and an archive of programs for any aarch64 Linux
     Dist(dist::DistArgs),
-    /// Build the container image of docs/questions.md from the packages, and run it
-    Container,
     /// Write the generated pages below docs/
     Docs(docs::DocsArgs),
     /// Build docs/ as a book for browsers, and check its links
@@ -67,8 +61,6 @@ enum Command {
     Llama(llama::CheckArgs),
     /// Run Mesa's Teflon delegate on the model and compare
     Teflon(teflon::TeflonArgs),
-    /// Count the aarch64 instructions of the CPU's kernels
-    Instructions(instructions::InstructionsArgs),
     /// Run programs on the real driver, in a virtual machine
     #[command(subcommand)]
     Vm(vm::VmCommand),
@@ -93,13 +85,11 @@ fn run() -> Result<()> {
         Command::Ci(arguments) => ci::run(&arguments),
         Command::Fresh => fresh::run(),
         Command::Dist(arguments) => dist::run(&arguments),
-        Command::Container => container::run(),
         Command::Docs(arguments) => docs::run(&arguments),
         Command::Book => book::run(),
         Command::Demo(arguments) => llama::demo(&arguments),
         Command::Llama(arguments) => llama::run(&arguments),
         Command::Teflon(arguments) => teflon::run(&arguments),
-        Command::Instructions(arguments) => instructions::run(&arguments),
         Command::Vm(command) => vm::run(&command),
         Command::Abi => abi::run(),
     }

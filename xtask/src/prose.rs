@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Checks that pages of docs/ are short, and that the pages use the words of the glossary.
+//! Checks that pages of docs/ are short.
 
 use std::collections::BTreeMap;
 
@@ -10,9 +10,6 @@ const PAGE_WORDS: usize = 1000;
 
 /// Most words of all pages, without tables and code.
 const ALL_WORDS: usize = 35_000;
-
-/// Most rows of the glossary: readers should not need more.
-const GLOSSARY_ROWS: usize = 25;
 
 /// The pages of docs/ by file name.
 fn pages() -> BTreeMap<String, String> {
@@ -60,21 +57,4 @@ fn pages_are_short() {
         all <= ALL_WORDS,
         "docs/ has {all} words, more than {ALL_WORDS}: shorten it"
     );
-}
-
-#[test]
-fn the_glossary_has_words_of_other_pages() {
-    let mut pages = pages();
-    let glossary = pages.remove("glossary.md").unwrap();
-    let pages = pages.into_values().collect::<String>().to_lowercase();
-    let pages = pages.split_whitespace().collect::<Vec<_>>().join(" ");
-    let rows = glossary.lines().filter(|line| line.starts_with("| **"));
-    assert!((1..=GLOSSARY_ROWS).contains(&rows.clone().count()));
-    // A row explains the words in bold.
-    for row in rows {
-        for word in row.split("**").skip(1).step_by(2) {
-            let used = pages.contains(&word.to_lowercase());
-            assert!(used, "no page uses `{word}` of docs/glossary.md");
-        }
-    }
 }

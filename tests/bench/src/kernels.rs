@@ -41,8 +41,6 @@ pub struct Size {
 pub struct Kernel {
     /// The operation and its element types.
     pub name: &'static str,
-    /// Elements that one run processes.
-    pub elements: usize,
     /// Bytes that one run reads and writes.
     pub bytes: usize,
     /// Runs it once, on the threads of the installed rayon pool.
@@ -101,7 +99,6 @@ fn converting<A: Send + Sync + 'static, B: Send + 'static>(
 ) -> Kernel {
     Kernel {
         name,
-        elements: source.len(),
         bytes: size_of_val(&source[..]) + size_of_val(&out[..]),
         run: Box::new(move || {
             out.par_chunks_mut(to)
@@ -138,7 +135,6 @@ fn absmax(size: Size) -> Kernel {
     let mut largest = vec![0; source.len() / K];
     Kernel {
         name: "absmax of rows",
-        elements: source.len(),
         bytes: size.bytes,
         run: Box::new(move || {
             largest
@@ -205,7 +201,6 @@ fn unpacking<T: Partial<Sum = i32>>(
     let reads_sums = if mode == Mode::Add { size.bytes } else { 0 };
     Kernel {
         name,
-        elements: out.len(),
         bytes: tiles.len() + reads_sums + size.bytes,
         run: Box::new(move || {
             let scales = Scales {
@@ -243,7 +238,6 @@ fn hadamard(size: Size) -> Kernel {
     let transform = Hadamard::new(K).unwrap();
     Kernel {
         name: "Hadamard, blocks of 4096",
-        elements: rows.len(),
         bytes: 2 * size.bytes,
         run: Box::new(move || {
             rows.par_chunks_mut(size.tile_rows * K)
@@ -269,7 +263,6 @@ fn maxima(size: Size) -> Kernel {
     let mut maxima = vec![NO_MAXIMUM; scores.len() / K * 8];
     Kernel {
         name: "softmax: maxima of f16",
-        elements: size.bytes / 2,
         bytes: size.bytes,
         run: Box::new(move || {
             maxima
@@ -288,7 +281,6 @@ fn exponentials(size: Size) -> Kernel {
     let offsets = vec![offset(f16::from_f32(11.25)); rows];
     Kernel {
         name: "softmax: exponentials of f16",
-        elements: size.bytes / 2,
         bytes: 2 * size.bytes,
         run: Box::new(move || {
             scores
@@ -304,7 +296,6 @@ fn adding_scores(size: Size) -> Kernel {
     let chunk = size.tile_rows * K / 8;
     Kernel {
         name: "softmax: add scores of parts",
-        elements: size.bytes / 2,
         bytes: 3 * size.bytes,
         run: Box::new(move || {
             sums.par_chunks_mut(chunk)
@@ -332,7 +323,6 @@ fn masking(
     let masks: Vec<_> = pattern.collect();
     Kernel {
         name,
-        elements: size.bytes / 2,
         bytes: 3 * size.bytes,
         run: Box::new(move || {
             scores
@@ -368,7 +358,6 @@ fn finiteness(size: Size) -> Kernel {
     let source = vec![f16::ONE; size.bytes / 2];
     Kernel {
         name: "f16 vectors: all finite",
-        elements: source.len(),
         bytes: size.bytes,
         run: Box::new(move || {
             let parts = source.par_chunks(32 * K);
