@@ -115,6 +115,7 @@ mod tests {
             MulMatError::Engine(Error::Job {
                 device: 0,
                 source: JobFailure::Killed,
+                runs: 2,
             })
         };
         let model = open_npu(&Selector::Model, false).unwrap().software;

@@ -2,7 +2,7 @@
 //! Totals of an engine's work.
 
 /// Totals over the life of an engine, for all devices and threads. Only completed jobs and matmuls
-/// count.
+/// count, unless stated otherwise.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
     /// Matmuls: calls that returned a result.
@@ -11,8 +11,12 @@ pub struct Counters {
     pub plans: u64,
     /// SUBMIT calls.
     pub submits: u64,
-    /// Jobs: one wait each.
+    /// Jobs. One that ran twice counts once.
     pub jobs: u64,
+    /// Jobs that the driver killed or dropped, and that ran a second time, also if that failed.
+    pub jobs_run_again: u64,
+    /// Jobs that completed at their second run.
+    pub jobs_recovered: u64,
     /// Tasks: register programs run.
     pub tasks: u64,
     /// Multiply-accumulates, M*K*N for each matmul, without padding.

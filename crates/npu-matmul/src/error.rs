@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use rknpu_regcmd::{LinkError, MatmulError};
-use rocket_uapi::{FinishedJob, Refusal, WaitError};
+use rocket_uapi::{Refusal, WaitError};
 
 use crate::dtype::{Dtype, Output};
 use crate::first_run::WrongResult;
@@ -125,13 +125,35 @@ pub enum Error {
         /// Why it could not be built.
         source: Refusal,
     },
-    /// A job was submitted but did not complete.
-    #[error("device {device}: {source}")]
+    /// A job was submitted but did not complete. The engine runs a job that the driver killed or
+    /// dropped a second time before it gives up.
+    #[error("device {device}: {source}{}", times(*runs))]
     Job {
         /// Index into the device pool.
         device: usize,
-        /// What happened to the job.
+        /// What happened to the job, the last time.
         source: JobFailure,
+        /// How often the job ran: once or twice.
+        runs: u32,
+    },
+    /// The caller gave up the call, so a job that failed did not run again; see
+    /// [`Engine::run_abortable`](crate::Engine::run_abortable).
+    #[error("the call was aborted before a failed job ran again")]
+    Aborted,
+    /// A trial matmul gave a wrong result; see [`Engine::probe`](crate::Engine::probe).
+    #[error(
+        "a trial matmul in {dtype} gave {got} instead of {expected} in column {column}; run \
+         `npu-probe first` to find the cause"
+    )]
+    WrongProbe {
+        /// Precision of the matmul.
+        dtype: Dtype,
+        /// Column of the result.
+        column: usize,
+        /// What the NPU computed.
+        got: f32,
+        /// The right value.
+        expected: f32,
     },
     /// The first task of its kind gave a wrong result on an uncalibrated board; see
     /// [`PlanOptions::check_first`](crate::PlanOptions::check_first).
@@ -176,6 +198,86 @@ impl From<GemmCallError> for Error {
     }
 }
 
+/// The classes of errors, for callers that decide what to do next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ErrorKind {
+    /// The call, its operands or their values are at fault, or there is a bug in this library. The
+    /// same call would fail again.
+    Call,
+    /// The caller gave up.
+    Aborted,
+    /// No memory, NPU addresses, file descriptors or threads.
+    NoMemory,
+    /// The driver killed or dropped a job, at its second run too. No job of the call runs any more.
+    JobEnded,
+    /// A job may still run, or the device is lost. Each later call could wait as long.
+    DeviceLost,
+    /// The driver refused a call for another reason. No job of the call runs any more.
+    Refused,
+    /// The NPU computed a wrong result, now or before.
+    WrongResult,
+}
+
+impl Error {
+    /// The class of this error.
+    #[must_use]
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            Self::OperandLength { .. }
+            | Self::AttentionShape { .. }
+            | Self::AttentionOutOfRange { .. }
+            | Self::Int4Range { .. }
+            | Self::WrongWeights { .. }
+            | Self::WrongOutput { .. }
+            | Self::ForeignWeights
+            | Self::TooDeep { .. }
+            | Self::Threads(_)
+            | Self::Plan(_)
+            | Self::Program(_)
+            | Self::Link(_)
+            | Self::Build { .. } => ErrorKind::Call,
+            Self::Aborted => ErrorKind::Aborted,
+            Self::Memory(_) => ErrorKind::NoMemory,
+            Self::Device { source, .. } => kind_of_device(source),
+            Self::Job { source, .. } => match source {
+                JobFailure::Killed | JobFailure::Dropped | JobFailure::DroppedOrKilled => {
+                    ErrorKind::JobEnded
+                }
+                JobFailure::TimedOut { .. } | JobFailure::Device(_) | JobFailure::Unknown(_) => {
+                    ErrorKind::DeviceLost
+                }
+            },
+            Self::WrongResult { .. } | Self::WrongProbe { .. } | Self::Distrusted { .. } => {
+                ErrorKind::WrongResult
+            }
+        }
+    }
+}
+
+/// The class of an error of a device, outside of a wait for a job.
+fn kind_of_device(error: &rocket_uapi::Error) -> ErrorKind {
+    use rocket_uapi::{Errno, Error};
+    match error {
+        Error::OutOfMemory(_)
+        | Error::OutOfFileDescriptors(_)
+        | Error::OutOfSystemFiles(_)
+        | Error::AddressTooHigh { .. }
+        | Error::Refused {
+            errno: Errno::NOMEM | Errno::NOSPC | Errno::AGAIN,
+            ..
+        } => ErrorKind::NoMemory,
+        Error::DeviceGone(_) | Error::TimedOut(_) | Error::FenceTimedOut => ErrorKind::DeviceLost,
+        Error::Length(_) => ErrorKind::Call,
+        _ => ErrorKind::Refused,
+    }
+}
+
+/// The end of a sentence about a job that ran this often.
+const fn times(runs: u32) -> &'static str {
+    if runs > 1 { " (it ran twice)" } else { "" }
+}
+
 /// What happened to a job that did not complete.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -189,13 +291,20 @@ pub enum JobFailure {
     /// The driver accepted the job but did not run it.
     #[error("the driver accepted the job and did not run it; the kernel log may say why")]
     Dropped,
-    /// The job neither completed nor was killed in time.
+    /// The driver dropped or killed the job; this process looked too late to distinguish the two.
+    #[error(
+        "the driver accepted the job and did not run it to its end: it dropped or killed it; the \
+         kernel log may say why"
+    )]
+    DroppedOrKilled,
+    /// The job neither completed nor was killed in time. It may still run.
     #[error("the job did not end within {} s; the kernel should have killed it", waited.as_secs())]
     TimedOut {
         /// Time waited.
         waited: Duration,
     },
-    /// The device did not return the state of the job, for example because it has disappeared.
+    /// The device did not return the state of the job, for example because it has disappeared. The
+    /// job may still run.
     #[error("cannot read the state of the job: {0}")]
     Device(rocket_uapi::Error),
     /// Any other state.
@@ -204,17 +313,16 @@ pub enum JobFailure {
 }
 
 impl JobFailure {
-    /// The failure in `error`, and the buffers of the job if it has ended. A job that has not ended
-    /// is dropped here; the drop waits for it.
-    pub(crate) fn of(error: WaitError, waited: Duration) -> (Self, Option<FinishedJob>) {
-        let failure = match &error {
-            WaitError::Killed { .. } => Self::Killed,
-            WaitError::Dropped { .. } => Self::Dropped,
+    /// The failure in `error`.
+    pub(crate) fn of(error: &WaitError, waited: Duration) -> Self {
+        match error {
+            WaitError::Killed(_) => Self::Killed,
+            WaitError::Dropped(_) => Self::Dropped,
+            WaitError::DroppedOrKilled(_) => Self::DroppedOrKilled,
             WaitError::TimedOut { .. } => Self::TimedOut { waited },
             WaitError::Device { source, .. } => Self::Device(source.clone()),
             other => Self::Unknown(other.to_string()),
-        };
-        (failure, error.into_finished())
+        }
     }
 }
 

@@ -10,7 +10,7 @@ use crate::activations::QuantisedRows;
 use crate::dtype::{Dtype, Output, Results};
 use crate::engine::{Engine, check_int4, matrix};
 use crate::error::{Error, GemmCallError};
-use crate::exec::{Epilogue, Matmul, MatmulRun, Operand};
+use crate::exec::{AbortCheck, Again, Epilogue, Matmul, MatmulRun, Operand};
 use crate::operands::{Activations, OutputRows};
 use crate::packed::PackedWeights;
 use crate::plan::Plan;
@@ -101,6 +101,28 @@ impl Engine {
         &self,
         calls: impl IntoIterator<Item = GemmCall<'a>>,
     ) -> Result<(), GemmCallError> {
+        self.run_again(calls, Again::Once)
+    }
+
+    /// As [`Engine::run`], for a caller that may give up. Before the engine runs a job again that
+    /// the driver killed or dropped, it calls `is_aborted`, possibly on several threads. If the
+    /// answer is `true`, the call fails with [`Error::Aborted`].
+    ///
+    /// # Errors
+    /// As [`Engine::run`]; [`Error::Aborted`].
+    pub fn run_abortable<'a>(
+        &self,
+        calls: impl IntoIterator<Item = GemmCall<'a>>,
+        is_aborted: AbortCheck<'_>,
+    ) -> Result<(), GemmCallError> {
+        self.run_again(calls, Again::OnceUnless(is_aborted))
+    }
+
+    pub(crate) fn run_again<'a>(
+        &self,
+        calls: impl IntoIterator<Item = GemmCall<'a>>,
+        again: Again<'_>,
+    ) -> Result<(), GemmCallError> {
         let calls: Vec<_> = calls.into_iter().collect();
         let (mut quantised, mut rows) = (Vec::new(), Vec::new());
         for (index, call) in calls.iter().enumerate() {
@@ -115,7 +137,7 @@ impl Engine {
             let rows = rows.and_then(|at| quantised.get(at));
             matmuls.push(call.matmul(rows).map_err(GemmCallError::of(index))?);
         }
-        MatmulRun::new(self, matmuls).finish()?;
+        MatmulRun::new(self, matmuls, again).finish()?;
         for rows in quantised {
             rows.recycle(self);
         }

@@ -25,6 +25,12 @@ pub struct Times {
     pub wait: Duration,
     /// At least one job submitted and not yet known to have ended.
     pub in_flight: Duration,
+    /// Completed jobs had a core, summed over jobs; as `jobs_failed`.
+    pub jobs_ran: Duration,
+    /// Jobs that failed had a core, each run of them counted. On the software model this is
+    /// modelled time, whatever the host's speed: 500 ms for a killed job by default. On an NPU it
+    /// is an upper bound: a job's time ends when the engine sees its end.
+    pub jobs_failed: Duration,
 }
 
 /// A part of the CPU's work.
@@ -105,6 +111,16 @@ impl SectionTimes {
         {
             state.times.in_flight += since.elapsed();
         }
+    }
+
+    /// Adds a completed job that had its core for `time`.
+    pub(crate) fn job_ran(&self, time: Duration) {
+        lock(&self.0).times.jobs_ran += time;
+    }
+
+    /// Adds a run of a job that failed and had its core for `time`.
+    pub(crate) fn job_failed(&self, time: Duration) {
+        lock(&self.0).times.jobs_failed += time;
     }
 
     pub(crate) fn snapshot(&self) -> Times {

@@ -312,8 +312,9 @@ impl Device {
         self.0.settle();
     }
 
-    pub(crate) fn note_end(&self) {
-        *lock(&self.0.last_end) = Some(Instant::now());
+    /// Notes that a job has just ended. Returns the time of the end before.
+    pub(crate) fn note_end(&self) -> Option<Instant> {
+        lock(&self.0.last_end).replace(Instant::now())
     }
 
     /// Whether both are the same open file.

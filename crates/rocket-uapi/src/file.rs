@@ -193,6 +193,13 @@ pub unsafe trait FileOperations: fmt::Debug + Send + Sync {
     /// that job after `since`, and the job has ended. `None` if that is unknown;
     /// `Some(false)` for a job that the driver dropped.
     fn was_killed(&self, handle: u32, since: Instant) -> Option<bool>;
+
+    /// The modelled time for which the last job that lists the BO as written held its core. The
+    /// job has ended. `None` where jobs take the time of the clock.
+    fn core_time(&self, handle: u32) -> Option<Duration> {
+        let _ = handle;
+        None
+    }
 }
 
 /// The system calls on dma-bufs and sync_files, which are named by their descriptors in

@@ -10,5 +10,5 @@ mod witness;
 
 pub use builder::{BuildError, Job, JobBuilder, Refusal};
 pub use pending::{PendingJob, WaitError};
-pub use submission::{FinishedJob, SubmitError};
+pub use submission::{FailedJob, FinishedJob, SubmitError};
 pub use witness::witness_program;

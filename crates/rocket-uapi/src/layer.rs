@@ -107,4 +107,8 @@ unsafe impl<L: FileLayer> FileOperations for L {
     fn was_killed(&self, handle: u32, since: Instant) -> Option<bool> {
         FileLayer::was_killed(self, handle, since)
     }
+
+    fn core_time(&self, handle: u32) -> Option<Duration> {
+        self.below().core_time(handle)
+    }
 }

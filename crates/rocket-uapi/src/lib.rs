@@ -85,8 +85,8 @@ pub use error::{Error, NO_THREAD_REMEDY, Permission};
 pub use fences::{BufferAccess, FenceInfo, FenceStatus, SyncFileInfo};
 pub use file::{DeviceInfo, FileOperations, MapRequest, MappedMemory, SharedFileOperations};
 pub use job::{
-    BuildError, FinishedJob, Job, JobBuilder, PendingJob, Refusal, SubmitError, WaitError,
-    witness_program,
+    BuildError, FailedJob, FinishedJob, Job, JobBuilder, PendingJob, Refusal, SubmitError,
+    WaitError, witness_program,
 };
 pub use kernel_version::KernelVersion;
 pub use layer::FileLayer;

@@ -4,6 +4,8 @@
 
 mod common;
 
+use std::time::Duration;
+
 use common::on_model::{assert_healthy, frail, impatient};
 use common::{C_BYTES, alloc, job, job_into, soon, submit, writing};
 use npu_model::driver::Caches;
@@ -35,12 +37,15 @@ fn a_matmul_of_ones_counts_channels() {
 #[test]
 fn a_killed_job_is_told_from_one_that_ran() {
     let end = submit_one(&impatient()).wait(soon());
-    let WaitError::Killed { job } = end.unwrap_err() else {
+    let WaitError::Killed(failed) = end.unwrap_err() else {
         panic!("expected a killed job");
     };
+    // The driver's limit, in modelled time.
+    assert_eq!(failed.core_time, Duration::from_nanos(1));
     // The buffers are usable again.
-    assert_eq!((job.reads.len(), job.writes.len()), (1, 1));
-    assert!(job.writes[0].read(soon()).is_ok());
+    let (reads, writes) = failed.job.into_bos();
+    assert_eq!((reads.len(), writes.len()), (1, 1));
+    assert!(writes[0].read(soon()).is_ok());
 }
 
 /// Each job has one more task, and its proof holds on the model.

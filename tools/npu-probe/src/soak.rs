@@ -91,7 +91,7 @@ impl SoakMatmul {
                 // If this process checks too late, as on a busy host, a kill is almost certain
                 // but not observable.
                 Err(Error::Job {
-                    source: JobFailure::Killed | JobFailure::Unknown(_),
+                    source: JobFailure::Killed | JobFailure::DroppedOrKilled,
                     ..
                 }) => ResultComparison::default(),
                 Err(error) => return Err(error.into()),

@@ -60,6 +60,7 @@ mod time;
 
 use crate::engine::Engine;
 use crate::error::{Error, GemmCallError};
+use crate::exec::{AbortCheck, Again};
 use plan::{HALF, Tiling};
 
 pub use call::{AttentionBatch, AttentionCall, HeadRows};
@@ -83,11 +84,31 @@ impl Engine {
         &self,
         calls: impl IntoIterator<Item = AttentionCall<'a>>,
     ) -> Result<(), GemmCallError> {
+        self.attend_again(calls, Again::Once)
+    }
+
+    /// As [`Engine::attend`], for a caller that may give up; see [`Engine::run_abortable`].
+    ///
+    /// # Errors
+    /// As [`Engine::attend`]; [`Error::Aborted`](crate::Error::Aborted).
+    pub fn attend_abortable<'a>(
+        &self,
+        calls: impl IntoIterator<Item = AttentionCall<'a>>,
+        is_aborted: AbortCheck<'_>,
+    ) -> Result<(), GemmCallError> {
+        self.attend_again(calls, Again::OnceUnless(is_aborted))
+    }
+
+    fn attend_again<'a>(
+        &self,
+        calls: impl IntoIterator<Item = AttentionCall<'a>>,
+        again: Again<'_>,
+    ) -> Result<(), GemmCallError> {
         let calls: Vec<_> = calls.into_iter().collect();
         for (index, call) in calls.iter().enumerate() {
             call.check().map_err(GemmCallError::of(index))?;
         }
-        run::attend(self, calls)
+        run::attend(self, calls, again)
     }
 
     /// Checks whether [`Engine::attend`] can compute such attention, before there are operands.

@@ -29,8 +29,8 @@ use super::operands::{pack_keys_and_values, pack_queries};
 use super::plan::{AttentionJobs, HALF, Tile, TileKey, Tiling, devices_of};
 use super::scores;
 use crate::engine::Engine;
-use crate::error::{Error, GemmCallError, JobFailure};
-use crate::exec::OnDevice;
+use crate::error::{Error, GemmCallError};
+use crate::exec::{Again, OnDevice};
 use crate::observe::Activity;
 use crate::plan::JobPlan;
 use crate::prepared::JobIndex;
@@ -78,7 +78,11 @@ struct Run<'e, 'c> {
 }
 
 /// Computes calls with checked operands.
-pub(super) fn attend(engine: &Engine, calls: Vec<AttentionCall<'_>>) -> Result<(), GemmCallError> {
+pub(super) fn attend(
+    engine: &Engine,
+    calls: Vec<AttentionCall<'_>>,
+    again: Again<'_>,
+) -> Result<(), GemmCallError> {
     let run = Run {
         engine,
         used: Vec::with_capacity(calls.len()),
@@ -86,17 +90,17 @@ pub(super) fn attend(engine: &Engine, calls: Vec<AttentionCall<'_>>) -> Result<(
         lost: LostKeys::default(),
     };
     let token = engine.observer.token();
-    engine.workers.run(|| run.finish(token))
+    engine.workers.run(|| run.finish(token, again))
 }
 
 impl Run<'_, '_> {
-    fn finish(mut self, token: u64) -> Result<(), GemmCallError> {
+    fn finish(mut self, token: u64, again: Again<'_>) -> Result<(), GemmCallError> {
         let mut tiles = Vec::new();
         for index in 0..self.calls.len() {
             let of_call = self.add_tiles(index, &mut tiles);
             of_call.map_err(GemmCallError::of(index))?;
         }
-        let mut devices = share(tiles, self.engine, token);
+        let mut devices = share(tiles, (self.engine, token, again));
         let done = self.rounds(&mut devices);
         devices.into_iter().for_each(DeviceRun::end);
         done?;
@@ -189,11 +193,14 @@ fn each<'e, T: Send>(
 }
 
 /// Assigns tiles to devices.
-fn share(tiles: Vec<Tile>, engine: &Engine, token: u64) -> Vec<DeviceRun<'_>> {
+fn share<'e>(
+    tiles: Vec<Tile>,
+    (engine, token, again): (&'e Engine, u64, Again<'e>),
+) -> Vec<DeviceRun<'e>> {
     let count = engine.devices.len();
     let mut devices: Vec<_> = (0..count)
         .map(|device| DeviceRun {
-            on: OnDevice::new(engine, device, token),
+            on: OnDevice::new(engine, device, token, again),
             tiles: Vec::new(),
             head: None,
             scores: VecDeque::new(),
@@ -365,7 +372,7 @@ impl Running {
         Ok(Self {
             tile,
             // One job was submitted.
-            pending: pending.ok_or_else(|| missing(on))?,
+            pending: pending.ok_or_else(|| on.missing())?,
             at: Instant::now(),
             a,
             kv,
@@ -379,14 +386,6 @@ fn whole(bo: &FrozenBo) -> (&FrozenBo, Range<usize>) {
     (bo, 0..bo.len())
 }
 
-/// The error for a missing job, which cannot happen with the driver's client.
-fn missing(on: OnDevice<'_>) -> Error {
-    Error::Job {
-        device: on.device,
-        source: JobFailure::Unknown("a job was lost, which is a bug in npu-matmul".into()),
-    }
-}
-
 /// Waits for a job, and checks its first tasks if the engine does that.
 fn end(on: OnDevice<'_>, job: &JobPlan, running: Running) -> Result<Ended, Error> {
     let FinishedJob { mut writes, .. } = {
@@ -394,7 +393,7 @@ fn end(on: OnDevice<'_>, job: &JobPlan, running: Running) -> Result<Ended, Error
         on.wait(running.pending)?
     };
     on.ended([job].into_iter(), running.at);
-    let c = writes.pop().ok_or_else(|| missing(on))?;
+    let c = writes.pop().ok_or_else(|| on.missing())?;
     let checked = on.check(job, whole(&running.a), whole(&running.kv), &c);
     on.buffers().release(running.a);
     on.buffers().release(running.kv);

@@ -1,33 +1,25 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! One job from plan to end: buffers, programs, submission, wait.
+//! One job from plan to end: buffers, programs, submission. `wait` waits for it.
 
 use std::ops::Range;
 use std::sync::OnceLock;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use rknpu_regcmd::{Binding, Iova, LinkedProgram};
-use rocket_uapi::{Bo, Deadline, FinishedJob, FrozenBo, Job, JobBuilder, PendingJob};
+use rocket_uapi::{Bo, Deadline, FrozenBo, Job, JobBuilder, PendingJob};
 
+use super::again::Again;
 use super::matmul::{Matmul, MatrixId};
 use crate::buffers::{Buffers, ProgramsKey};
 use crate::dtype::Dtype;
 use crate::emit;
 use crate::engine::Engine;
-use crate::error::{Error, JobFailure};
+use crate::error::Error;
 use crate::first_run::JobMemory;
 use crate::observe::{Activity, SubmittedJob};
 use crate::plan::{JobInput, JobPlan, PlannedInput};
 use crate::prepared::JobIndex;
 use crate::times::Section;
-
-/// Longest wait for a job. A job is planned for a fifth of the 500 ms after which the kernel kills
-/// it, and may queue behind jobs of others with the same limit. This timeout catches a kernel that
-/// never answers.
-const JOB_WAIT: Duration = Duration::from_secs(30);
-
-/// Longest wait for a job on the software model. A slow host takes far longer than an NPU; that is
-/// not an error.
-const MODEL_JOB_WAIT: Duration = Duration::from_secs(600);
 
 /// Activations in a buffer of one device, shared by all jobs of a run that read the same.
 pub(super) struct Input {
@@ -113,14 +105,21 @@ pub(crate) struct OnDevice<'e> {
     pub(crate) device: usize,
     /// The observer's token.
     pub(crate) token: u64,
+    pub(crate) again: Again<'e>,
 }
 
 impl<'e> OnDevice<'e> {
-    pub(crate) const fn new(engine: &'e Engine, device: usize, token: u64) -> Self {
+    pub(crate) const fn new(
+        engine: &'e Engine,
+        device: usize,
+        token: u64,
+        again: Again<'e>,
+    ) -> Self {
         Self {
             engine,
             device,
             token,
+            again,
         }
     }
 
@@ -237,35 +236,6 @@ impl<'e> OnDevice<'e> {
         Ok(submitted)
     }
 
-    /// Waits for a job. If it failed, its buffers are recycled.
-    pub(crate) fn wait(self, pending: PendingJob) -> Result<FinishedJob, Error> {
-        let limit = if self.buffers().is_model {
-            MODEL_JOB_WAIT
-        } else {
-            JOB_WAIT
-        };
-        let from = Instant::now();
-        let waited = pending.wait(Deadline::after(limit));
-        self.engine.clock.ended();
-        self.done(Activity::Wait, from);
-        waited.map_err(|error| {
-            let (source, ended) = JobFailure::of(error, limit);
-            let ended = ended.unwrap_or_default();
-            self.keep(ended.reads, ended.writes);
-            let device = self.device;
-            Error::Job { device, source }
-        })
-    }
-
-    /// Waits for a job whose results are not needed any more and recycles its buffers. Its error is
-    /// only logged: an earlier error is the cause.
-    pub(crate) fn abandon(self, pending: PendingJob) {
-        match self.wait(pending) {
-            Ok(done) => self.keep(done.reads, done.writes),
-            Err(error) => tracing::debug!(%error, "one more job failed"),
-        }
-    }
-
     /// Reports and counts a job that was submitted at `submitted` and has ended. It has the tasks
     /// of these plans.
     pub(crate) fn ended<'j>(self, plans: impl Iterator<Item = &'j JobPlan>, submitted: Instant) {
@@ -312,7 +282,7 @@ impl<'e> OnDevice<'e> {
         })
     }
 
-    /// Recycles the buffers of jobs that were not submitted.
+    /// Recycles the buffers of jobs that do not run.
     pub(super) fn discard(self, jobs: Vec<Job>) {
         for job in jobs {
             let (reads, writes) = job.into_bos();

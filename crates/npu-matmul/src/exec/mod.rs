@@ -12,11 +12,15 @@
 //! while the CPU packs the next wave or unpacks the previous one. `wave` runs waves, `job` runs one
 //! job, and `matmul` converts between matrices and buffers.
 
+mod again;
 mod job;
 mod matmul;
 mod run;
+mod wait;
 mod wave;
 
+pub use again::AbortCheck;
+pub(crate) use again::Again;
 pub(crate) use job::OnDevice;
 pub(crate) use matmul::{Epilogue, Matmul, Operand, pack_band};
 pub(crate) use run::MatmulRun;

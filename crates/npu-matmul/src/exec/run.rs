@@ -4,6 +4,7 @@
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
 
+use super::again::Again;
 use super::job::{Inputs, PlannedJob};
 use super::matmul::Matmul;
 use super::wave::Wave;
@@ -23,10 +24,11 @@ pub(crate) struct MatmulRun<'a> {
     inputs: Inputs,
     /// The observer's token.
     token: u64,
+    again: Again<'a>,
 }
 
 impl<'a> MatmulRun<'a> {
-    pub(crate) fn new(engine: &'a Engine, matmuls: Vec<Matmul<'a>>) -> Self {
+    pub(crate) fn new(engine: &'a Engine, matmuls: Vec<Matmul<'a>>, again: Again<'a>) -> Self {
         let token = engine.observer.token();
         for matmul in &matmuls {
             engine.observer.planned(token, &matmul.prepared.plan);
@@ -63,6 +65,7 @@ impl<'a> MatmulRun<'a> {
             running: VecDeque::new(),
             inputs,
             token,
+            again,
         }
     }
 
@@ -109,7 +112,8 @@ impl<'a> MatmulRun<'a> {
                 break;
             };
             let (matmuls, inputs) = (&self.matmuls, &self.inputs);
-            let wave = Wave::start(self.engine, self.token, matmuls, &jobs, size, inputs)?;
+            let call = (self.engine, self.token, self.again);
+            let wave = Wave::start(call, matmuls, &jobs, size, inputs)?;
             self.running.push_back(wave);
         }
         Ok(())

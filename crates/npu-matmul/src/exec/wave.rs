@@ -8,6 +8,7 @@ use std::time::Instant;
 use rayon::prelude::*;
 use rocket_uapi::{Bo, Deadline, FrozenBo, Job, PendingJob};
 
+use super::again::Again;
 use super::job::{Inputs, OnDevice, PlannedJob};
 use super::matmul::Matmul;
 use crate::engine::Engine;
@@ -44,8 +45,7 @@ impl<'e> Wave<'e> {
     /// Submits jobs on all devices in parallel. If one device fails, the jobs of the others have
     /// ended on return.
     pub(super) fn start(
-        engine: &'e Engine,
-        token: u64,
+        (engine, token, again): (&'e Engine, u64, Again<'e>),
         matmuls: &[Matmul<'_>],
         jobs: &[PlannedJob],
         size: WaveSize,
@@ -60,7 +60,7 @@ impl<'e> Wave<'e> {
             .enumerate()
             .filter(|(_, jobs)| !jobs.is_empty())
             .map(|(device, jobs)| {
-                let on = OnDevice::new(engine, device, token);
+                let on = OnDevice::new(engine, device, token, again);
                 start_on(on, matmuls, &jobs, inputs)
             })
             .collect();

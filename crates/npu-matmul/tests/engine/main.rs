@@ -9,6 +9,7 @@
 mod common;
 
 mod addresses;
+mod again;
 mod attention;
 mod attention_failures;
 mod batches;

@@ -8,7 +8,7 @@ use std::time::Duration;
 use thiserror::Error;
 
 use super::builder::Job;
-use super::submission::{FinishedJob, JobEnd, Submission, SubmitError};
+use super::submission::{FailedJob, FinishedJob, JobEnd, Submission, SubmitError};
 use crate::device::Device;
 use crate::error::Error;
 use crate::sync_file::SyncFile;
@@ -74,29 +74,32 @@ impl PendingJob {
     ///
     /// # Errors
     /// The driver killed or dropped the job; the job has not ended at the deadline; the
-    /// device does not answer. The error returns the buffers, or the job.
+    /// device does not answer. The error returns the job.
     pub fn wait(mut self, until: Deadline) -> Result<FinishedJob, WaitError> {
         let Some(submission) = &self.submission else {
             return Ok(FinishedJob::default());
         };
-        match submission.end(until) {
-            Ok(JobEnd::Ran) => Ok(self.finish()),
-            Ok(JobEnd::Dropped) => Err(WaitError::Dropped { job: self.finish() }),
-            Ok(JobEnd::Killed) => Err(WaitError::Killed { job: self.finish() }),
-            Ok(JobEnd::DroppedOrKilled) => Err(WaitError::DroppedOrKilled { job: self.finish() }),
-            Err(Error::TimedOut(_)) => Err(WaitError::TimedOut {
-                job: Box::new(self),
-            }),
-            Err(source) => Err(WaitError::Device {
-                source,
-                job: Box::new(self),
-            }),
-        }
-    }
-
-    fn finish(&mut self) -> FinishedJob {
-        let submission = self.submission.take();
-        submission.map_or_else(FinishedJob::default, Submission::finish)
+        let end = match submission.end(until) {
+            Ok(end) => end,
+            Err(source) => {
+                let job = Box::new(self);
+                return Err(match source {
+                    Error::TimedOut(_) => WaitError::TimedOut { job },
+                    _ => WaitError::Device { source, job },
+                });
+            }
+        };
+        let Some(submission) = self.submission.take() else {
+            return Ok(FinishedJob::default());
+        };
+        Err(match end {
+            JobEnd::Ran => return Ok(submission.finish()),
+            JobEnd::Dropped => WaitError::Dropped(Box::new(submission.into_dropped())),
+            JobEnd::Killed => WaitError::Killed(Box::new(submission.into_ended())),
+            JobEnd::DroppedOrKilled => {
+                WaitError::DroppedOrKilled(Box::new(submission.into_ended()))
+            }
+        })
     }
 }
 
@@ -112,7 +115,10 @@ impl Drop for PendingJob {
                 // The end of the job will never be known. GEM_CLOSE fails too, so the
                 // kernel keeps memory and addresses until it has closed the file, and no
                 // other buffer gets them.
-                Err(Error::DeviceGone(_)) => break submission.job.device.note_end(),
+                Err(Error::DeviceGone(_)) => {
+                    submission.job.device.note_end();
+                    break;
+                }
                 Err(error) if until.has_passed() || matches!(error, Error::TimedOut(_)) => {
                     tracing::error!(
                         %error,
@@ -145,27 +151,18 @@ pub enum WaitError {
          than the driver's 500 ms, or the driver could not power the NPU or attach its IOMMU; \
          the kernel log shows which (`dmesg | grep -i -e rocket -e iommu`)"
     )]
-    Killed {
-        /// The buffers; the contents of written buffers are unspecified.
-        job: FinishedJob,
-    },
+    Killed(Box<FailedJob>),
     /// The driver dropped the job before it ran. Proof: its page was not busy after SUBMIT,
     /// the job ended too early for a kill, and its last task did not run.
     #[error(
         "the driver accepted the job and did not run it: it was idle right after SUBMIT, and its \
          last task did not run"
     )]
-    Dropped {
-        /// The buffers; the contents of written buffers are unspecified.
-        job: FinishedJob,
-    },
+    Dropped(Box<FailedJob>),
     /// The driver dropped or killed the job; this process looked too late to distinguish
     /// the two.
     #[error("the driver accepted the job and did not run it to its end: it dropped or killed it")]
-    DroppedOrKilled {
-        /// The buffers; the contents of written buffers are unspecified.
-        job: FinishedJob,
-    },
+    DroppedOrKilled(Box<FailedJob>),
     /// The device did not report the state of the job. The job may still run; wait again.
     #[error("cannot read the state of the job: {source}")]
     Device {
@@ -178,12 +175,12 @@ pub enum WaitError {
 }
 
 impl WaitError {
-    /// The buffers, if the job has ended.
+    /// The job, if it has ended.
     #[must_use]
-    pub fn into_finished(self) -> Option<FinishedJob> {
+    pub fn into_failed(self) -> Option<FailedJob> {
         match self {
-            Self::Killed { job } | Self::Dropped { job } | Self::DroppedOrKilled { job } => {
-                Some(job)
+            Self::Killed(failed) | Self::Dropped(failed) | Self::DroppedOrKilled(failed) => {
+                Some(*failed)
             }
             Self::TimedOut { .. } | Self::Device { .. } => None,
         }

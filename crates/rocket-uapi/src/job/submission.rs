@@ -8,14 +8,14 @@
 //!
 //! * **PREP_BO right after SUBMIT**, without waiting. If the job's page is busy, the driver
 //!   accepted the job. If it is idle, the job was quick, or was dropped.
-//! * **The clock.** The driver does not kill a job before 500 ms, so a job that ended
-//!   earlier was not killed.
+//! * **The clock.** The driver kills a job 500 ms after a core got it, so a job that ended
+//!   within 400 ms was not killed ([`crate::Node`] explains the margin).
 //!
 //! A fence would report a kill too, but userspace gets it only by exporting a buffer
 //! object. Current kernels use freed memory if a process is killed after an export
 //! (docs/uapi.md).
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use thiserror::Error;
 
@@ -38,13 +38,27 @@ pub struct SubmitError {
     pub jobs: Vec<Job>,
 }
 
-/// The buffers of an ended job, in the order in which the builder got them.
+/// The buffers of a job that ran, in the order in which the builder got them.
 #[derive(Debug, Default)]
 pub struct FinishedJob {
     /// Buffers that the job read.
     pub reads: Vec<Bo>,
     /// Buffers that the job wrote.
     pub writes: Vec<Bo>,
+    /// How long the job held its core: modelled time on the model. On a kernel device an upper
+    /// bound, from SUBMIT or the end of the file's previous job until the end was seen.
+    pub core_time: Duration,
+}
+
+/// A job that the driver ended before its last task. The NPU does not access its buffers any
+/// more.
+#[derive(Debug)]
+pub struct FailedJob {
+    /// The job, which can be submitted again. The contents of its written buffers are
+    /// unspecified.
+    pub job: Job,
+    /// As [`FinishedJob::core_time`].
+    pub core_time: Duration,
 }
 
 /// A job that SUBMIT handed to the driver.
@@ -117,12 +131,41 @@ impl Submission {
         self.witness.wait(until)
     }
 
-    /// Returns the buffers of an ended job.
+    /// Returns an ended job, as it was before SUBMIT.
+    pub(super) fn into_ended(self) -> FailedJob {
+        let Self {
+            job,
+            witness,
+            since,
+            ..
+        } = self;
+        let before = job.device.note_end();
+        let modelled = job.device.file().core_time(witness.handle().get());
+        let core_time = modelled.unwrap_or_else(|| {
+            let since = before.map_or(since, |before| before.max(since));
+            since.elapsed()
+        });
+        witness.give_back();
+        FailedJob { job, core_time }
+    }
+
+    /// Returns a job that was dropped.
+    pub(super) fn into_dropped(self) -> FailedJob {
+        FailedJob {
+            core_time: Duration::ZERO,
+            ..self.into_ended()
+        }
+    }
+
+    /// Returns the buffers of a job that ran.
     pub(super) fn finish(self) -> FinishedJob {
-        self.job.device.note_end();
-        self.witness.give_back();
-        let (reads, writes) = self.job.into_bos();
-        FinishedJob { reads, writes }
+        let FailedJob { job, core_time } = self.into_ended();
+        let (reads, writes) = job.into_bos();
+        FinishedJob {
+            reads,
+            writes,
+            core_time,
+        }
     }
 }
 

@@ -90,6 +90,10 @@ unsafe impl FileOperations for DrmFile {
         // The host's clock says nothing about jobs in modelled time.
         Some(self.lookup(handle)?.reservation.was_killed())
     }
+
+    fn core_time(&self, handle: u32) -> Option<Duration> {
+        self.lookup(handle)?.core_time()
+    }
 }
 
 /// The operations on the model's dma-bufs and sync_files.

@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
+use std::time::Duration;
 
 use rustix::io::Errno;
 
@@ -105,6 +106,7 @@ impl ObjectPool {
             reservation: Reservation::default(),
             exported: OnceLock::new(),
             cache,
+            core_time: Mutex::default(),
             handles: AtomicUsize::new(0),
         });
         lock(&self.objects).insert(mmap_offset, Arc::downgrade(&object));
@@ -170,6 +172,8 @@ pub(super) struct GemObject {
     /// Whether its dma-buf is writable; unset before the first export.
     exported: OnceLock<bool>,
     cache: Option<Cache>,
+    /// Modelled time for which the last ended job that writes it held its core.
+    core_time: Mutex<Option<Duration>>,
     /// Number of its handles in all files.
     handles: AtomicUsize,
 }
@@ -190,11 +194,17 @@ impl GemObject {
         self.maintain(Cache::is_dirty, MissedCall::FiniBeforeSubmit);
     }
 
-    /// Records that a job that writes the object has ended.
-    pub(super) fn note_npu_write(&self) {
+    /// Records that a job that writes the object has ended, and for how long it held its core.
+    pub(super) fn note_npu_write(&self, core_time: Duration) {
         if let Some(cache) = &self.cache {
             cache.note_write();
         }
+        *lock(&self.core_time) = Some(core_time);
+    }
+
+    /// Modelled time for which the last ended job that writes it held its core.
+    pub(super) fn core_time(&self) -> Option<Duration> {
+        *lock(&self.core_time)
     }
 
     /// Applies an action of the cache. Reports a missed `call` if that finds one.

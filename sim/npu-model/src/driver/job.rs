@@ -7,6 +7,7 @@
 //! (rocket_ioctl_submit, Linux 6.18 to 7.3).
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use rocket_uapi::{Caller, sys};
 use rustix::io::Errno;
@@ -34,10 +35,11 @@ impl JobRequest {
         }
     }
 
-    /// Records that the job's outputs have changed behind the CPU's caches.
-    pub(super) fn note_writes(&self) {
+    /// Records that the job's outputs have changed behind the CPU's caches, and for how long
+    /// the job held its core, in modelled time.
+    pub(super) fn note_writes(&self, core_time: Duration) {
         for object in &self.writes {
-            object.note_npu_write();
+            object.note_npu_write(core_time);
         }
     }
 

@@ -25,8 +25,9 @@ struct Done {
 }
 
 impl SchedulerShared {
-    /// Runs the tasks of a job in order.
-    pub(super) fn run(&self, core: usize, job: &AcceptedJob) -> Result<(), Errno> {
+    /// Runs the tasks of a job in order. Returns the result, and how long the job held the
+    /// core in modelled time.
+    pub(super) fn run(&self, core: usize, job: &AcceptedJob) -> (Result<(), Errno>, Duration) {
         let mut guard = lock(&self.cores[core]);
         let Hardware {
             core: hardware,
@@ -38,12 +39,13 @@ impl SchedulerShared {
         if result.is_ok() {
             *idle_since = Some(Instant::now());
         }
+        let limit = self.options.driver.job_limit;
+        let waited = result.is_err();
+        let waited = waited.then(|| limit.saturating_sub(done.device_time));
         if let Some(timeline) = &self.timeline {
-            let limit = self.options.driver.job_limit;
-            let waited = limit.saturating_sub(done.device_time);
-            timeline.ended(job.id, done.tasks, result.is_err().then_some(waited));
+            timeline.ended(job.id, done.tasks, waited);
         }
-        result
+        (result, done.device_time + waited.unwrap_or_default())
     }
 
     /// Resumes a core that had no job since `idle_since`. It may lose its

@@ -423,9 +423,9 @@ impl SchedulerShared {
             drop(state);
             // A close may wait for this queue to become empty.
             self.changed.notify_all();
-            let result = self.run(core, &job);
+            let (result, core_time) = self.run(core, &job);
             let AcceptedJob { fence, request, .. } = job;
-            request.note_writes();
+            request.note_writes(core_time);
             request.note_end();
             // The kernel drops the references a little after it signals the fence.
             // The model drops them before, so that a client sees the same addresses
