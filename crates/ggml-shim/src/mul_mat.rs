@@ -14,24 +14,25 @@
 //! Matmuls of a list do not depend on each other: none writes what another reads or writes. The
 //! engine does tiling, packing and quantising.
 
+mod activation_rows;
 mod by_expert;
 mod operands;
 mod rows;
 
-use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use npu_matmul::{Engine, Output};
 
+use self::activation_rows::{ActivationRows, PartRows};
 pub(crate) use self::operands::MulMat;
-use self::operands::{Part, PartRows};
+use self::operands::Part;
 use self::rows::PreparedRows;
 pub(crate) use self::rows::RowScratch;
 use crate::mul_mat_error::{ListError, MulMatError};
 use crate::pack::{self, PackedMatrix};
 use crate::supports::Shape;
-use crate::tensor_bytes::{Matrix, NodeOutput, TensorBytes};
+use crate::tensor_bytes::{Matrix, NodeOutput};
 use crate::verify::OriginalWeights;
 
 /// Limits of the memory that a batch holds beside the weights that are kept: no budget counts it. A
@@ -91,7 +92,7 @@ pub(crate) fn compute(
 
 /// Returns each weight matrix with the activation rows that it multiplies, in the order of the
 /// outputs.
-fn parts(matmul: &MulMat<'_>, index: usize) -> Vec<Part> {
+fn parts<'a>(matmul: &MulMat<'a>, index: usize) -> Vec<Part<'a>> {
     let Shape {
         m,
         matrices,
@@ -105,7 +106,11 @@ fn parts(matmul: &MulMat<'_>, index: usize) -> Vec<Part> {
     let part = |run: usize| Part {
         matmul: index,
         matrix: [run % matrices[0], run / matrices[0] / repeats[1]],
-        rows: PartRows::Run(run * rows..(run + 1) * rows),
+        source: ActivationRows::of(
+            matmul.activations,
+            &matmul.offload,
+            PartRows::Run(run * rows..(run + 1) * rows),
+        ),
     };
     (0..runs).map(part).collect()
 }
@@ -121,7 +126,7 @@ struct Batch<'e, 'a> {
     loaded: HashMap<(usize, [usize; 2]), Arc<PackedMatrix>>,
     rows: Vec<PreparedRows<'a>>,
     /// Parts, with their weights and the index of their rows.
-    parts: Vec<(Part, Arc<PackedMatrix>, usize)>,
+    parts: Vec<(Part<'a>, Arc<PackedMatrix>, usize)>,
 }
 
 impl<'e, 'a> Batch<'e, 'a> {
@@ -138,8 +143,9 @@ impl<'e, 'a> Batch<'e, 'a> {
     }
 
     /// Adds a part. First computes the present parts, if both together would exceed the limits.
-    fn push(&mut self, matmuls: &mut [MulMat<'a>], part: Part) -> Result<(), ListError> {
-        let same = |(other, ..): &&(Part, _, _)| are_same_rows(matmuls, &part, other);
+    fn push(&mut self, matmuls: &mut [MulMat<'a>], part: Part<'a>) -> Result<(), ListError> {
+        // No matmul of the batch writes what another reads.
+        let same = |(other, ..): &&(Part<'a>, _, _)| part.source == other.source;
         let mut rows = self.parts.iter().find(same).map(|(.., rows)| *rows);
         let mut more = self.held_by(&matmuls[part.matmul], &part, rows.is_some());
         if !self.parts.is_empty() && !self.held.fits(more, self.most) {
@@ -153,8 +159,8 @@ impl<'e, 'a> Batch<'e, 'a> {
         let rows = match rows {
             Some(rows) => rows,
             None => {
-                let rows = self.prepare(matmul, &part).map_err(&failed)?;
-                self.rows.push(rows);
+                let rows = part.source.prepare(self.engine, self.scratch);
+                self.rows.push(rows.map_err(&failed)?);
                 self.rows.len() - 1
             }
         };
@@ -164,41 +170,19 @@ impl<'e, 'a> Batch<'e, 'a> {
     }
 
     /// What the batch would hold in addition for this part, whose rows it has if `has_rows`.
-    fn held_by(&self, matmul: &MulMat<'_>, part: &Part, has_rows: bool) -> BatchLimits {
+    fn held_by(&self, matmul: &MulMat<'_>, part: &Part<'_>, has_rows: bool) -> BatchLimits {
         let Shape { n, k, .. } = matmul.offload.shape;
         let is_held =
             matmul.kept.is_some() || self.loaded.contains_key(&(part.matmul, part.matrix));
-        let outputs = match &part.rows {
+        let outputs = match &part.source.rows {
             PartRows::Run(_) => 0,
             PartRows::Scattered(rows) => rows.len() * n,
         };
-        let made = if has_rows { 0 } else { part.rows.len() * k };
+        let made = if has_rows { 0 } else { part.source.elements() };
         BatchLimits {
             weights: if is_held { 0 } else { n * k },
             rows: made.saturating_add(outputs),
         }
-    }
-
-    /// Prepares the rows that a part reads.
-    fn prepare(&self, matmul: &MulMat<'a>, part: &Part) -> Result<PreparedRows<'a>, MulMatError> {
-        let k = matmul.offload.shape.k;
-        let run = match &part.rows {
-            PartRows::Run(rows) => matmul.activation_run(rows),
-            PartRows::Scattered(_) => None,
-        };
-        let rows = match run {
-            Some(rows) => Cow::Borrowed(rows),
-            None => {
-                let mut gathered = self.scratch.floats.take(part.rows.len() * k)?;
-                for (row, to) in part.rows.iter().zip(gathered.chunks_exact_mut(k)) {
-                    let row = matmul.activation_row(row);
-                    to.copy_from_slice(row.ok_or(MulMatError::Data("activations"))?);
-                }
-                Cow::Owned(gathered)
-            }
-        };
-        let precision = matmul.offload.precision;
-        PreparedRows::new(self.engine, self.scratch, precision, k, rows)
     }
 
     /// Computes the parts of the batch, which is empty then.
@@ -213,7 +197,7 @@ impl<'e, 'a> Batch<'e, 'a> {
         let mut outputs = self.outputs(matmuls, &parts)?;
         let mut gemms = Vec::with_capacity(parts.len());
         for (part, packed, _) in &parts {
-            let gemm = (self.engine).prepare(&packed.weights, part.rows.len(), Output::F32);
+            let gemm = (self.engine).prepare(&packed.weights, part.source.rows.len(), Output::F32);
             gemms.push(gemm.map_err(|error| ListError::of(part.matmul)(error.into()))?);
         }
         let calls = gemms.iter().zip(&parts).zip(&mut outputs);
@@ -252,13 +236,13 @@ impl<'e, 'a> Batch<'e, 'a> {
     fn outputs<'p>(
         &self,
         matmuls: &'p mut [MulMat<'a>],
-        parts: &[(Part, Arc<PackedMatrix>, usize)],
+        parts: &[(Part<'a>, Arc<PackedMatrix>, usize)],
     ) -> Result<Vec<NodeOutput<'p>>, ListError> {
         // The rest of each matmul's output, and the index of its first element.
         let outputs = matmuls.iter_mut();
         let mut left: Vec<_> = outputs.map(|matmul| (0, matmul.out.values_mut())).collect();
-        let mut of_part = |part: &Part, n: usize| {
-            let rows = match &part.rows {
+        let mut of_part = |part: &Part<'_>, n: usize| {
+            let rows = match &part.source.rows {
                 PartRows::Run(rows) => rows,
                 PartRows::Scattered(rows) => {
                     let values = self.scratch.floats.take(rows.len() * n);
@@ -284,11 +268,11 @@ impl<'e, 'a> Batch<'e, 'a> {
     fn scatter(
         &self,
         matmul: &mut MulMat<'_>,
-        part: &Part,
+        part: &Part<'_>,
         values: Vec<f32>,
     ) -> Result<(), MulMatError> {
         let n = matmul.offload.shape.n;
-        for (row, values) in part.rows.iter().zip(values.chunks_exact(n)) {
+        for (row, values) in part.source.rows.iter().zip(values.chunks_exact(n)) {
             let row = matmul.out.values_mut().get_mut(row * n..(row + 1) * n);
             row.ok_or(MulMatError::Data("outputs"))?
                 .copy_from_slice(values);
@@ -301,7 +285,7 @@ impl<'e, 'a> Batch<'e, 'a> {
     fn weights(
         &mut self,
         matmul: &MulMat<'_>,
-        part: &Part,
+        part: &Part<'_>,
     ) -> Result<Arc<PackedMatrix>, MulMatError> {
         if let Some(found) = self.loaded.get(&(part.matmul, part.matrix)) {
             return Ok(Arc::clone(found));
@@ -325,22 +309,13 @@ impl<'e, 'a> Batch<'e, 'a> {
     }
 }
 
-/// Whether two parts multiply the same activation rows, as long as no matmul of the batch writes
-/// any.
-fn are_same_rows(matmuls: &[MulMat<'_>], one: &Part, other: &Part) -> bool {
-    let rows = |part: &Part| {
-        let matmul = &matmuls[part.matmul];
-        let TensorBytes { tensor, bytes } = matmul.activations;
-        let ids = matmul.ids.as_ref().map(|ids| ids.bytes.as_ptr());
-        let is_rounded = matmul.offload.precision.quantisation().is_none();
-        (bytes.as_ptr(), tensor, ids, is_rounded)
-    };
-    one.rows == other.rows && rows(one) == rows(other)
-}
-
 /// Compares the outputs of a part with the CPU's, if the matmul is verified: with the current
 /// weights or, if these cannot be read in place, with those of the model file.
-fn verify(matmul: &mut MulMat<'_>, part: &Part, packed: &PackedMatrix) -> Result<(), MulMatError> {
+fn verify(
+    matmul: &mut MulMat<'_>,
+    part: &Part<'_>,
+    packed: &PackedMatrix,
+) -> Result<(), MulMatError> {
     let Some(mut errors) = matmul.errors else {
         return Ok(());
     };
@@ -351,9 +326,8 @@ fn verify(matmul: &mut MulMat<'_>, part: &Part, packed: &PackedMatrix) -> Result
     };
     let n = matmul.offload.shape.n;
     let (mut activations, mut out) = (Vec::new(), Vec::new());
-    for row in part.rows.iter() {
-        let activation = matmul.activation_row(row);
-        activations.extend_from_slice(activation.ok_or(MulMatError::Data("activations"))?);
+    for row in part.source.rows.iter() {
+        activations.extend_from_slice(part.source.row(row)?);
         out.extend_from_slice(&matmul.out.values()[row * n..][..n]);
     }
     errors.add(&weights, &activations, &out);

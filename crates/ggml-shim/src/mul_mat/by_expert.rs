@@ -11,16 +11,17 @@
 //!
 //! The rows that chose the same expert are one part.
 
-use super::operands::{MulMat, Part, PartRows};
+use super::activation_rows::{ActivationRows, PartRows};
+use super::operands::{MulMat, Part};
 use crate::mul_mat_error::MulMatError;
 use crate::supports::ExpertChoice;
 
 /// Returns a part for each expert that a row of `matmul` chose; `index` is that of `matmul`.
-pub(super) fn parts(
-    matmul: &MulMat<'_>,
+pub(super) fn parts<'a>(
+    matmul: &MulMat<'a>,
     index: usize,
     experts: ExpertChoice,
-) -> Result<Vec<Part>, MulMatError> {
+) -> Result<Vec<Part<'a>>, MulMatError> {
     let misplaced = || MulMatError::Data("numbers of experts");
     let ids = matmul.ids.as_ref().ok_or_else(misplaced)?;
     let count = matmul.offload.shape.matrices[0];
@@ -45,7 +46,11 @@ pub(super) fn parts(
     let part = |(expert, rows)| Part {
         matmul: index,
         matrix: [expert, 0],
-        rows: PartRows::Scattered(rows),
+        source: ActivationRows::of(
+            matmul.activations,
+            &matmul.offload,
+            PartRows::Scattered(rows),
+        ),
     };
     Ok(chosen.map(part).collect())
 }

@@ -5,7 +5,6 @@ use std::borrow::Cow;
 
 use half::f16;
 use npu_matmul::{Activations, Engine, Scratch, Section};
-use npu_offload::ComputeType;
 use rayon::prelude::*;
 
 use crate::mul_mat_error::MulMatError;
@@ -31,15 +30,15 @@ pub(super) enum PreparedRows<'a> {
 }
 
 impl<'a> PreparedRows<'a> {
-    /// Rounds rows of `k` elements to FP16, if weights in `precision` need that.
+    /// Takes rows of `k` elements, and rounds them to FP16 if `is_rounded` is set.
     pub(super) fn new(
         engine: &Engine,
         scratch: &RowScratch,
-        precision: ComputeType,
+        is_rounded: bool,
         k: usize,
         activations: Cow<'a, [f32]>,
     ) -> Result<Self, MulMatError> {
-        if precision.quantisation().is_some() {
+        if !is_rounded {
             return Ok(Self::Floats(activations));
         }
         let mut rounded = scratch.halves.take(activations.len())?;

@@ -3,6 +3,7 @@
 
 mod by_expert;
 mod formats;
+mod shared_rows;
 
 use std::ops::Range;
 use std::sync::{Arc, LazyLock};
