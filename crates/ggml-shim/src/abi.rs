@@ -16,7 +16,7 @@ pub(crate) const MAX_DIMS: usize = 4;
 const MAX_SRC: usize = 10;
 pub(crate) const MAX_NAME: usize = 64;
 /// `GGML_MAX_OP_PARAMS`, in 32-bit words.
-const OP_PARAM_WORDS: usize = 16;
+pub(crate) const OP_PARAM_WORDS: usize = 16;
 
 /// Declares an opaque type of ggml, of which only the address is used here.
 macro_rules! opaque {
@@ -122,14 +122,43 @@ pub(crate) mod type_id {
 }
 
 /// Positions in [`Tensor::op_params`] of the parameters of `GGML_OP_FLASH_ATTN_EXT`, the same in
-/// every version from 0.9.1 on. All are binary32.
+/// every version from 0.9.1 on. The first three are binary32.
 pub(crate) mod flash_attn {
     pub(crate) const SCALE: usize = 0;
     pub(crate) const MAX_BIAS: usize = 1;
     /// `logit_softcap`
     pub(crate) const SOFTCAP: usize = 2;
+    /// Least precision of the sums (`ggml_prec_set_acc`), an `enum ggml_prec`.
+    pub(crate) const SUMS: usize = 3;
+    /// Bound of the number of keys that a row sees: it changes no result. 0.25 added it.
+    pub(crate) const MOST_KEYS: usize = 4;
     /// Number of known operands: queries, keys, values, mask, sinks.
     pub(crate) const OPERANDS: usize = 5;
+}
+
+/// Positions in [`Tensor::op_params`] of the parameters of `GGML_OP_MUL_MAT` and
+/// `GGML_OP_MUL_MAT_ID`, and their values. Older versions have only some of them, at the same
+/// positions; the other words are zero.
+pub(crate) mod mul_mat {
+    /// Least precision of the sums (`ggml_prec_set_acc`).
+    pub(crate) const SUMS: usize = 0;
+    /// `enum ggml_op_hint`: what is known about the weights.
+    pub(crate) const HINT: usize = 1;
+    /// Least precision to which src1 may be rounded (`ggml_prec_set_src`).
+    pub(crate) const ACTIVATIONS: usize = 3;
+
+    /// `GGML_HINT_NONE` and `GGML_HINT_SRC0_IS_HADAMARD`.
+    pub(crate) const HINTS: [i32; 2] = [0, 1];
+}
+
+/// `enum ggml_prec`: `GGML_PREC_UNDEFINED` and so on.
+pub(crate) mod prec {
+    pub(crate) const UNDEFINED: i32 = 0;
+    pub(crate) const F32: i32 = 10;
+    pub(crate) const BF16: i32 = 15;
+    pub(crate) const F16: i32 = 20;
+    pub(crate) const Q8: i32 = 30;
+    pub(crate) const Q4: i32 = 40;
 }
 
 /// `GGML_TENSOR_FLAG_INPUT`: a program sets its data before the graph is computed.

@@ -44,8 +44,12 @@ pub(crate) enum DeclineReason {
     Slower,
     #[error("too few outputs for INT8")]
     FewOutputs,
-    #[error("dot products too long for INT8")]
+    #[error("dot products of more than 133,144 elements")]
     TooDeep,
+    /// The program requires activations of more precision (`ggml_prec_set_src`), or sets a
+    /// parameter of a newer ggml.
+    #[error("a required precision, or an unknown parameter of a matmul")]
+    Parameters,
     #[error("a precision that the NPU computed wrong, see the log")]
     Distrusted,
     #[error("attention excluded by GGML_ROCKET_ATTENTION")]

@@ -25,7 +25,7 @@ use npu_offload::{AttentionChoice, ComputeType, FEWEST_ROWS, FormatClass, Offloa
 pub(crate) use self::attention::{
     AttentionParams, AttentionQuery, AttentionShape, attention_shape, decide_attention,
 };
-use crate::abi::{MAX_DIMS, type_id};
+use crate::abi::{self, MAX_DIMS, OP_PARAM_WORDS, prec, type_id};
 use crate::descriptor::{TensorDescriptor, check_sizes};
 use crate::reason::DeclineReason;
 
@@ -34,6 +34,10 @@ use crate::reason::DeclineReason;
 /// test, NMSE below 5e-4, fails about one time in eight on a 1 x 1 matmul, and was never seen to
 /// fail on 16 outputs.
 const MIN_INT8_OUTPUTS: usize = 16;
+
+/// Longest rows of weights, which sums of INT8 have exactly. No known model has rows half as long.
+/// The plan of a longer matmul takes too much time for a question of ggml.
+const LONGEST_ROW: usize = INT8_K_MAX;
 
 /// Where the weights of a matmul come from: the result of an operation, an input, or a stored
 /// tensor, which lies somewhere.
@@ -89,6 +93,8 @@ pub(crate) struct MulMatQuery {
     pub(crate) ids: Option<TensorDescriptor>,
     /// ggml's dst.
     pub(crate) output: TensorDescriptor,
+    /// Its `op_params`.
+    pub(crate) params: [i32; OP_PARAM_WORDS],
 }
 
 /// Dimensions of a matmul, see the module's picture. None is zero.
@@ -210,11 +216,37 @@ pub(crate) fn computable(
     if !matmul.activations.has_rows(shape.k) || !matmul.output.is_packed() {
         return Err(DeclineReason::NotContiguous);
     }
+    let precision = precision(&matmul.weights, dimensions, rules);
+    check_params(&matmul.params, precision)?;
     Ok(Offload {
-        precision: precision(&matmul.weights, dimensions, rules)?,
+        precision,
         shape,
         experts,
     })
+}
+
+/// Declines a matmul that requires more than a computation in `precision`, or with a parameter that
+/// is not known here. Sums are binary32 or exact, which is enough for any of them.
+fn check_params(
+    params: &[i32; OP_PARAM_WORDS],
+    precision: ComputeType,
+) -> Result<(), DeclineReason> {
+    let are_known = params.iter().enumerate().all(|(word, param)| match word {
+        abi::mul_mat::SUMS => [prec::UNDEFINED, prec::F32, prec::BF16, prec::F16].contains(param),
+        abi::mul_mat::HINT => abi::mul_mat::HINTS.contains(param),
+        // Checked below.
+        abi::mul_mat::ACTIVATIONS => true,
+        _ => *param == 0,
+    });
+    let may_round = match params[abi::mul_mat::ACTIVATIONS] {
+        prec::UNDEFINED | prec::Q8 | prec::Q4 => true,
+        prec::F16 => precision.quantisation().is_none(),
+        _ => false,
+    };
+    if are_known && may_round {
+        return Ok(());
+    }
+    Err(DeclineReason::Parameters)
 }
 
 /// Whether matmuls with these weights can be computed, and some gain. Returns their precision and
@@ -225,7 +257,7 @@ pub(crate) fn storable(
 ) -> Result<(ComputeType, [usize; MAX_DIMS]), DeclineReason> {
     let dimensions = readable(weights)?;
     let [k, n, ..] = dimensions;
-    let precision = precision(weights, dimensions, rules)?;
+    let precision = precision(weights, dimensions, rules);
     match rules.decide(weights.format.number, [n, k]).fewest_rows {
         Some(_) => Ok((precision, dimensions)),
         None => Err(DeclineReason::Slower),
@@ -241,6 +273,9 @@ fn readable(weights: &TensorDescriptor) -> Result<[usize; MAX_DIMS], DeclineReas
     if !weights.has_rows(dimensions[0]) {
         return Err(DeclineReason::NotContiguous);
     }
+    if dimensions[0] > LONGEST_ROW {
+        return Err(DeclineReason::TooDeep);
+    }
     Ok(dimensions)
 }
 
@@ -250,12 +285,8 @@ fn precision(
     weights: &TensorDescriptor,
     [k, n, ..]: [usize; MAX_DIMS],
     rules: &OffloadRules,
-) -> Result<ComputeType, DeclineReason> {
-    let precision = rules.compute_type(weights.format.number, [n, k]);
-    if precision.quantisation().is_some() && k > INT8_K_MAX {
-        return Err(DeclineReason::TooDeep);
-    }
-    Ok(precision)
+) -> ComputeType {
+    rules.compute_type(weights.format.number, [n, k])
 }
 
 fn shape(matmul: &MulMatQuery) -> Result<Shape, DeclineReason> {

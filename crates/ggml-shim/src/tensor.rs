@@ -63,6 +63,7 @@ fn matmul(node: HostTensor<'_>) -> Option<MulMatQuery> {
         viewed_rows: viewed_rows(activations),
         ids: ids.map(HostTensor::descriptor),
         output: node.descriptor(),
+        params: node.fields().op_params,
     })
 }
 
@@ -154,14 +155,14 @@ fn origin(weights: HostTensor<'_>) -> WeightOrigin {
     let (Some(usage), Some(is_host)) = (usage, is_host) else {
         return WeightOrigin::Unallocated;
     };
-    // llama.cpp asks how much memory a model will take with an empty buffer in
-    // place of the real one.
-    if weights.buffer_size() == Some(0) && is_host {
-        // It asks for a place in the same way, but the buffer has no usage yet.
-        return match usage {
-            usage::WEIGHTS => WeightOrigin::Unallocated,
-            _ => WeightOrigin::Asked,
-        };
+    // llama.cpp asks how much memory a model will take with empty buffers in place of the real
+    // ones, of any type. It asks for a place in the same way, but that buffer has no usage yet.
+    if weights.buffer_size() == Some(0) {
+        match (usage, is_host) {
+            (usage::WEIGHTS, _) => return WeightOrigin::Unallocated,
+            (_, true) => return WeightOrigin::Asked,
+            _ => {}
+        }
     }
     match (usage, is_host) {
         (usage::WEIGHTS, true) => WeightOrigin::Plain,

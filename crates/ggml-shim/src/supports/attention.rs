@@ -45,7 +45,7 @@ pub(crate) struct AttentionQuery {
     pub(crate) params: AttentionParams,
     /// Whether all operands lie in plain memory, or nowhere yet.
     pub(crate) is_readable: bool,
-    /// Whether it has any other operand.
+    /// Whether it has any other operand, or a parameter that is not known.
     pub(crate) has_more: bool,
 }
 

@@ -44,6 +44,7 @@ pub(crate) fn matmul(weights: u32, m: i64, n: i64, k: i64) -> MulMatQuery {
         viewed_rows: None,
         ids: None,
         output: floats([n, m, 1, 1]),
+        params: [0; OP_PARAM_WORDS],
     }
 }
 
@@ -152,6 +153,33 @@ fn each_reason_to_decline() {
     );
 }
 
+/// Each word of `op_params` is read. Of all values only known ones are taken, and of these only
+/// the ones that the precision satisfies.
+#[test]
+fn unknown_parameters_and_more_precision_are_declined() {
+    use crate::abi::mul_mat::{ACTIVATIONS, HINT, SUMS};
+    let [in_fp16, in_int8] = [type_id::F16, Q8_0].map(|weights| matmul(weights, 64, 96, 128));
+    for word in 0..OP_PARAM_WORDS {
+        for param in -1..=64 {
+            let [fp16, int8] = match word {
+                SUMS => [[0, 10, 15, 20].contains(&param); 2],
+                HINT => [[0, 1].contains(&param); 2],
+                ACTIVATIONS => [
+                    [0, 20, 30, 40].contains(&param),
+                    [0, 30, 40].contains(&param),
+                ],
+                _ => [param == 0; 2],
+            };
+            for (mut asked, is_taken) in [(in_fp16, fp16), (in_int8, int8)] {
+                asked.params[word] = param;
+                let answer = decide(&asked, &policy(MIN_M)).map(|_| ());
+                let expected = is_taken.then_some(()).ok_or(DeclineReason::Parameters);
+                assert_eq!(answer, expected, "{param} in word {word}");
+            }
+        }
+    }
+}
+
 #[test]
 fn int8_wants_some_outputs_and_whole_blocks() {
     use DeclineReason::*;
@@ -166,6 +194,9 @@ fn int8_wants_some_outputs_and_whole_blocks() {
         (matmul(Q8_0, 64, 64, 48), &auto, Some(NotContiguous)),
         (matmul(Q8_0, 64, 64, deepest), &int8, None),
         (matmul(Q8_0, 64, 64, deepest + 32), &int8, Some(TooDeep)),
+        // In FP16 too: plans of millions of elements take seconds.
+        (matmul(Q8_0, 64, 64, 1 << 22), &auto, Some(TooDeep)),
+        (matmul(type_id::F16, 64, 64, 1 << 22), &auto, Some(TooDeep)),
     ] {
         assert_eq!(decide(&asked, rules).err(), declined, "{asked:?}");
     }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Reads attention nodes and their data.
 
-use crate::abi::flash_attn;
+use crate::abi::{flash_attn, prec};
 use crate::attention::Attention;
 use crate::host_tensor::HostTensor;
 use crate::supports::{AttentionParams, AttentionQuery, AttentionShape};
@@ -29,7 +29,18 @@ pub(super) fn query(node: HostTensor<'_>) -> Option<AttentionQuery> {
             .iter()
             .flatten()
             .all(|operand| operand.is_readable()),
-        has_more: operands[flash_attn::OPERANDS..].iter().any(Option::is_some),
+        has_more: operands[flash_attn::OPERANDS..].iter().any(Option::is_some)
+            || !are_known(&node.fields().op_params),
+    })
+}
+
+/// Whether the parameters that do not shape the result are known, and all others are zero.
+fn are_known(params: &[i32]) -> bool {
+    let mut others = params.iter().enumerate().skip(flash_attn::SUMS);
+    others.all(|(word, param)| match word {
+        flash_attn::SUMS => [prec::UNDEFINED, prec::F32, prec::BF16, prec::F16].contains(param),
+        flash_attn::MOST_KEYS => true,
+        _ => *param == 0,
     })
 }
 

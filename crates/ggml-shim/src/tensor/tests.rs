@@ -105,6 +105,8 @@ fn llama_cpp_asks_with_an_empty_buffer_and_then_with_the_weights() {
         (plain_type(), usage::WEIGHTS, 0, WeightOrigin::Unallocated),
         (plain_type(), 0, 0, WeightOrigin::Asked),
         (plain_type(), usage::WEIGHTS, 4096, WeightOrigin::Plain),
+        (rearranged, usage::WEIGHTS, 0, WeightOrigin::Unallocated),
+        (rearranged, 0, 0, WeightOrigin::Elsewhere),
         (rearranged, usage::WEIGHTS, 4096, WeightOrigin::Rearranged),
         (rearranged, 0, 4096, WeightOrigin::Elsewhere),
         (plain_type(), 0, 4096, WeightOrigin::Elsewhere),

@@ -2,7 +2,7 @@
 //! Tests with attention like llama.cpp's: a view of the KV cache, and heads that lie side by side.
 
 use super::*;
-use crate::abi::Tensor;
+use crate::abi::{OP_PARAM_WORDS, Tensor, flash_attn, prec};
 use crate::attention::Attention;
 use crate::supports::attention_shape;
 
@@ -61,6 +61,18 @@ fn what_later_versions_add_and_what_cannot_be_read_is_seen() {
     let [queries, keys, values, mask, sinks] = operands();
     let six = [&queries, &keys, &values, &mask, &sinks, &more];
     assert!(query_of(&node(&six)).unwrap().has_more);
+    for word in flash_attn::SUMS..OP_PARAM_WORDS {
+        for (param, is_known) in [
+            (prec::F32, word <= flash_attn::MOST_KEYS),
+            (77, word == flash_attn::MOST_KEYS),
+        ] {
+            let operands = operands();
+            let mut node = node(&operands.each_ref());
+            node.op_params[word] = param;
+            let has_more = query_of(&node).unwrap().has_more;
+            assert_eq!(has_more, !is_known, "{param} in word {word}");
+        }
+    }
     let rearranged = REARRANGED.as_ptr().cast_mut().cast();
     for operand in 0..5 {
         let mut buffer = buffer(rearranged, 0, 4096);
