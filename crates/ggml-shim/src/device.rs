@@ -27,6 +27,7 @@ use crate::runtime::{Runtime, guard, own_name};
 use crate::shared::GgmlPtr;
 use crate::supports::{self, AttentionQuery, MulMatQuery, WeightOrigin};
 use crate::tensor::{self, GraphNode};
+use crate::weight_buffers::WrittenRange;
 
 /// Creates the device object of `reg`, which is never freed.
 pub(crate) fn new(reg: GgmlPtr<Reg>) -> GgmlPtr<Device> {
@@ -251,7 +252,7 @@ fn leave_written(runtime: &Runtime, op: HostTensor<'_>) {
     let Some((buffer, name, range)) = tensor::written_weights(op) else {
         return;
     };
-    if runtime.weight_buffers.leave_written(buffer, &range) {
+    if runtime.weight_buffers.leave_written(buffer, &range) != WrittenRange::Known {
         let line = format!("{name} stays on the CPU from now on: a graph writes it");
         runtime.log(LogLevel::Info, &line);
     }

@@ -21,6 +21,7 @@ use crate::runtime::{NO_CPU_BACKEND, Runtime};
 use crate::split::{self, Run, Side};
 use crate::stream::Stream;
 use crate::tensor;
+use crate::weight_buffers::WrittenRange;
 
 /// Computes a graph with these nodes; returns a value of [`status`].
 ///
@@ -108,7 +109,8 @@ fn note_computed(runtime: &Runtime, evidence: &Evidence, node: HostTensor<'_>) {
     if !evidence.computed(buffer, &range) {
         return;
     }
-    if runtime.weight_buffers.leave_written(buffer, &range) {
+    // Not if the client has written only inputs there.
+    if runtime.weight_buffers.leave_written(buffer, &range) == WrittenRange::Withdrawn {
         let name = node.name();
         let line = format!("weights that {name} overwrites stay on the CPU from now on");
         runtime.log(LogLevel::Info, &line);

@@ -63,6 +63,17 @@ pub(crate) enum WeightOrder {
     Rearranged,
 }
 
+/// What is known about a range that a graph writes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum WrittenRange {
+    /// It was reported before, or its buffer is not watched.
+    Known,
+    /// It is new, and has no weights for the NPU.
+    New,
+    /// It is new, and weights in it were for the NPU until now.
+    Withdrawn,
+}
+
 /// A tensor that may be weights, without a decision yet.
 #[derive(Debug)]
 struct Candidate {
@@ -129,24 +140,28 @@ impl WeightBuffer {
         }
     }
 
-    /// Leaves the tensors in `range`, which a graph writes, to the CPU. Returns whether that is
-    /// new. The time of the write is unknown, so nothing packed from the range is used from now on.
-    /// A range inside the known ranges is not reported again.
-    fn leave_written(&self, range: &Range<usize>) -> bool {
+    /// Leaves the tensors in `range`, which a graph writes, to the CPU. The time of the write is
+    /// unknown, so nothing packed from the range is used from now on. A range inside the known
+    /// ranges is not reported again.
+    fn leave_written(&self, range: &Range<usize>) -> WrittenRange {
         let mut written = lock(&self.written);
         if written.covers(range) {
-            return false;
+            return WrittenRange::Known;
         }
         written.add(range);
         // A thread that decides meanwhile either sees the range, or its decision is seen here.
         drop(written);
+        let mut answer = WrittenRange::New;
         for weights in lock(&self.decided).values() {
             if overlap(&weights.extent, range) {
+                if weights.decision.is_accepted() {
+                    answer = WrittenRange::Withdrawn;
+                }
                 weights.decision.revoke(LeftOnCpu::Written);
                 weights.forget();
             }
         }
-        true
+        answer
     }
 
     /// Records a tensor that is placed in this buffer. Decides about it at once, if its turn has
@@ -284,9 +299,13 @@ impl WeightBuffers {
     }
 
     /// Leaves the tensors in `range` of `buffer` to the CPU, see [`WeightBuffer::leave_written`].
-    pub(crate) fn leave_written(&self, buffer: *const Buffer, range: &Range<usize>) -> bool {
-        self.get(buffer)
-            .is_some_and(|entry| entry.leave_written(range))
+    pub(crate) fn leave_written(
+        &self,
+        buffer: *const Buffer,
+        range: &Range<usize>,
+    ) -> WrittenRange {
+        let entry = self.get(buffer);
+        entry.map_or(WrittenRange::Known, |entry| entry.leave_written(range))
     }
 
     /// Watches `buffer`, whose callbacks become `hooks`.
@@ -350,10 +369,13 @@ impl WeightBuffers {
                 candidates.into_iter().map(|one| (Arc::clone(entry), one))
             })
             .collect();
-        let known = |entry: &Arc<WeightBuffer>| entry.has_output.load(Ordering::Relaxed);
         let is_output = |(entry, one): &(Arc<WeightBuffer>, Candidate)| entry.is_output(&one.name);
-        // Then embeddings are only looked up.
-        if buffers.iter().any(known) || due.iter().any(is_output) {
+        let has_output = |one: &(Arc<WeightBuffer>, Candidate)| {
+            is_output(one) || one.0.has_output.load(Ordering::Relaxed)
+        };
+        // Then embeddings are only looked up. The output of another model says nothing: its buffers
+        // have no candidates any more.
+        if due.iter().any(has_output) {
             due.retain(|one| {
                 let is_wanted =
                     is_output(one) || WeightRole::of(&one.1.name) != WeightRole::Embedding;

@@ -71,11 +71,22 @@ fn the_outputs_weights_come_last_and_tables_that_are_looked_up_never() {
 #[test]
 fn an_output_that_was_decided_about_is_remembered() {
     let buffers = WeightBuffers::default();
-    let rearranged = buffers.add_named(WeightOrder::Rearranged, &[]);
-    let entry = buffers.get(rearranged).unwrap();
+    let buffer = buffers.add_named(WeightOrder::Plain, &["token_embd.weight", "b"]);
+    let entry = buffers.get(buffer).unwrap();
     entry.has_output.store(true, Ordering::Relaxed);
-    buffers.add_named(WeightOrder::Plain, &["token_embd.weight", "b"]);
     assert_eq!(buffers.due_names(|_| true), ["b"]);
+}
+
+#[test]
+fn the_output_of_another_model_says_nothing() {
+    let buffers = WeightBuffers::default();
+    let first = buffers.add_named(WeightOrder::Rearranged, &["output.weight"]);
+    assert_eq!(buffers.due_names(|_| true), ["output.weight"]);
+    let entry = buffers.get(first).unwrap();
+    entry.has_output.store(true, Ordering::Relaxed);
+    // A second model, whose output is its table of embeddings.
+    buffers.add_named(WeightOrder::Plain, &["token_embd.weight", "b"]);
+    assert_eq!(buffers.due_names(|_| true), ["b", "token_embd.weight"]);
 }
 
 #[test]
@@ -112,8 +123,10 @@ fn what_a_graph_writes_is_left_to_the_cpu_and_its_neighbours_are_not() {
     entry.forget(&(extent(0).start..extent(0).start + 1));
     assert_eq!(are_packed(), [false, true, true]);
     let second = extent(1);
-    assert!(entry.leave_written(&second));
-    assert!(!entry.leave_written(&second));
+    assert_eq!(entry.leave_written(&second), WrittenRange::Withdrawn);
+    assert_eq!(entry.leave_written(&second), WrittenRange::Known);
+    let behind = buffer.addr() + 3 * BYTES..buffer.addr() + 4 * BYTES;
+    assert_eq!(entry.leave_written(&behind), WrittenRange::New);
     assert_eq!(b.decision.refusal(), Some(LeftOnCpu::Written));
     assert!(a.decision.is_accepted() && c.decision.is_accepted());
     assert_eq!(are_packed(), [false, false, true]);
