@@ -191,6 +191,9 @@ pub(crate) mod usage {
 /// layers stay assigned to the CPU.
 pub(crate) const DEVICE_TYPE_ACCEL: c_int = 3;
 
+/// `GGML_BACKEND_DEVICE_TYPE_GPU` and `GGML_BACKEND_DEVICE_TYPE_IGPU`
+pub(crate) const DEVICE_TYPES_GPU: [c_int; 2] = [1, 2];
+
 /// `struct ggml_backend_dev_caps`. ggml appended `mmap_support` without a new API version; in older
 /// versions it falls into the padding of [`DeviceProps`].
 #[repr(C)]

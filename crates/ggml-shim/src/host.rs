@@ -7,7 +7,7 @@ use std::ffi::{CStr, c_char, c_int};
 
 pub(crate) use ops::OpIds;
 
-use crate::abi::{Buffer, BufferType, Graph, Reg, Tensor};
+use crate::abi::{Buffer, BufferType, DEVICE_TYPES_GPU, Device, Graph, Reg, Tensor};
 use crate::evidence::Evidence;
 use crate::layout::TableLayout;
 use crate::load_error::LoadError;
@@ -89,6 +89,29 @@ impl Host {
         // SAFETY: reads the list of registered backends, which exists because
         // it is just loading us; the name is NUL-terminated.
         function.is_some_and(|by_name| !unsafe { by_name(name.as_ptr()) }.is_null())
+    }
+
+    /// Name and description of a GPU that ggml has found; `None` without one.
+    pub(crate) fn gpu_device(&self, place: &SymbolScope) -> Option<String> {
+        type Text = unsafe extern "C" fn(*mut Device) -> *const c_char;
+        // Like `has_backend`, in libggml.
+        let by_type: unsafe extern "C" fn(c_int) -> *mut Device = SymbolScope::candidates()
+            .iter()
+            .find_map(|place| function!(place, c"ggml_backend_dev_by_type"))?;
+        let name: Text = function!(place, c"ggml_backend_dev_name")?;
+        let description: Text = function!(place, c"ggml_backend_dev_description")?;
+        // SAFETY: reads the list of registered devices, see `has_backend`.
+        let mut devices = DEVICE_TYPES_GPU
+            .into_iter()
+            .map(|kind| unsafe { by_type(kind) });
+        let device = devices.find(|device| !device.is_null())?;
+        let text = |function: Text| {
+            // SAFETY: takes a registered device, which lives for ever.
+            let text = unsafe { function(device) };
+            // SAFETY: a string of that device.
+            unsafe { ops::text(text) }
+        };
+        Some(format!("{} ({})", text(name), text(description)))
     }
 
     /// The nodes of a graph, in the order of execution.

@@ -6,8 +6,9 @@ use rocket_uapi::DiscoverError;
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum LoadError {
     #[error(
-        "no ggml found in this process: the program must load ggml as shared libraries \
-         (libggml-base); one with ggml linked in statically cannot use this backend"
+        "no ggml found in this process: no loaded file exports its functions. The program, or the \
+         library of it that contains ggml, must be built with -DBUILD_SHARED_LIBS=ON or export \
+         ggml's functions"
     )]
     NoGgml,
     #[error(

@@ -138,6 +138,13 @@ fn open(
              the NPU would compute. Remove it (Debian: libggml0-backend-blas)",
         );
     }
+    if let Some(gpu) = host.gpu_device(place) {
+        let line = format!(
+            "ggml's device {gpu} is there too: llama.cpp gives it all layers, and the NPU computes \
+             nothing, unless `-ngl 0` leaves the layers to the CPU and the NPU"
+        );
+        logger.write(LogLevel::Warn, &line);
+    }
     let budget = Budget::new(opened.engine.memory_plan(limit), limit);
     let trace = output.and_then(|output| {
         let path = output.path.clone();

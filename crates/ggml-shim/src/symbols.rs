@@ -4,7 +4,8 @@
 //! Nothing of ggml is linked: its SONAME differs between distributions, and many hosts load it with
 //! RTLD_LOCAL, so that neither DT_NEEDED nor plain undefined symbols would find the copy that is
 //! running. Instead the global scope is searched first, and then each loaded library whose file
-//! name begins with `libggml`. All functions of libggml-base come from one place. If the process
+//! name begins with `libggml`. If none of them has ggml, all other loaded objects are searched: a
+//! Python module may carry ggml. All functions of libggml-base come from one place. If the process
 //! has two copies of ggml, this library cannot know which of them loaded it. Buffers of one must
 //! not reach the other, so it refuses to serve.
 
@@ -59,19 +60,25 @@ impl SymbolScope {
         found.len()
     }
 
-    /// The global scope, then each loaded library whose file name begins with `libggml`.
+    /// The global scope and each loaded library whose file name begins with `libggml`; all other
+    /// loaded objects too, if ggml is in none of these.
     pub(crate) fn candidates() -> Vec<Self> {
+        let (ggml, others): (Vec<_>, Vec<_>) =
+            loaded_objects().into_iter().partition(|path| is_ggml(path));
         let mut places = vec![Self(libc::RTLD_DEFAULT)];
-        for path in loaded_ggml_libraries() {
-            // SAFETY: the path is NUL-terminated; with RTLD_NOLOAD nothing is
-            // loaded and no code runs. The handle is never closed, so what it
-            // resolves stays mapped.
-            let handle = unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_NOLOAD | libc::RTLD_NOW) };
-            if !handle.is_null() {
-                places.push(Self(handle));
-            }
+        places.extend(ggml.iter().filter_map(|path| Self::open(path)));
+        if !places.iter().any(|place| place.symbol(MARKER).is_some()) {
+            places.extend(others.iter().filter_map(|path| Self::open(path)));
         }
         places
+    }
+
+    /// The scope of a loaded object.
+    fn open(path: &CStr) -> Option<Self> {
+        // SAFETY: the path is NUL-terminated; with RTLD_NOLOAD nothing is loaded and no code runs.
+        // The handle is never closed, so what it resolves stays mapped.
+        let handle = unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_NOLOAD | libc::RTLD_LAZY) };
+        (!handle.is_null()).then_some(Self(handle))
     }
 
     /// Address of `name` in this scope.
@@ -100,8 +107,15 @@ pub(crate) fn each_loaded<F: FnMut(&libc::dl_phdr_info)>(mut visit: F) {
     unsafe { libc::dl_iterate_phdr(Some(each::<F>), ptr::from_mut(&mut visit).cast()) };
 }
 
-/// Paths of the loaded libraries that belong to ggml.
-fn loaded_ggml_libraries() -> Vec<CString> {
+/// Whether a loaded object belongs to ggml, by the name of its file.
+fn is_ggml(path: &CStr) -> bool {
+    let bytes = path.to_bytes();
+    let file = bytes.rsplit(|byte| *byte == b'/').next().unwrap_or(bytes);
+    file.starts_with(b"libggml")
+}
+
+/// Paths of the loaded objects but the program itself, whose symbols are in the global scope.
+fn loaded_objects() -> Vec<CString> {
     let mut found: Vec<CString> = Vec::new();
     each_loaded(|info| {
         if info.dlpi_name.is_null() {
@@ -109,9 +123,7 @@ fn loaded_ggml_libraries() -> Vec<CString> {
         }
         // SAFETY: not null, hence NUL-terminated and valid during the call.
         let path = unsafe { CStr::from_ptr(info.dlpi_name) };
-        let bytes = path.to_bytes();
-        let file = bytes.rsplit(|byte| *byte == b'/').next().unwrap_or(bytes);
-        if file.starts_with(b"libggml") {
+        if !path.is_empty() {
             found.push(path.to_owned());
         }
     });
