@@ -169,6 +169,28 @@ def fetch_wheel(package: str) -> Path:
     return next(directory.rglob("libggml-base.so*")).parent
 
 
+# Each child, and the parent before and after.
+CHILD = ["inherited: good on CPU", "rewritten: good on CPU", "new: good on CPU"]
+ENDED = ["child ended with 0"]
+SAID = "this process was forked after its parent opened the NPU"
+
+
+def test_forks(stock, seen):
+    """Children of a process that has used the NPU compute on the CPU, say so, and leave the
+    parent's NPU alone."""
+    program = [*stock.program(compile_c("ggml_fork")), stock.ggml]
+    output = process.run(program, env=stock.environment(True))
+    on = stock.device_name
+    parent, kept = [f"parent: good on {on}"], ["kept graph: good"]
+    first = [*CHILD, *ENDED, *parent, f"kept graph on {on}", *kept]
+    others = [*kept, *ENDED, CHILD[0], *ENDED, *CHILD, *ENDED]
+    lines = output.text.splitlines()
+    assert lines == [*first, *others, *parent, *kept, "end"], output.text
+    # One line in each child, and statistics of the parent only.
+    assert len(output.lines(SAID)) == 4 and output.stderr.count("ROCKET statistics") == 1
+    seen(f"4 children; {output.stats.matmuls} matmuls of the parent")
+
+
 # KiB that the process may grow by in 56 rounds of four contexts. The packed weights of one context
 # are 224 KiB, so that one lost in each round is 12544; the C library's own reserves for threads
 # come to some thousand.

@@ -7,6 +7,7 @@
 use std::ffi::{c_char, c_int};
 
 use crate::abi::{Backend, Graph, status};
+use crate::forked;
 use crate::graph;
 use crate::host_tensor::HostTensor;
 use crate::layout::{self, BackendCallbacks};
@@ -30,8 +31,9 @@ unsafe extern "C" fn name(_backend: *mut Backend) -> *const c_char {
 }
 
 unsafe extern "C" fn free(backend: *mut Backend) {
-    guard("free", (), |_| {
-        if !backend.is_null() {
+    guard("free", (), |runtime| {
+        // A child of fork would wait for threads of the parent.
+        if !backend.is_null() && !runtime.is_forked() {
             // SAFETY: ggml frees a backend that `init_backend` made, once.
             unsafe { layout::free_backend(backend) };
         }
@@ -44,6 +46,11 @@ unsafe extern "C" fn graph_compute(backend: *mut Backend, graph: *mut Graph) -> 
         let Some(stream) = (unsafe { layout::stream(backend) }) else {
             return status::FAILED;
         };
+        if runtime.is_forked() {
+            // SAFETY: the graph is live; its nodes are allocated, and nobody else accesses their
+            // data while ggml waits, except to read operands.
+            return unsafe { forked::compute(runtime, stream, graph) };
+        }
         // SAFETY: ggml passes a live graph and waits for the result.
         let nodes = unsafe { runtime.host.nodes(graph) };
         let nodes = nodes.into_iter().filter_map(|node| {
@@ -52,8 +59,7 @@ unsafe extern "C" fn graph_compute(backend: *mut Backend, graph: *mut Graph) -> 
         });
         let nodes: Vec<_> = nodes.collect();
         if let Some(evidence) = &runtime.host.evidence {
-            // SAFETY: the graph is live; its nodes are allocated, and nobody else accesses their
-            // data while ggml waits, except to read operands.
+            // SAFETY: as above.
             return unsafe { serve::compute(runtime, stream, evidence, (graph, &nodes)) };
         }
         // SAFETY: as above.

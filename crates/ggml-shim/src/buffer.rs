@@ -87,8 +87,9 @@ unsafe fn watched(
     make: impl FnOnce() -> *mut Buffer,
 ) -> *mut Buffer {
     let (buffer, is_outermost) = making(make);
-    // A program may have unloaded this backend.
-    if is_outermost && !buffer.is_null() && runtime.host.has_backend(NAME) {
+    // A program may have unloaded this backend. A child of fork has nothing to pack weights for.
+    let is_watched = is_outermost && !buffer.is_null() && !runtime.is_forked();
+    if is_watched && runtime.host.has_backend(NAME) {
         let (buffers, host) = (&runtime.weight_buffers, &runtime.host);
         // SAFETY: made by the host, and nobody else knows it yet.
         unsafe { buffers.adopt(host, buffer, order, buffer_hooks::hooks()) };

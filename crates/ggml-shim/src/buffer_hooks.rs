@@ -3,8 +3,10 @@
 //! originals.
 
 use std::ffi::{c_int, c_void};
+use std::mem;
 use std::ops::Range;
 use std::slice;
+use std::sync::Arc;
 
 use crate::abi::{Buffer, Tensor, status};
 use crate::budget::LeftOnCpu;
@@ -12,6 +14,7 @@ use crate::host_tensor::HostTensor;
 use crate::layout::BufferCallbacks;
 use crate::load;
 use crate::log::LogLevel;
+use crate::resident::ResidentWeights;
 use crate::runtime::{Runtime, contain, guard};
 use crate::shared::lock;
 use crate::weight_buffers::{WeightBuffer, WeightOrder};
@@ -58,6 +61,10 @@ unsafe extern "C" fn free(buffer: *mut Buffer) {
             // the host wanted to call it.
             unsafe { original(buffer) };
         }
+        if runtime.is_forked() {
+            // What was packed is the parent's: freeing it would free it there.
+            mem::forget(entry);
+        }
     });
 }
 
@@ -71,7 +78,8 @@ unsafe extern "C" fn init_tensor(buffer: *mut Buffer, tensor: *mut Tensor) -> c_
         // SAFETY: ggml passes a live tensor of this buffer, and waits.
         let tensor = unsafe { HostTensor::new(&runtime.host, tensor) };
         // Weights that only evidence identifies are decided about when they are used.
-        if let Some(tensor) = tensor.filter(|_| runtime.host.evidence.is_none()) {
+        let is_placed = runtime.host.evidence.is_none() && !runtime.is_forked();
+        if let Some(tensor) = tensor.filter(|_| is_placed) {
             contain(|| entry.place(&runtime.weight_context(), tensor));
         }
         status
@@ -88,7 +96,7 @@ unsafe extern "C" fn memset_tensor(
     with_entry("memset_tensor", buffer, (), |runtime, entry| {
         // SAFETY: ggml passes a live tensor of this buffer, and waits.
         let target = unsafe { HostTensor::new(&runtime.host, tensor) };
-        let range = forget(entry, target, offset, size);
+        let range = forget(runtime, entry, target, offset, size);
         if let Some((evidence, range)) = runtime.host.evidence.as_ref().zip(range) {
             evidence.filled(buffer, &range);
         }
@@ -101,7 +109,7 @@ unsafe extern "C" fn memset_tensor(
 
 unsafe extern "C" fn clear(buffer: *mut Buffer, value: u8) {
     with_entry("clear", buffer, (), |runtime, entry| {
-        entry.forget(&(0..usize::MAX));
+        forget_range(runtime, entry, &(0..usize::MAX));
         if let Some(evidence) = &runtime.host.evidence {
             evidence.filled(buffer, &(0..usize::MAX));
         }
@@ -125,12 +133,12 @@ unsafe extern "C" fn set_tensor(
         };
         // SAFETY: ggml passes a live tensor of this buffer, and waits.
         let target = unsafe { HostTensor::new(&runtime.host, tensor) };
-        let range = forget(entry, target, offset, size);
+        let range = forget(runtime, entry, target, offset, size);
         if let Some((evidence, range)) = runtime.host.evidence.as_ref().zip(range) {
             evidence.given(buffer, &range);
         }
         // Data comes after all tensors of a model are placed.
-        if entry.is_waiting() {
+        if entry.is_waiting() && !runtime.is_forked() {
             contain(|| runtime.weight_buffers.settle(&runtime.weight_context()));
         }
         let write = |data: *const c_void, offset, size| {
@@ -167,7 +175,9 @@ unsafe extern "C" fn set_tensor(
 fn pack(runtime: &Runtime, entry: &WeightBuffer, tensor: HostTensor<'_>, bytes: &[u8]) {
     contain(|| {
         let weights = entry.decided(tensor.address(), &tensor.descriptor());
-        let Some(weights) = weights.filter(|weights| weights.decision.is_accepted()) else {
+        let may_pack =
+            |weights: &Arc<ResidentWeights>| weights.decision.is_accepted() && !runtime.is_forked();
+        let Some(weights) = weights.filter(may_pack) else {
             return;
         };
         if let Err(why) = load::pack_tensor(runtime, &weights, tensor, bytes) {
@@ -180,6 +190,7 @@ fn pack(runtime: &Runtime, entry: &WeightBuffer, tensor: HostTensor<'_>, bytes: 
 
 /// Forgets what was packed from bytes of `tensor`. Returns the addresses of these bytes.
 fn forget(
+    runtime: &Runtime,
     entry: &WeightBuffer,
     tensor: Option<HostTensor<'_>>,
     offset: usize,
@@ -187,6 +198,14 @@ fn forget(
 ) -> Option<Range<usize>> {
     let start = tensor?.address().saturating_add(offset);
     let range = start..start.saturating_add(size);
-    entry.forget(&range);
+    forget_range(runtime, entry, &range);
     Some(range)
+}
+
+/// Forgets what was packed from bytes in `range`. A child of fork packs nothing and uses nothing
+/// packed, and must not free what its parent uses.
+fn forget_range(runtime: &Runtime, entry: &WeightBuffer, range: &Range<usize>) {
+    if !runtime.is_forked() {
+        entry.forget(range);
+    }
 }

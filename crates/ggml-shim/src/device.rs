@@ -20,6 +20,7 @@ use crate::abi::{
 };
 use crate::backend;
 use crate::config::SERVE;
+use crate::forked;
 use crate::host_tensor::HostTensor;
 use crate::log::{LogLevel, NAME};
 use crate::reason::DeclineReason;
@@ -138,10 +139,12 @@ unsafe extern "C" fn init_backend(_device: *mut Device, _params: *const c_char) 
         }
         // ggml's RPC server computes without having asked for a type.
         runtime.cpu.watch();
-        // A context is made after its model is loaded.
-        let context = runtime.weight_context();
-        runtime.weight_buffers.settle(&context);
-        context.report();
+        if !runtime.is_forked() {
+            // A context is made after its model is loaded.
+            let context = runtime.weight_context();
+            runtime.weight_buffers.settle(&context);
+            context.report();
+        }
         let layout = runtime.host.layout;
         layout.new_backend(runtime.device.get(), &backend::CALLBACKS)
     })
@@ -171,6 +174,10 @@ unsafe extern "C" fn supports_op(_device: *mut Device, op: *const Tensor) -> boo
         let Some(op) = (unsafe { HostTensor::new(&runtime.host, op) }) else {
             return false;
         };
+        if runtime.is_forked() {
+            forked::report(runtime);
+            return matches!(tensor::classify(op), GraphNode::NoWork);
+        }
         leave_written(runtime, op);
         let answer = match tensor::classify(op) {
             GraphNode::NoWork => return true,

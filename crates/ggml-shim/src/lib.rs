@@ -20,6 +20,7 @@
 //! | `cpu`, `cpu_ops` | ggml's CPU backend, and the operations that it computes for us |
 //! | `reg`, `device`, `backend` | the three objects that ggml holds |
 //! | `graph` | computes the nodes of a graph that ggml hands over |
+//! | `forked` | computes in a child of fork |
 //! | `serve`, `split` | compute whole graphs, for ggml's RPC server |
 //! | `stream` | settings of one backend: threads, when to stop |
 //! | `host_tensor`, `tensor`, `tensor_bytes`, `descriptor` | turn ggml's pointers, once, into safe values |
@@ -54,6 +55,7 @@ mod descriptor;
 mod device;
 mod engine;
 mod evidence;
+mod forked;
 mod graph;
 mod host;
 mod host_tensor;

@@ -4,6 +4,7 @@
 
 use std::ffi::{CStr, CString, c_char};
 use std::panic::{self, AssertUnwindSafe};
+use std::process;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::Instant;
 
@@ -53,6 +54,8 @@ pub(crate) struct Runtime {
     pub(crate) reg: GgmlPtr<Reg>,
     /// `struct ggml_backend_device` of our device.
     pub(crate) device: GgmlPtr<Device>,
+    /// The process that made this. A child of fork has another number.
+    pub(crate) process: u32,
     /// `None` once the process ends.
     pub(crate) engine: Mutex<Option<Arc<Engine>>>,
 }
@@ -111,6 +114,12 @@ impl Runtime {
             budget: &self.budget,
             patterns: &self.config.tensors,
         }
+    }
+
+    /// Whether this process is a child, made by fork, of the one that opened the device; see
+    /// [`crate::forked`].
+    pub(crate) fn is_forked(&self) -> bool {
+        self.process != process::id()
     }
 
     /// The engine; `None` once the process ends.

@@ -4,6 +4,7 @@
 use std::ffi::CString;
 use std::io::{self, Write as _};
 use std::path::Path;
+use std::process;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 
@@ -168,6 +169,7 @@ fn open(
         observer,
         verify: Verification::new(config.verify),
         row_scratch: RowScratch::default(),
+        process: process::id(),
         engine: Mutex::new(Some(Arc::new(engine))),
         host,
         cpu,
@@ -183,7 +185,8 @@ fn open(
 /// some time between the last job and the close of its descriptors, which a plain exit does not
 /// observe.
 extern "C" fn at_exit() {
-    let Some(runtime) = runtime::get() else {
+    // The device is the parent's, whose counts these are.
+    let Some(runtime) = runtime::get().filter(|runtime| !runtime.is_forked()) else {
         return;
     };
     contain(|| {
@@ -202,7 +205,7 @@ extern "C" fn at_exit() {
             };
             let description = runtime.description.to_string_lossy();
             let weights = runtime.budget.most();
-            // In a forked child nobody may be left who would release the lock.
+            // A thread that still computes may hold the lock.
             if let Ok(stats) = runtime.stats.try_lock() {
                 let table = stats.table(&description, &device, weights);
                 let _ = std::io::stderr().write_all(table.as_bytes());

@@ -80,23 +80,28 @@ impl Stream {
         make: impl FnOnce() -> Option<CpuStream>,
         body: impl FnOnce(&mut CpuStream) -> T,
     ) -> Option<T> {
-        let wanted = lock(&self.threads).wanted;
         let mut cpu = lock(&self.cpu);
         if cpu.is_none() {
             *cpu = make();
+        }
+        cpu.as_mut().map(|cpu| {
+            self.apply_to(cpu);
+            body(cpu)
+        })
+    }
+
+    /// Gives a CPU backend the settings of this stream.
+    pub(crate) fn apply_to(&self, cpu: &CpuStream) {
+        let wanted = lock(&self.threads).wanted;
+        if let Some(threads) = wanted.and_then(|count| c_int::try_from(count).ok()) {
+            cpu.set_threads(threads);
         }
         let abort = *lock(&self.abort);
         let (callback, data) = abort.map_or((None, ptr::null_mut()), |abort| {
             (Some(abort.callback), abort.data)
         });
-        cpu.as_mut().map(|cpu| {
-            if let Some(threads) = wanted.and_then(|count| c_int::try_from(count).ok()) {
-                cpu.set_threads(threads);
-            }
-            // SAFETY: by the promise of whoever set it.
-            unsafe { cpu.set_abort(callback, data) };
-            body(cpu)
-        })
+        // SAFETY: by the promise of whoever set it.
+        unsafe { cpu.set_abort(callback, data) };
     }
 
     /// Runs `body`, whose parallel parts use the threads that ggml wants; those of the whole
