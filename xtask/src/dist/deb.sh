@@ -63,7 +63,7 @@ Description: NPU of the RK3588 for llama.cpp and whisper.cpp
  NPU of a Rockchip RK3588, through the mainline Linux driver rocket. Debian's
  llama.cpp and whisper.cpp find it without configuration. Programs with
  another ggml load it by
- GGML_BACKEND_PATH=/usr/lib/aarch64-linux-gnu/ggml/libggml-rocket.so."
+ GGML_BACKEND_PATH=/$lib/ggml/libggml-rocket.so."
     ;;
 rocket-conformance)
     file 755 "$BUILT/rocket-conformance" usr/bin/rocket-conformance
