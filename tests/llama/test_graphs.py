@@ -1,0 +1,58 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""Random graphs: what our device and the CPU compute together, against the CPU alone.
+
+A bad graph is printed with its seed; `cargo xtask llama graphs` with GRAPHS_SEED computes from that
+seed on.
+"""
+
+import os
+import re
+import time
+
+import pytest
+
+import process
+from options import WORK
+from stock import compile_c
+
+# Everything that can be offloaded is, so that small graphs have much of it.
+ALL = {"GGML_ROCKET_MIN_M": "2", "GGML_ROCKET_ATTENTION": "1"}
+# On one core at 1 MHz longer jobs are killed: about half of the matmuls here. With `serve` the CPU
+# computes those again, so that no graph may fail.
+FAULTS = ALL | {
+    "GGML_ROCKET_SERVE": "1",
+    "GGML_ROCKET_DEVICE": "model:clock=1,cores=1,job-limit=6",
+}
+AGAIN = "nodes that the CPU computed after an NPU failure (see the log)"
+
+
+def compute_graphs(stock, seconds: int, env: dict[str, str]) -> process.Output:
+    seed = int(os.environ.get("GRAPHS_SEED") or time.time())
+    words = [*stock.program(compile_c("ggml_graphs")), seed, seconds, 10**9, stock.ggml]
+    environment = stock.environment(True, env)
+    output = process.run(words, "ggml_graphs", env=environment, limit=2 * seconds + 60)
+    counts = re.search(r"^graphs (\d+), bad (\d+)\nend$", output.text, re.M)
+    assert counts, output.text
+    assert counts[2] == "0", f"from seed {seed}:\n{output.text}"
+    assert int(counts[1]) > seconds / 30, f"only {counts[1]} graphs in {seconds} s"
+    return output
+
+
+def check(stock, seen, seconds: int) -> None:
+    stats = compute_graphs(stock, seconds * 2 // 3, ALL).stats
+    assert stats.matmuls and stats.attention and not stats["matmuls failed"], stats.text
+    seen(f"{stats.matmuls} matmuls, {stats.attention:.0f} nodes of attention")
+    stats = compute_graphs(stock, seconds // 3, FAULTS).stats
+    assert stats.matmuls and stats[AGAIN], stats.text
+    seen(f"with killed jobs {stats.matmuls} matmuls, and {stats[AGAIN]:.0f} nodes by the CPU")
+
+
+def test_graphs(stock, seen):
+    """Two minutes of them, a part of it on a device that kills jobs."""
+    check(stock, seen, 120)
+
+
+@pytest.mark.on_request
+def test_graphs_long(stock, seen):
+    """The same for two hours, or GRAPHS_SECONDS."""
+    check(stock, seen, int(os.environ.get("GRAPHS_SECONDS") or 7200))
