@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Broken cores of a board: they start tasks that never end.
+//! Faults of a board: cores that start tasks that never end, and jobs that never start.
 
 use std::collections::BTreeSet;
 use std::fs::{self, OpenOptions};
 use std::io::Write;
+use std::num::NonZeroU64;
 use std::path::{Path, PathBuf};
 
 use rknpu_chip::{Core, NpuCore};
 
-/// The cores that do not work, whatever runs on them.
+/// The cores that do not work, whatever runs on them, and the jobs that do not start.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Damage {
     /// Whether no core gets power. On kernels up to 7.0 a job then never ends, as if it
@@ -19,6 +20,8 @@ pub struct Damage {
     /// File with the numbers of cores that are wedged until a power cycle. A model starts
     /// with these, and adds those that it wedges. To cycle power, remove the file.
     pub memory: Option<PathBuf>,
+    /// Each job of this number is accepted and never starts; see [`rknpu_chip::Stalls`].
+    pub stall: Option<NonZeroU64>,
 }
 
 impl Damage {

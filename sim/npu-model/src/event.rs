@@ -41,6 +41,10 @@ pub enum KillCause {
     /// The task never raised its interrupt.
     #[error("no interrupt")]
     Hang,
+    /// The job was accepted, and its first task was never started: a fault of the board
+    /// ([`Damage::stall`](crate::Damage::stall)).
+    #[error("it never started")]
+    NeverStarted,
     /// The tasks so far together take longer on the device than the driver allows
     /// for a job.
     #[error("too long: {device_time:?} of modelled device time")]

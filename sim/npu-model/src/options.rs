@@ -40,7 +40,7 @@ pub struct ModelOptions {
     /// Memory of the board for buffer objects, bytes. `None`: no limit; the host gives
     /// pages as they are touched.
     pub memory: Option<u64>,
-    /// Cores that do not work.
+    /// Cores that do not work, and jobs that do not start.
     pub damage: Damage,
     /// The host memory of buffer objects.
     pub backing: Backing,
@@ -161,6 +161,14 @@ const OPTIONS: &[(&str, SetOption)] = &[
             || "a file, which keeps the numbers of cores that need a power cycle".to_owned();
         set(&mut options.damage.memory, file, takes)
     }),
+    ("stall", |options, value| {
+        let takes = || "a number N, at least 1: each Nth job never starts".to_owned();
+        set(
+            &mut options.damage.stall,
+            value.parse().ok().map(Some),
+            takes,
+        )
+    }),
     ("cores", |options, value| {
         let takes = || "a number, at least 1".to_owned();
         set(&mut options.cores, positive(value), takes)
@@ -250,13 +258,15 @@ impl FromStr for ModelOptions {
 
 #[cfg(test)]
 mod tests {
+    use std::num::NonZeroU64;
+
     use super::*;
 
     #[test]
     fn every_option_takes_what_it_says() {
         let text = "driver=linux-7.0,iommu=smmuv3,bugs=all,registers=lost,\
                     memory=8192,cores=2,level=strict,caches=manual,power=fails,\
-                    wedged=0+2,wedge-memory=/tmp/wedged";
+                    wedged=0+2,wedge-memory=/tmp/wedged,stall=20";
         let options: ModelOptions = text.parse().unwrap();
         let expected = DriverProfile {
             iommu: Iommu::SmmuV3,
@@ -271,6 +281,7 @@ mod tests {
         assert!(options.damage.power_fails);
         assert_eq!(options.damage.wedged, [0, 2].into());
         assert_eq!(options.damage.memory, Some("/tmp/wedged".into()));
+        assert_eq!(options.damage.stall, NonZeroU64::new(20));
         let order = "iommu=smmuv3,job-limit=9,driver=linux-7.0".parse::<ModelOptions>();
         let driver = order.unwrap().driver;
         assert_eq!(driver.iommu, Iommu::SmmuV3);
@@ -292,6 +303,7 @@ mod tests {
             ("driver=linux-5", "linux-7.2"),
             ("bugs=all+huge-bo", "dangling-handle"),
             ("cores=0", "at least 1"),
+            ("stall=0", "never starts"),
             ("level", "strict"),
             ("wedged=0+x", "core numbers"),
             ("wedge-memory=", "a file"),

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `libnpu_vm_plugin.so`: the NPU as a plugin of stock QEMU.
 //!
-//!     -plugin libnpu_vm_plugin.so,ram=FD,qmp=FD,qtest=FD,cores=N,fact=NAME=SIDE,wedged=N
+//!     -plugin libnpu_vm_plugin.so,ram=FD,qmp=FD,qtest=FD,cores=N,fact=NAME=SIDE,wedged=N,\
+//!         stall=N
 //!
 //! Each FD is a file descriptor that QEMU inherits: the file that is the guest's RAM, and the
 //! far ends of QEMU's monitor and test server. `fact` selects a side of a contested fact,
-//! `wedged` the number of a core whose tasks never end; both may be repeated.
+//! `wedged` the number of a core whose tasks never end; both may be repeated. With `stall=N` each Nth
+//! job never starts.
 //!
 //! The plugin watches the word stores of the guest's kernel, and passes those
 //! to the NPU's registers on before the guest's next instruction.
@@ -14,6 +16,7 @@ mod api;
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::fs::File;
+use std::num::NonZeroU64;
 use std::os::fd::{FromRawFd, OwnedFd, RawFd};
 use std::ptr;
 use std::slice;
@@ -95,6 +98,7 @@ fn start(arguments: impl Iterator<Item = impl AsRef<str>>) -> Result<GuestNpu, S
     let mut cores = board::MAX_CORES;
     let mut options = ChipOptions::default();
     let mut wedged = Vec::new();
+    let mut stall = None;
     for argument in arguments {
         let argument = argument.as_ref();
         if let Some(fact) = argument.strip_prefix("fact=") {
@@ -111,6 +115,7 @@ fn start(arguments: impl Iterator<Item = impl AsRef<str>>) -> Result<GuestNpu, S
             Some(("qtest", fd)) => qtest = Some(fd),
             Some(("cores", count)) => cores = count,
             Some(("wedged", core)) => wedged.push(core),
+            Some(("stall", every)) if every > 0 => stall = NonZeroU64::new(every.into()),
             _ => {
                 return Err(format!(
                     "the argument `{argument}` is unknown, or its value is not a number"
@@ -139,7 +144,7 @@ fn start(arguments: impl Iterator<Item = impl AsRef<str>>) -> Result<GuestNpu, S
         })
     };
     let cores = (0..cores).map(core).collect();
-    GuestNpu::start(cores, wires).map_err(|error| error.to_string())
+    GuestNpu::start(cores, stall, wires).map_err(|error| error.to_string())
 }
 
 /// Takes a file descriptor that was inherited for this plugin alone.

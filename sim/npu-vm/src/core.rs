@@ -15,7 +15,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use rknpu_chip::{Kick, NpuCore};
+use rknpu_chip::{Kick, NpuCore, Stalls};
 use rknpu_regcmd::regs::pc;
 
 use crate::board;
@@ -68,6 +68,8 @@ struct Shared {
     /// Number of resets of the core. Changes under the lock.
     resets: AtomicU32,
     was_reset: Condvar,
+    /// The jobs that never start, of all cores.
+    stalls: Option<Arc<Stalls>>,
 }
 
 #[derive(Debug)]
@@ -75,6 +77,8 @@ struct Guarded {
     silicon: Box<dyn NpuCore>,
     /// Level of the interrupt line when it was last published.
     line: bool,
+    /// The attachment of the last job; see [`Mmu::attachment`].
+    last_attachment: u64,
 }
 
 impl CorePort {
@@ -83,8 +87,8 @@ impl CorePort {
         index: u32,
         ram: &Ram,
         silicon: Box<dyn NpuCore>,
-        clock: Arc<GuestClock>,
-        lines: Lines,
+        stalls: Option<Arc<Stalls>>,
+        (clock, lines): (Arc<GuestClock>, Lines),
     ) -> io::Result<Self> {
         let start = board::core(index);
         let registers = RegisterWindow::new(ram.clone(), start);
@@ -100,7 +104,9 @@ impl CorePort {
             core: Mutex::new(Guarded {
                 silicon,
                 line: false,
+                last_attachment: 0,
             }),
+            stalls,
             resets: AtomicU32::new(0),
             was_reset: Condvar::new(),
         });
@@ -127,7 +133,9 @@ impl CorePort {
             return;
         };
         let mut core = self.shared.lock();
-        if let Some(kick) = core.silicon.mmio_write(offset, value) {
+        if let Some(kick) = core.silicon.mmio_write(offset, value)
+            && !self.shared.stalls(&mut core)
+        {
             self.send(Event::Run {
                 kick,
                 computing: self.shared.clock.compute(),
@@ -162,6 +170,16 @@ impl CorePort {
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, Guarded> {
         self.core.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether a task that the guest has started belongs to a job that never starts. The driver
+    /// attaches the address space at the start of each job.
+    fn stalls(&self, core: &mut Guarded) -> bool {
+        let attachment = self.mmu.attachment();
+        let last = std::mem::replace(&mut core.last_attachment, attachment);
+        let stalls = self.stalls.as_ref().filter(|_| attachment != last);
+        let program = core.silicon.mmio_read(pc::BaseAddress::OFFSET.into());
+        stalls.is_some_and(|stalls| stalls.strikes(self.mmu.tables().into(), program))
     }
 
     /// Updates the guest's registers. Returns whether the interrupt line rises.

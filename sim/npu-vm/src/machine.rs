@@ -3,11 +3,12 @@
 
 use std::fs::File;
 use std::io;
+use std::num::NonZeroU64;
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
-use rknpu_chip::NpuCore;
+use rknpu_chip::{NpuCore, Stalls};
 use vm_memory::mmap::FromRangesError;
 
 use crate::board;
@@ -52,23 +53,28 @@ pub struct GuestNpu {
 
 impl GuestNpu {
     /// Starts `cores`, in order, on the guest's memory. QEMU may still be
-    /// starting.
+    /// starting. Each job of number `stall` never starts; see [`Stalls`].
     ///
     /// # Errors
     /// If the memory cannot be mapped, no core or too many are given, or a
     /// thread cannot be started.
-    pub fn start(cores: Vec<Box<dyn NpuCore>>, wires: Wires) -> Result<Self, StartError> {
+    pub fn start(
+        cores: Vec<Box<dyn NpuCore>>,
+        stall: Option<NonZeroU64>,
+        wires: Wires,
+    ) -> Result<Self, StartError> {
         if cores.is_empty() || cores.len() > board::MAX_CORES as usize {
             return Err(StartError::Cores(cores.len()));
         }
         let ram = Ram::map(wires.ram)?;
         let lines = Lines::default();
         let clock = Arc::new(GuestClock::new());
+        let stalls = stall.map(|every| Arc::new(Stalls::new(every)));
         let ports = (0..)
             .zip(cores)
             .map(|(index, silicon)| {
                 let (clock, lines) = (Arc::clone(&clock), Arc::clone(&lines));
-                CorePort::start(index, &ram, silicon, clock, lines)
+                CorePort::start(index, &ram, silicon, stalls.clone(), (clock, lines))
             })
             .collect::<io::Result<_>>()
             .map_err(StartError::Thread)?;
@@ -214,11 +220,12 @@ mod tests {
 
     impl Guest {
         fn new() -> Self {
-            Self::with_tasks_of(Duration::ZERO)
+            Self::with_tasks_of(Duration::ZERO, None)
         }
 
-        /// With a core whose tasks take `device` on the device.
-        fn with_tasks_of(device: Duration) -> Self {
+        /// With a core whose tasks take `device` on the device. Each job of number `stall` never
+        /// starts.
+        fn with_tasks_of(device: Duration, stall: Option<NonZeroU64>) -> Self {
             let file = tempfile::tempfile().unwrap();
             file.set_len(board::RAM_BYTES).unwrap();
             let ram = Ram::map(file.try_clone().unwrap()).unwrap();
@@ -253,7 +260,7 @@ mod tests {
                 qmp,
                 qtest,
             };
-            let machine = GuestNpu::start(vec![Box::new(core)], wires).unwrap();
+            let machine = GuestNpu::start(vec![Box::new(core)], stall, wires).unwrap();
             let guest = Self {
                 machine,
                 ram,
@@ -270,9 +277,13 @@ mod tests {
                 guest.ram.write(board::RAM + at, &entry).unwrap();
             }
             guest.store(board::MMU_BANKS[0], tables[0]);
-            // COMMAND: enable paging.
-            guest.store(board::MMU_BANKS[0] + 8, 0);
+            guest.attach();
             guest
+        }
+
+        /// COMMAND: enable paging, as for a new job.
+        fn attach(&self) {
+            self.store(board::MMU_BANKS[0] + 8, 0);
         }
 
         /// Stores a word, like a processor of the guest with QEMU's plugin.
@@ -384,7 +395,7 @@ mod tests {
     #[test]
     fn a_task_takes_as_long_as_on_the_device() {
         let device = Duration::from_millis(20);
-        let mut guest = Guest::with_tasks_of(device);
+        let mut guest = Guest::with_tasks_of(device, None);
         let start = Instant::now();
         guest.kick();
         guest.finish.send(()).unwrap();
@@ -394,13 +405,37 @@ mod tests {
 
     #[test]
     fn a_reset_ends_a_task_that_takes_long() {
-        let guest = Guest::with_tasks_of(Duration::from_secs(3600));
+        let guest = Guest::with_tasks_of(Duration::from_secs(3600), None);
         guest.kick();
         guest.finish.send(()).unwrap();
         assert!(guest.wrote.recv().unwrap());
         guest.store_at(board::RESETS, 2);
         guest.kick();
         assert_eq!(guest.load(pc::InterruptRawStatus::OFFSET), 0);
+    }
+
+    /// Only the first task of a job decides, and the same job again starts.
+    #[test]
+    fn a_job_that_never_starts_is_no_task_of_the_core() {
+        let mut guest = Guest::with_tasks_of(Duration::ZERO, NonZeroU64::new(2));
+        let run = |guest: &mut Guest| {
+            guest.kick();
+            guest.finish.send(()).unwrap();
+            guest.interrupt();
+            guest.store(pc::InterruptClear::OFFSET.into(), DONE);
+        };
+        // Two tasks of the first job.
+        run(&mut guest);
+        run(&mut guest);
+        guest.attach();
+        guest.store(pc::OperationEnable::OFFSET.into(), 1);
+        assert_eq!(guest.load(pc::InterruptRawStatus::OFFSET), 0);
+        guest.store_at(board::RESETS, 1);
+        guest.store_at(board::RESETS, 0);
+        // If the core had run the second job, its start would be taken for this one's.
+        guest.attach();
+        run(&mut guest);
+        assert_eq!(guest.started.try_recv(), Err(mpsc::TryRecvError::Empty));
     }
 
     #[test]
@@ -441,7 +476,7 @@ mod tests {
         };
         let start = |count| {
             let core = |_| Box::new(Core::new(&ChipOptions::default())) as _;
-            GuestNpu::start((0..count).map(core).collect(), wires())
+            GuestNpu::start((0..count).map(core).collect(), None, wires())
         };
         assert!(matches!(start(0), Err(StartError::Cores(0))));
         assert!(matches!(start(4), Err(StartError::Cores(4))));

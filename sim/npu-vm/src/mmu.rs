@@ -113,6 +113,11 @@ impl Mmu {
         self.attachments.load(Ordering::Relaxed)
     }
 
+    /// Address of the attached tables.
+    pub(crate) fn tables(&self) -> u32 {
+        self.banks[0].get(register::DTE_ADDR)
+    }
+
     /// The physical address of an access, or `None` without a translation.
     /// Reads the tables at each access: the driver changes and replaces them
     /// from job to job.

@@ -41,6 +41,7 @@ mod precision;
 mod rdma;
 mod registers;
 mod rows;
+mod stalls;
 mod time;
 mod trap;
 #[allow(unsafe_code)]
@@ -53,6 +54,8 @@ use std::fmt;
 pub use contested::{Contested, Switch, UnknownSwitch};
 pub use kick::{FinishedKick, Kick, KickOutcome};
 pub use npu_core::{Core, NpuCore};
+pub use stalls::Stalls;
+
 pub use rknpu_regcmd::Direction;
 use rknpu_regcmd::DmaEngine;
 pub use rknpu_regcmd::rules::Effect;

@@ -39,7 +39,8 @@ pub(crate) struct Guest {
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=3))]
     pub(super) cores: u32,
     /// Imitate a board that differs: a side of a contested fact (`int8-reuse=garbage`), or
-    /// `wedged=N`, a core whose tasks never end; may be repeated
+    /// `wedged=N`, a core whose tasks never end, or `stall=N`: each Nth job never starts; may be
+    /// repeated
     #[arg(long, value_name = "NAME=SIDE", value_parser = npu_option)]
     pub(super) npu: Vec<String>,
     /// Kill the guest after this many seconds [default: 600; a shell: a day]
@@ -52,7 +53,7 @@ pub(crate) struct Guest {
 
 /// Checks an option of the guest's NPU, and converts it for the plugin.
 fn npu_option(text: &str) -> Result<String, String> {
-    if text.starts_with("wedged=") {
+    if text.starts_with("wedged=") || text.starts_with("stall=") {
         return Ok(text.to_owned());
     }
     match Contested::default().set(text) {

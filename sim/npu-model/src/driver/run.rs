@@ -35,7 +35,11 @@ impl SchedulerShared {
         } = &mut *guard;
         self.resume(core, &mut **hardware, idle_since.take());
         let mut done = Done::default();
-        let result = self.run_tasks(core, &mut **hardware, job, &mut done);
+        let result = if self.stalls(job) {
+            Err(self.stall(core, &mut **hardware, job))
+        } else {
+            self.run_tasks(core, &mut **hardware, job, &mut done)
+        };
         if result.is_ok() {
             *idle_since = Some(Instant::now());
         }
@@ -58,6 +62,29 @@ impl SchedulerShared {
             self.health.events.push(Event::RegistersLost { core });
             self.reset(core, hardware);
         }
+    }
+
+    /// Whether the job is one of those that never start.
+    fn stalls(&self, job: &AcceptedJob) -> bool {
+        let first = job.request.tasks.first();
+        let stalls = self.stalls.as_ref().zip(first);
+        stalls.is_some_and(|(stalls, task)| stalls.strikes(job.space.serial, task.regcmd))
+    }
+
+    /// Lets a job that never starts reach the driver's limit. Returns the error of its fence.
+    fn stall(&self, core: usize, hardware: &mut dyn NpuCore, job: &AcceptedJob) -> Errno {
+        self.wait_for_the_time_limit(Duration::ZERO);
+        let cause = if job.space.life.has_died() {
+            KillCause::ClientDied
+        } else {
+            KillCause::NeverStarted
+        };
+        let place = TaskPlace {
+            job: job.id,
+            core: core as u32,
+            task: 0,
+        };
+        self.kill(place, cause, Vec::new(), hardware)
     }
 
     fn run_tasks(

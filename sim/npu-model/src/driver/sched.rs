@@ -19,7 +19,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use rknpu_chip::NpuCore;
+use rknpu_chip::{NpuCore, Stalls};
 use rknpu_regcmd::timing::Machine;
 use rustix::io::Errno;
 
@@ -48,6 +48,8 @@ pub(super) struct Scheduler {
 pub(super) struct SchedulerShared {
     pub(super) options: ModelOptions,
     pub(super) health: Arc<Health>,
+    /// The jobs that never start, if the options ask for some.
+    pub(super) stalls: Option<Stalls>,
     /// Record of the jobs for modelled time, if the options ask for it.
     pub(super) timeline: Option<TimelineRecorder>,
     pub(super) cores: Vec<Mutex<Hardware>>,
@@ -163,6 +165,7 @@ impl Scheduler {
             shared: Arc::new(SchedulerShared {
                 options: options.clone(),
                 health,
+                stalls: options.damage.stall.map(Stalls::new),
                 timeline: options.timeline.then(TimelineRecorder::default),
                 cores: cores.into_iter().map(hardware).collect(),
                 state: Mutex::new(State {
