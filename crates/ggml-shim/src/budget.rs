@@ -40,7 +40,7 @@ impl LeftOnCpu {
     fn in_log(self) -> String {
         match self {
             Self::Excluded | Self::Memory | Self::Addresses | Self::Mappings => self.to_string(),
-            Self::Failed => "not packed, see above".to_owned(),
+            Self::Failed => "that could not be packed".to_owned(),
             Self::Written => "written by a graph".to_owned(),
         }
     }
@@ -83,6 +83,9 @@ struct State {
     most: WeightTotals,
     /// Whether anything changed since the last report.
     fresh: bool,
+    /// Tensors that failed to load since the last report of failures, and why the first of them did.
+    failed: TensorCount,
+    first_failure: Option<String>,
     /// Modelled time of a prompt's matmuls with the weights chosen since the last report,
     /// picoseconds.
     prompt_ps: u64,
@@ -123,6 +126,8 @@ impl Budget {
             packed: TensorCount::default(),
             most: WeightTotals::default(),
             fresh: false,
+            failed: TensorCount::default(),
+            first_failure: None,
             prompt_ps: 0,
         })))
     }
@@ -203,6 +208,17 @@ impl Budget {
         Some(line)
     }
 
+    /// Returns one line about all weights that failed to load since the last one.
+    pub(crate) fn report_failures(&self) -> Option<String> {
+        let mut state = self.lock();
+        let why = state.first_failure.take()?;
+        let failed = std::mem::take(&mut state.failed);
+        Some(format!(
+            "{failed} of weights could not be packed for the NPU and stay on the CPU. The first is \
+             {why}"
+        ))
+    }
+
     /// Returns the bytes that packed weights may take, and how many of these are free.
     pub(crate) fn limit_and_free(&self) -> (u64, u64) {
         let state = self.lock();
@@ -276,6 +292,16 @@ impl WeightDecision {
         PackedCount(Arc::clone(self))
     }
 
+    /// Withdraws a positive decision because the tensor could not be packed while it was loaded.
+    /// `why` begins with its name.
+    pub(crate) fn fail(&self, why: &str) {
+        self.revoke(LeftOnCpu::Failed);
+        let mut state = self.budget.lock();
+        state.failed.tensors += 1;
+        state.failed.bytes += self.bytes;
+        state.first_failure.get_or_insert_with(|| why.to_owned());
+    }
+
     /// Withdraws a positive decision.
     pub(crate) fn revoke(&self, why: LeftOnCpu) {
         let mut refusal = shared::lock(&self.refusal);
@@ -283,7 +309,8 @@ impl WeightDecision {
             let mut state = self.budget.lock();
             state.forget(None, self);
             state.leave(why, self.bytes);
-            state.fresh = true;
+            // Those that fail when they are first used come one by one.
+            state.fresh |= why != LeftOnCpu::Failed;
             *refusal = Some(why);
         }
     }
@@ -380,6 +407,23 @@ pub(crate) mod tests {
         assert!(wanted(&budget, 1).is_accepted());
         drop(decision);
         assert_eq!(tensors(&budget), (0, 0));
+    }
+
+    #[test]
+    fn failures_of_a_load_are_told_in_one_line() {
+        let budget = budget(3);
+        assert_eq!(budget.report_failures(), None);
+        let tensors = ["one", "two"].map(|name| {
+            let decision = wanted(&budget, 1);
+            decision.fail(&format!("{name}: too large"));
+            decision
+        });
+        // Not while it was loaded.
+        wanted(&budget, 1).revoke(LeftOnCpu::Failed);
+        let line = budget.report_failures().unwrap();
+        assert!(line.starts_with("2 tensors (") && line.ends_with("The first is one: too large"));
+        assert_eq!(budget.report_failures(), None);
+        drop(tensors);
     }
 
     #[test]

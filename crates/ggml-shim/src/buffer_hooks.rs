@@ -9,11 +9,11 @@ use std::slice;
 use std::sync::Arc;
 
 use crate::abi::{Buffer, Tensor, status};
-use crate::budget::LeftOnCpu;
 use crate::host_tensor::HostTensor;
 use crate::layout::BufferCallbacks;
 use crate::load;
 use crate::log::LogLevel;
+use crate::pieces::PieceError;
 use crate::resident::ResidentWeights;
 use crate::runtime::{Runtime, contain, guard};
 use crate::shared::lock;
@@ -166,12 +166,19 @@ unsafe extern "C" fn set_tensor(
                 pack(runtime, entry, tensor, &bytes);
                 write(bytes.as_ptr().cast(), 0, len);
             }
-            Err(error) => runtime.log(LogLevel::Error, &format!("{}: {error}", tensor.name())),
+            Err(error) => {
+                runtime.log(LogLevel::Error, &format!("{}: {error}", tensor.name()));
+                // The host, which takes no pieces either, says so in its own way.
+                if matches!(error, PieceError::Memory(_)) {
+                    write(data, offset, size);
+                }
+            }
         }
     });
 }
 
-/// Packs a tensor. If that fails, the CPU still gets its data.
+/// Packs a tensor. If that fails, the CPU still gets its data, and the next report of weights has the
+/// reason.
 fn pack(runtime: &Runtime, entry: &WeightBuffer, tensor: HostTensor<'_>, bytes: &[u8]) {
     contain(|| {
         let weights = entry.decided(tensor.address(), &tensor.descriptor());
@@ -181,9 +188,8 @@ fn pack(runtime: &Runtime, entry: &WeightBuffer, tensor: HostTensor<'_>, bytes: 
             return;
         };
         if let Err(why) = load::pack_tensor(runtime, &weights, tensor, bytes) {
-            weights.decision.revoke(LeftOnCpu::Failed);
-            let line = format!("{} stays on the CPU: {why}", tensor.name());
-            runtime.log(LogLevel::Warn, &line);
+            let why = format!("{}: {why}", tensor.name());
+            weights.decision.fail(&why);
         }
     });
 }

@@ -3,6 +3,8 @@
 
 use std::collections::HashMap;
 
+use crate::memory;
+use crate::mul_mat_error::MulMatError;
 use crate::ranges::RangeSet;
 
 /// Incomplete tensors by address.
@@ -16,13 +18,18 @@ struct Partial {
     present: RangeSet,
 }
 
-/// A piece that lies outside its tensor.
-#[derive(Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{size} bytes at {offset} are not within its {len} bytes; ignored")]
-pub(crate) struct PieceOutside {
-    offset: usize,
-    size: usize,
-    len: usize,
+/// Why a piece was not added.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum PieceError {
+    /// It lies outside its tensor.
+    #[error("{size} bytes at {offset} are not within its {len} bytes; ignored")]
+    Outside {
+        offset: usize,
+        size: usize,
+        len: usize,
+    },
+    #[error("its data arrives in pieces, which cannot be joined: {0}")]
+    Memory(MulMatError),
 }
 
 impl TensorPieces {
@@ -30,28 +37,28 @@ impl TensorPieces {
     /// returns and forgets it.
     ///
     /// # Errors
-    /// [`PieceOutside`]; then nothing has changed.
+    /// See [`PieceError`]; then nothing has changed.
     pub(crate) fn add(
         &mut self,
         address: usize,
         len: usize,
         offset: usize,
         piece: &[u8],
-    ) -> Result<Option<Vec<u8>>, PieceOutside> {
+    ) -> Result<Option<Vec<u8>>, PieceError> {
         let end = offset.checked_add(piece.len()).filter(|end| *end <= len);
-        let end = end.ok_or(PieceOutside {
+        let end = end.ok_or(PieceError::Outside {
             offset,
             size: piece.len(),
             len,
         })?;
-        let partial = self.0.entry(address).or_default();
-        if partial.bytes.len() != len {
+        let known = self.0.get(&address);
+        if known.is_none_or(|partial| partial.bytes.len() != len) {
             // The first piece, or another tensor lies there now.
-            *partial = Partial {
-                bytes: vec![0; len],
-                present: RangeSet::default(),
-            };
+            let bytes = memory::zeroed(len).map_err(PieceError::Memory)?;
+            let present = RangeSet::default();
+            self.0.insert(address, Partial { bytes, present });
         }
+        let partial = self.0.entry(address).or_default();
         partial.bytes[offset..end].copy_from_slice(piece);
         partial.present.add(&(offset..end));
         if !partial.present.covers(&(0..len)) {
@@ -72,17 +79,22 @@ mod tests {
         let mut pieces = TensorPieces::default();
         assert!(pieces.add(64, 4, 3, &[1, 2]).is_err());
         assert!(pieces.add(64, 4, usize::MAX, &[1, 2]).is_err());
-        assert_eq!(pieces.add(64, 4, 0, &[1, 2]), Ok(None));
-        assert_eq!(pieces.add(64, 4, 2, &[3, 4]), Ok(Some(vec![1, 2, 3, 4])));
+        assert_eq!(pieces.add(64, 4, 0, &[1, 2]).unwrap(), None);
+        // No memory for another tensor.
+        let full = pieces.add(64, usize::MAX, 0, &[7]);
+        assert!(matches!(full, Err(PieceError::Memory(_))));
+        let whole = pieces.add(64, 4, 2, &[3, 4]).unwrap();
+        assert_eq!(whole, Some(vec![1, 2, 3, 4]));
         assert!(pieces.0.is_empty());
     }
 
     #[test]
     fn another_tensor_at_the_same_address_begins_anew() {
         let mut pieces = TensorPieces::default();
-        assert_eq!(pieces.add(64, 4, 0, &[1, 2]), Ok(None));
-        assert_eq!(pieces.add(64, 3, 2, &[7]), Ok(None));
-        assert_eq!(pieces.add(64, 3, 0, &[5, 6]), Ok(Some(vec![5, 6, 7])));
+        assert_eq!(pieces.add(64, 4, 0, &[1, 2]).unwrap(), None);
+        assert_eq!(pieces.add(64, 3, 2, &[7]).unwrap(), None);
+        let whole = pieces.add(64, 3, 0, &[5, 6]).unwrap();
+        assert_eq!(whole, Some(vec![5, 6, 7]));
     }
 
     proptest! {
@@ -105,7 +117,7 @@ mod tests {
                 }
                 written[offset..offset + size].fill(Some(value));
                 let all: Option<Vec<u8>> = written.iter().copied().collect();
-                prop_assert_eq!(added, Ok(all.clone()));
+                prop_assert_eq!(added.unwrap(), all.clone());
                 if all.is_some() {
                     written.fill(None);
                 }

@@ -45,8 +45,11 @@ pub(crate) struct WeightContext<'a> {
 }
 
 impl WeightContext<'_> {
-    /// Logs which weights may be on the NPU, if anything changed.
+    /// Logs which weights may be on the NPU, if anything changed, and which could not be packed.
     pub(crate) fn report(&self) {
+        if let Some(line) = self.budget.report_failures() {
+            self.host.logger.write(LogLevel::Warn, &line);
+        }
         if let Some(line) = self.budget.report(self.rules.is_calibrated) {
             self.host.logger.write(LogLevel::Info, &line);
         }
