@@ -15,7 +15,7 @@ from urllib.error import HTTPError, URLError
 
 from options import THREADS
 from process import Output
-from stock import Stock
+from stock import Stock, check_no_fault
 
 START_LIMIT, ANSWER_LIMIT, STOP_LIMIT = 300, 300, 60
 # How often it is started on another port if it ends at once: another program may have taken it.
@@ -65,6 +65,7 @@ class Server:
         ours: bool = False,
         env: Mapping[str, str] = {},
     ):
+        self.env = env
         words = [*self._command(stock, model), *options]
         # Nothing of the machine's proxies.
         self.http = urllib.request.build_opener(urllib.request.ProxyHandler({}))
@@ -115,7 +116,9 @@ class Server:
         """Asks it to stop, and waits until it has."""
         self.process.terminate()
         self.process.wait(STOP_LIMIT)
-        return self._output().checked()
+        output = self._output().checked()
+        check_no_fault(output, self.env)
+        return output
 
     def _output(self) -> Output:
         self.log.seek(0)

@@ -3,6 +3,10 @@
 
 TITLE = "ROCKET statistics:"
 COMPUTED = "matmuls computed in "
+FAILED = "matmuls failed"
+HANDED_OVER = "lists handed to the CPU"
+# What a run without a fault has none of.
+FAULTS = [FAILED, HANDED_OVER]
 MEASURED = ["thread-ms waiting for jobs (measured)", "NPU ms, with jobs submitted (measured)"]
 TIMES = [
     "thread-ms packing weights (measured)",
@@ -43,10 +47,14 @@ class Stats(dict[str, float]):
     def name(self) -> str:
         return device_name(self.is_model)
 
+    def check_no_fault(self) -> None:
+        """Nothing failed, and nothing was computed a second time."""
+        assert not any(self[row] for row in FAULTS), self.text
+
     @property
     def computed(self) -> dict[str, int]:
         """Matmuls by the precisions that they were computed in. None may have failed."""
-        assert self["matmuls failed"] == 0, self.text
+        assert not self[FAILED], self.text
         rows = ((k.removeprefix(COMPUTED), int(v)) for k, v in self.items() if COMPUTED in k)
         return {precision: matmuls for precision, matmuls in rows if matmuls}
 
@@ -57,7 +65,7 @@ class Stats(dict[str, float]):
     @property
     def attention(self) -> int:
         """Nodes of attention that were computed."""
-        assert self["matmuls failed"] == 0, self.text
+        assert not self[FAILED], self.text
         return int(self["attention nodes computed"])
 
     def offloaded(self, precision: str = "") -> int:

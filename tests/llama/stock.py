@@ -22,6 +22,8 @@ from stats import device_name
 
 COMPILE = ["-std=c11", "-D_GNU_SOURCE", "-O1", "-Wall", "-Wextra", "-Werror"]
 
+FALLBACK = "GGML_ROCKET_FALLBACK"
+
 # The name under which the package places our backend among ggml's (xtask/src/dist/deb.sh).
 PACKAGED = "libggml-hexagon-rocket.so"
 
@@ -93,6 +95,8 @@ class Stock:
             # Tiny models would not pay.
             "GGML_ROCKET_MIN_M": "32",
             "GGML_ROCKET_STATS": "1",
+            # Otherwise the CPU would hide a failure.
+            FALLBACK: "0",
         }
         return process.environment((backend if ours else {}) | dict(added))
 
@@ -123,7 +127,15 @@ class Stock:
         def is_whole(output: Output) -> object:
             return (output.has_stats or not (ours and told)) and whole(output)
 
-        return process.until(attempt, is_whole)
+        output = process.until(attempt, is_whole)
+        check_no_fault(output, env)
+        return output
+
+
+def check_no_fault(output: Output, env: Mapping[str, str]) -> None:
+    """Without a fault nothing fails. Whoever sets FALLBACK in `env` has one."""
+    if output.has_stats and FALLBACK not in env:
+        output.stats.check_no_fault()
 
 
 def compile_c(name: str) -> Path:

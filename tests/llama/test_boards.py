@@ -130,7 +130,7 @@ def test_distrusted_precision(stock, tmp_path, seen):
     the last one: there our backend has the CPU compute its matmuls."""
     board = "int8-slack-bank=needed"
     profile = changed(first(board, tmp_path), no_spare_bank)
-    env = played(board, profile, PRECISION="w8a8-hadamard")
+    env = played(board, profile, PRECISION="w8a8-hadamard", FALLBACK="1")
     model = stock.full(MODEL)
     served = Server(stock, model, *BATCH, ours=True, env=env)
     with served as server, Server(stock, model, *BATCH) as cpu:

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 """Where the backend cannot serve, it says why in one line, and the program does its work on the
-CPU; of a job that fails nothing is made."""
+CPU; without the fallback a job that fails ends the prompt."""
 
 import signal
 from pathlib import Path
@@ -10,6 +10,8 @@ import pytest
 from options import OPTIONS, WORK
 from reference import MODEL, PROMPT, completion
 from server import Server
+from stats import HANDED_OVER
+from stock import FALLBACK
 
 TOKENS = 8
 
@@ -114,24 +116,34 @@ LONG = "Once upon a time there was a chip. " * 80
 BATCH = ["-b", "2048", "-ub", "2048"]
 
 
-def test_killed_job(stock, seen):
-    """A job that the kernel kills in the middle of a prompt is told, and nothing is made of its
-    result; the server serves the next request."""
+def test_killed_job(stock, reference, seen):
+    """The CPU computes what the kernel kills in the middle of a prompt. Without the fallback that is
+    told, and nothing is made of its result; the server serves the next request."""
     model = stock.full("tiny-1")
     words = [*completion(LONG, 4), "-c", 2048, *BATCH]
+    text = reference("tiny-1", LONG, 4)
     for attention, killed in [("auto", " rows of 4 heads, 2048 keys) "), ("0", "ffn_gate-0 ")]:
-        env = SLOW | {"GGML_ROCKET_ATTENTION": attention}
-        output = stock.run("llama-completion", *words, model=model, env=env, check=False)
+        env = SLOW | {"GGML_ROCKET_ATTENTION": attention, FALLBACK: "0"}
+        told = lambda output: output.lines("ROCKET: ", "failed")
+        how = dict(model=model, whole=told, env=env, check=False)
+        output = stock.run("llama-completion", *words, **how)
         assert output.status == 1 and not output.text.strip(), output
         [said] = output.lines("ROCKET: ", "failed")
         assert killed in said and "the driver killed the job" in said
         stats = output.stats
         assert stats["matmuls computed in fp16"] > 0 and stats["matmuls failed"] == 1, stats.text
-    with Server(stock, model, *BATCH, ours=True, env=SLOW) as server, Server(stock, model) as cpu:
+        env |= {FALLBACK: "1"}
+        output = text.run("-c", "2048", *BATCH, env=env, log="The CPU computes it")
+        [said] = told(output)
+        assert killed in said and "The CPU computes it" in said
+        assert output.stats.matmuls and output.stats[HANDED_OVER], output.stats.text
+        verdict = text.judge(output.generated)
+    env = SLOW | {FALLBACK: "0"}
+    with Server(stock, model, *BATCH, ours=True, env=env) as server, Server(stock, model) as cpu:
         short, long = cpu.tokenize("Hello"), cpu.tokenize(LONG)
         expected = [step[0].id for step in cpu.complete(short, 4)]
         # Twice: the device is well after a kill.
         for _ in range(2):
             assert server.status_of(long, 4) == 500
             assert [step[0].id for step in server.complete(short, 4)] == expected
-    seen(said)
+    seen(f"{verdict}; {said}")

@@ -6,6 +6,7 @@ import json
 import wave
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -50,8 +51,8 @@ class Whisper:
         """Runs one of its programs, again where its end was lost."""
         return self._run(self.command(name), name, *words, ours=ours)
 
-    def _run(self, command: list[str], name: str, *words: object, ours: bool) -> Output:
-        return self.stock.run_command([*command, *words], name, ours=ours, limit=LIMIT)
+    def _run(self, command: list[str], name: str, *words: object, **how: Any) -> Output:
+        return self.stock.run_command([*command, *words], name, limit=LIMIT, **how)
 
     @functools.cache
     def model(self, kind: str) -> Path:
@@ -86,11 +87,11 @@ class Whisper:
     def _program(self) -> Path:
         return compile_c("whisper_logits")
 
-    def logits(self, model: Path, *words: object, ours: bool) -> tuple[np.ndarray, Output]:
+    def logits(self, model: Path, *words: object, **how: Any) -> tuple[np.ndarray, Output]:
         """What whisper_logits writes, a row for each step, and how it ended."""
-        file = self.place / ("ours" if ours else "cpu")
+        file = self.place / ("ours" if how["ours"] else "cpu")
         command = self.stock.program(self._program(), *self.libraries)
-        output = self._run(command, "whisper_logits", model, THREADS, file, *words, ours=ours)
+        output = self._run(command, "whisper_logits", model, THREADS, file, *words, **how)
         return np.fromfile(file, np.float32).reshape(-1, TOKENS), output
 
     @functools.cache
@@ -107,7 +108,7 @@ class Whisper:
         flash: bool,
         steps: int,
         tokens: tuple[int, ...] | None,
-        ours: bool,
+        **how: Any,
     ) -> tuple[np.ndarray, Output]:
         """Its logits at each step behind a sound's beginning: after `tokens`, or its own."""
         samples, given = self.place / f"{sound}.f32", self.place / "tokens"
@@ -119,7 +120,7 @@ class Whisper:
         if tokens is not None:
             np.array(tokens, np.int32).tofile(given)
             words.append(given)
-        return self.logits(self.model(kind), *words, ours=ours)
+        return self.logits(self.model(kind), *words, **how)
 
     def transcribe(self, kind: str, sound: Path, ours: bool) -> tuple[list[int], str, Output]:
         """The tokens and the text of the stock whisper-cli, greedily."""

@@ -27,12 +27,13 @@ const STATS: &str = "GGML_ROCKET_STATS";
 const TRACE: &str = "GGML_ROCKET_TRACE";
 const VERIFY: &str = "GGML_ROCKET_VERIFY";
 const DEVICE: &str = "GGML_ROCKET_DEVICE";
-/// Messages of other modules name it.
+/// Messages of other modules name these.
 pub(crate) const SERVE: &str = "GGML_ROCKET_SERVE";
+pub(crate) const FALLBACK: &str = "GGML_ROCKET_FALLBACK";
 
 /// All variables of this backend.
-const VARIABLES: [&str; 10] = [
-    MIN_M, ATTENTION, PRECISION, MEM, TENSORS, STATS, TRACE, VERIFY, DEVICE, SERVE,
+const VARIABLES: [&str; 11] = [
+    MIN_M, ATTENTION, PRECISION, MEM, TENSORS, STATS, TRACE, VERIFY, DEVICE, SERVE, FALLBACK,
 ];
 
 /// The user's settings.
@@ -54,6 +55,9 @@ pub(crate) struct Config {
     pub(crate) stats: bool,
     /// `GGML_ROCKET_SERVE`: whether to take whole graphs from ggml's RPC server.
     pub(crate) serve: bool,
+    /// `GGML_ROCKET_FALLBACK`: whether the CPU computes what the NPU could not; otherwise a failure
+    /// of the NPU is an error.
+    pub(crate) fallback: bool,
     /// `GGML_ROCKET_TRACE`: the file for a trace.
     pub(crate) trace: Option<PathBuf>,
     /// `GGML_ROCKET_VERIFY=N`: the CPU computes every Nth matmul or attention node again.
@@ -110,13 +114,16 @@ impl Config {
         let tensors = variables.parse(TENSORS, "all tensors", |text| {
             Patterns::parse(text).map_err(|error| format!("a list of patterns ({error})"))
         });
-        let [stats, serve] = [STATS, SERVE].map(|name| {
-            variables.parse(name, "0", |text| match text {
-                "0" => Ok(false),
-                "1" => Ok(true),
-                _ => Err("0 or 1"),
-            })
-        });
+        let [stats, serve, fallback] =
+            [(STATS, false), (SERVE, false), (FALLBACK, true)].map(|(name, default)| {
+                let instead = if default { "1" } else { "0" };
+                let parsed = variables.parse(name, instead, |text| match text {
+                    "0" => Ok(false),
+                    "1" => Ok(true),
+                    _ => Err("0 or 1"),
+                });
+                parsed.unwrap_or(default)
+            });
         let verify = variables.parse(VERIFY, "0", |text| match text.parse() {
             Ok(every) => Ok(NonZeroU64::new(every)),
             Err(_) => Err("a number of matmuls"),
@@ -143,8 +150,9 @@ impl Config {
             precision: precision.unwrap_or_default(),
             memory,
             tensors: tensors.unwrap_or_default(),
-            stats: stats.unwrap_or_default(),
-            serve: serve.unwrap_or_default(),
+            stats,
+            serve,
+            fallback,
             trace: path(TRACE).map(PathBuf::from),
             verify: verify.flatten(),
             threads,
@@ -264,7 +272,7 @@ mod tests {
     fn nothing_set_gives_the_defaults() {
         let (config, complaints) = parse(&[]);
         assert_eq!(config.min_m, None);
-        assert!(!config.stats);
+        assert!(!config.stats && config.fallback);
         assert_eq!(config.device, Some(Selector::Auto));
         assert!(complaints.is_empty());
         for same in [" ", "auto"] {
@@ -277,7 +285,7 @@ mod tests {
         type IsTaken = fn(&Config) -> bool;
         let fp16 = |config: &Config| config.precision == PrecisionChoice::Always(ComputeType::Fp16);
         let pinned = |config: &Config| config.threads.is_some_and(|it| it.to_string() == "4,pin");
-        let table: [(&str, &str, IsTaken); 12] = [
+        let table: [(&str, &str, IsTaken); 13] = [
             (MIN_M, "1", |c| c.min_m == Some(1)),
             (ATTENTION, "0", |c| c.attention == AttentionChoice::Never),
             (ATTENTION, "32", |c| {
@@ -289,6 +297,7 @@ mod tests {
             (TENSORS, "!output*", |c| !c.tensors.include("output.weight")),
             (STATS, "1", |c| c.stats),
             (SERVE, "1", |c| c.serve),
+            (FALLBACK, "0", |c| !c.fallback),
             (TRACE, "a file.json", |c| {
                 c.trace == Some("a file.json".into())
             }),
@@ -339,7 +348,8 @@ mod tests {
             (MEM, "lots", "using half of the free memory"),
             (TENSORS, "blk.[0", "not closed"),
             (STATS, "yes", "not 0 or 1"),
-            (SERVE, "on", "not 0 or 1"),
+            (SERVE, "on", "not 0 or 1; using 0"),
+            (FALLBACK, "off", "not 0 or 1; using 1"),
             (VERIFY, "all", "not a number of matmuls"),
             (THREADS_VARIABLE, "many", "using the program's threads"),
         ] {

@@ -9,7 +9,7 @@
 //! run the list                                    (run)
 //!     compute all matmuls at once, then attention (calls::compute)
 //!     compute the operations of the CPU           (compute_on_cpu)
-//!     or all on the CPU, if a precision is wrong, or after a failure with `serve`
+//!     or all on the CPU, if the NPU failed      (hand_over)
 //! ```
 //!
 //! llama.cpp hands over several matmuls together: query, key and value of a layer, gate and up of
@@ -17,6 +17,7 @@
 //! CPU waits once for all of them.
 
 mod calls;
+mod hand_over;
 
 use std::ffi::c_int;
 use std::fmt::Display;
@@ -27,14 +28,16 @@ use npu_offload::ComputeType;
 use serde_json::json;
 
 use self::calls::GraphFailure;
+use self::hand_over::{can_fall_back, hand_over};
 use crate::abi::{self, status};
 use crate::attention::Attention;
+use crate::budget::LeftOnCpu;
 use crate::config::SERVE;
 use crate::cpu_ops::CpuStream;
 use crate::host_tensor::HostTensor;
 use crate::log::LogLevel;
 use crate::mul_mat::MulMat;
-use crate::mul_mat_error::MulMatError;
+use crate::mul_mat_error::{Consequence, MulMatError};
 use crate::resident::ResidentWeights;
 use crate::runtime::{NO_CPU_BACKEND, Runtime};
 use crate::stream::Stream;
@@ -138,8 +141,7 @@ unsafe fn compute_nodes(
         let place = |outputs| {
             let aside = is_aside.then(|| runtime.row_scratch.floats.take(outputs));
             let aside = aside.transpose().map_err(|error| {
-                let line = format!("computing {name} failed: {}", MulMatError::from(error));
-                GraphFailure::node(status::ALLOC_FAILED, line)
+                GraphFailure::of(&name, MulMatError::from(error), runtime.model.as_ref())
             })?;
             // SAFETY: the footprint is the node's, which is allocated, and nobody else accesses its
             // data except to read operands, by the caller's promise; before the results are there,
@@ -147,10 +149,21 @@ unsafe fn compute_nodes(
             let out = unsafe { footprint.output(node, aside) };
             out.ok_or_else(|| cannot(&name, "its output overlaps an operand"))
         };
-        let step = match work {
-            Work::OnCpu => Some(Step::Cpu(node)),
-            Work::Matmul(offload, kept) => {
-                let out = place(offload.outputs())?;
+        let out = match &work {
+            Work::OnCpu => None,
+            Work::Matmul(offload, _) => Some(place(offload.outputs())),
+            Work::Attention(shape) => Some(place(shape.outputs())),
+        };
+        let out = match out.transpose() {
+            Ok(out) => out,
+            Err(failure) => {
+                hand_over(runtime, stream, failure, &[node])?;
+                None
+            }
+        };
+        let step = match (work, out) {
+            (Work::OnCpu, _) | (_, None) => Some(Step::Cpu(node)),
+            (Work::Matmul(offload, kept), Some(out)) => {
                 // SAFETY: `offload` follows from what `classify` returned, and `out` from the
                 // footprint. Operands are allocated, and no call of the list writes them, as above.
                 let matmul = unsafe { tensor::matmul_data(node, offload, out) };
@@ -160,8 +173,7 @@ unsafe fn compute_nodes(
                 list.matmuls.push((name, matmul));
                 is_aside.then_some(Step::Matmul(node))
             }
-            Work::Attention(shape) => {
-                let out = place(shape.outputs())?;
+            (Work::Attention(shape), Some(out)) => {
                 // SAFETY: `shape` follows from what `classify` returned; the rest as above.
                 let attention = unsafe { attention_data(node, shape, out) };
                 let mut attention = attention.ok_or_else(|| cannot(&name, NO_DATA))?;
@@ -193,10 +205,13 @@ fn work_of(
         GraphNode::MulMat(query) => {
             let offload = supports::computable(&query, &runtime.rules);
             let offload = offload.map_err(|reason| cannot(&name, reason))?;
-            if is_left(offload.precision) {
+            let kept = kept_weights(runtime, node, &query);
+            let refusal = kept.as_ref().and_then(|kept| kept.decision.refusal());
+            let has_failed = refusal == Some(LeftOnCpu::Failed) && can_fall_back(runtime, node);
+            if has_failed || is_left(offload.precision) {
                 Work::OnCpu
             } else {
-                Work::Matmul(offload, kept_weights(runtime, node, &query))
+                Work::Matmul(offload, kept.filter(|_| refusal.is_none()))
             }
         }
         GraphNode::Attention(query) => {
@@ -230,7 +245,7 @@ fn cannot(name: &str, why: impl Display) -> GraphFailure {
 /// Whether the CPU computes `node`, because the NPU computed its precision wrong. ggml asks
 /// `supports_op` for each new graph, but a program may compute an existing graph again.
 fn is_left_to_cpu(runtime: &Runtime, node: HostTensor<'_>, precision: ComputeType) -> bool {
-    let is_left = !runtime.trusts(precision) && runtime.cpu.computes(node);
+    let is_left = !runtime.trusts(precision) && can_fall_back(runtime, node);
     if is_left {
         runtime.stats().left_to_cpu += 1;
     }
@@ -244,28 +259,19 @@ fn is_left_to_cpu(runtime: &Runtime, node: HostTensor<'_>, precision: ComputeTyp
 /// operands.
 unsafe fn run(runtime: &Runtime, stream: &Stream, list: NodeList<'_>) -> Result<(), GraphFailure> {
     let (nodes, steps) = (list.nodes, list.steps);
-    let is_for_cpu = |node: &HostTensor<'_>| runtime.cpu.computes(*node);
     let attentions = list.attention.len() as u64;
-    let count = list.matmuls.len() as u64 + attentions;
     let computed = calls::compute(list.matmuls, runtime, stream)
         .and_then(|matmuls| Ok((matmuls, calls::compute(list.attention, runtime, stream)?)));
     let (matmuls, attention) = match computed {
-        // No failure: the log would have a line for each layer and batch.
-        Err(GraphFailure::Node {
-            out_of_range: true, ..
-        }) if nodes.iter().all(is_for_cpu) => {
-            runtime.stats().attention_out_of_range += attentions;
-            return compute_on_cpu(runtime, stream, &nodes);
-        }
-        Err(GraphFailure::Node {
-            line, distrusted, ..
-        }) if (distrusted || runtime.host.evidence.is_some()) && nodes.iter().all(is_for_cpu) => {
-            runtime.log(LogLevel::Error, &format!("{line}. The CPU computes it"));
-            runtime.stats().left_to_cpu += count;
+        Ok(computed) => computed,
+        Err(failure) => {
+            if failure.consequence() == Consequence::CpuOutOfRange {
+                runtime.stats().attention_out_of_range += attentions;
+            }
+            hand_over(runtime, stream, failure, &nodes)?;
             // The CPU overwrites the NPU's results, which nothing of the list has read.
             return compute_on_cpu(runtime, stream, &nodes);
         }
-        computed => computed?,
     };
     let matmuls = matmuls.into_iter().filter_map(|call| call.out.aside());
     let attention = attention.into_iter().filter_map(|call| call.out.aside());
@@ -320,7 +326,8 @@ fn compute_on_cpu(
     }
 }
 
-/// Returns where the packed weights of the matmul `node` may be kept. Only buffers that hold weights
+/// Returns where the packed weights of the matmul `node` may be kept, unless the decision about them
+/// was negative or was withdrawn. Only buffers that hold weights
 /// for good qualify, without weights that are trained or that a graph writes. All other weights are
 /// packed for one matmul, with their current data.
 fn kept_weights(
@@ -339,7 +346,5 @@ fn kept_weights(
     let buffers = &runtime.weight_buffers;
     let context = runtime.weight_context();
     let decided = buffers.decide_when_used(&context, weights.buffer(), weights, &matmul.weights);
-    decided
-        .ok()
-        .filter(|decided| decided.decision.is_accepted())
+    decided.ok()
 }

@@ -28,7 +28,8 @@
 //! | `supports`, `reason` | pure: which matmuls are offloaded, by the rules of [`npu_offload`], and why not |
 //! | `mul_mat`, `pack`, `quants` | operands of the engine's matmuls |
 //! | `attention` | operands of the engine's attention |
-//! | `mul_mat_error` | why there are no outputs, and whether that may change |
+//! | `mul_mat_error` | why there are no outputs, and what follows |
+//! | `fallback` | what the CPU computes because the NPU failed |
 //! | `buffer`, `buffer_hooks`, `weight_buffers` | watch the buffers that the CPU makes, and decide about the weights in them |
 //! | `load`, `pieces`, `resident`, `progress` | packed weights: loading and lifetime |
 //! | `evidence`, `ranges` | identify weights where the host does not |
@@ -55,6 +56,7 @@ mod descriptor;
 mod device;
 mod engine;
 mod evidence;
+mod fallback;
 mod forked;
 mod graph;
 mod host;

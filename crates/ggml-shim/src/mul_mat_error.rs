@@ -55,18 +55,22 @@ impl MulMatError {
         }
     }
 
-    /// Whether the NPU is no longer used for the precision of a matmul.
-    pub(crate) fn is_distrusted(&self) -> bool {
+    /// What follows for the nodes of a list that failed so.
+    pub(crate) fn consequence(&self) -> Consequence {
         match self {
-            Self::Engine(Error::WrongResult { source, .. }) => !source.remedy.may_run_again(),
-            Self::Engine(Error::Distrusted { .. }) => true,
-            _ => false,
+            // The CPU would end the process, or read memory that is not there.
+            Self::NoSuchExpert { .. } | Self::Data(_) => Consequence::Error,
+            Self::NotFinite { .. } | Self::Engine(Error::TooDeep { .. }) => Consequence::CpuQuietly,
+            Self::Engine(Error::AttentionOutOfRange { .. }) => Consequence::CpuOutOfRange,
+            Self::Engine(Error::WrongResult { .. } | Error::Distrusted { .. }) => {
+                Consequence::CpuAndDistrust
+            }
+            Self::Engine(_)
+            | Self::OutOfMemory(_)
+            | Self::NoRows(_)
+            | Self::NoModelMemory
+            | Self::NotPacked => Consequence::Cpu,
         }
-    }
-
-    /// Whether attention has scores that the NPU does not compute exactly enough.
-    pub(crate) fn is_out_of_range(&self) -> bool {
-        matches!(self, Self::Engine(Error::AttentionOutOfRange { .. }))
     }
 
     /// Whether the host, or the driver, has no memory left.
@@ -87,6 +91,28 @@ impl MulMatError {
     }
 }
 
+/// What follows from a failure.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Consequence {
+    /// The graph fails: the program or its file is wrong, and the CPU would fail too.
+    Error,
+    /// The CPU computes what the NPU could not.
+    Cpu,
+    /// The CPU computes it without a warning: the NPU cannot hold these values, and is not at fault.
+    CpuQuietly,
+    /// The same, for attention whose scores only the CPU computes exactly enough.
+    CpuOutOfRange,
+    /// The CPU computes it, and all else in this precision.
+    CpuAndDistrust,
+}
+
+impl Consequence {
+    /// Whether the NPU, or the program, is at fault.
+    pub(crate) const fn is_failure(self) -> bool {
+        !matches!(self, Self::CpuQuietly | Self::CpuOutOfRange)
+    }
+}
+
 /// Why a list of calls has no results.
 #[derive(Debug)]
 pub(crate) struct ListError {
@@ -103,6 +129,8 @@ impl ListError {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use npu_matmul::{Dtype, Remedy, TaskKind, WrongResult, open_npu};
     use rknpu_regcmd::{MatmulForm, MatmulType, Reuse};
     use rocket_uapi::Selector;
@@ -137,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_changed_is_run_again_and_only_what_is_refused_is_left_to_the_cpu() {
+    fn a_failure_of_the_npu_is_left_to_the_cpu_and_one_of_the_program_is_not() {
         let wrong = |remedy| {
             let kind = TaskKind {
                 ty: MatmulType::Int8ToInt32,
@@ -160,16 +188,52 @@ mod tests {
         };
         let dtype = Dtype::Int8;
         let refused = MulMatError::Engine(Error::Distrusted { dtype });
-        for (error, may_run_again, is_distrusted) in [
-            (wrong(Remedy::FormB), true, false),
-            (wrong(Remedy::NoReuse(dtype)), true, false),
-            (wrong(Remedy::Refuse(dtype)), false, true),
-            (refused, false, true),
-            // A fault that the CPU would hide.
-            (MulMatError::NotPacked, false, false),
+        let job = |source| {
+            MulMatError::Engine(Error::Job {
+                device: 0,
+                source,
+                runs: 1,
+            })
+        };
+        let waited = Duration::from_secs(2);
+        let source = rocket_uapi::Error::DeviceGone("SUBMIT");
+        let gone = MulMatError::Engine(Error::Device { device: 1, source });
+        let number = 4;
+        let expert = MulMatError::NoSuchExpert { number, count: 4 };
+        for (error, may_run_again, consequence) in [
+            (wrong(Remedy::FormB), true, Consequence::CpuAndDistrust),
+            (
+                wrong(Remedy::NoReuse(dtype)),
+                true,
+                Consequence::CpuAndDistrust,
+            ),
+            (
+                wrong(Remedy::Refuse(dtype)),
+                false,
+                Consequence::CpuAndDistrust,
+            ),
+            (refused, false, Consequence::CpuAndDistrust),
+            (job(JobFailure::Killed), false, Consequence::Cpu),
+            (job(JobFailure::Dropped), false, Consequence::Cpu),
+            (
+                job(JobFailure::TimedOut { waited }),
+                false,
+                Consequence::Cpu,
+            ),
+            (gone, false, Consequence::Cpu),
+            (MulMatError::OutOfMemory(1), false, Consequence::Cpu),
+            (MulMatError::NoModelMemory, false, Consequence::Cpu),
+            (MulMatError::NotPacked, false, Consequence::Cpu),
+            (
+                MulMatError::NotFinite { row: 1 },
+                false,
+                Consequence::CpuQuietly,
+            ),
+            (MulMatError::Data("weights"), false, Consequence::Error),
+            (expert, false, Consequence::Error),
         ] {
-            let seen = (error.may_run_again(), error.is_distrusted());
-            assert_eq!(seen, (may_run_again, is_distrusted), "{error}");
+            let seen = (error.may_run_again(), error.consequence());
+            assert_eq!(seen, (may_run_again, consequence), "{error}");
         }
     }
 

@@ -8,12 +8,12 @@ use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::{Arc, Mutex};
 
-use crate::budget::{PackedCount, WeightDecision};
+use crate::budget::{LeftOnCpu, PackedCount, WeightDecision};
 use crate::mul_mat_error::MulMatError;
 use crate::pack::PackedMatrix;
 use crate::shared::lock;
 
-/// One matrix: empty until the first use, and again if packing failed.
+/// One matrix: empty until the first use.
 type Slot = Arc<Mutex<Option<(Arc<PackedMatrix>, PackedCount)>>>;
 
 /// The weights of one tensor.
@@ -38,7 +38,8 @@ impl ResidentWeights {
     }
 
     /// Returns the matrix at `index`, made by `load` if it is not packed. Two threads that need the
-    /// same matrix load it once. Threads that need different ones do not wait for each other.
+    /// same matrix load it once. Threads that need different ones do not wait for each other. If
+    /// `load` fails, all of the tensor stays on the CPU from then on.
     pub(crate) fn get_or_load(
         &self,
         index: [usize; 2],
@@ -49,7 +50,11 @@ impl ResidentWeights {
         if let Some((matrix, _)) = &*slot {
             return Ok(Arc::clone(matrix));
         }
-        let matrix = Arc::new(load()?);
+        let loaded = load().inspect_err(|_| {
+            self.decision.revoke(LeftOnCpu::Failed);
+            self.forget();
+        });
+        let matrix = Arc::new(loaded?);
         *slot = Some((Arc::clone(&matrix), self.decision.count_packed()));
         Ok(matrix)
     }

@@ -17,6 +17,7 @@ use crate::budget::Budget;
 use crate::config::Config;
 use crate::cpu::CpuBackend;
 use crate::cpu_ops::CpuStream;
+use crate::fallback::Fallback;
 use crate::host::Host;
 use crate::log::{LogLevel, NAME};
 use crate::mul_mat::RowScratch;
@@ -49,6 +50,7 @@ pub(crate) struct Runtime {
     /// Observes the engine, if the user wants statistics or a trace.
     pub(crate) observer: Option<Arc<EngineObserver>>,
     pub(crate) verify: Verification,
+    pub(crate) fallback: Fallback,
     pub(crate) row_scratch: RowScratch,
     /// `struct ggml_backend_reg` of this library.
     pub(crate) reg: GgmlPtr<Reg>,

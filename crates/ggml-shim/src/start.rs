@@ -16,6 +16,7 @@ use crate::budget::Budget;
 use crate::config::Config;
 use crate::cpu::CpuBackend;
 use crate::evidence::Evidence;
+use crate::fallback::Fallback;
 use crate::host::Host;
 use crate::load_error::LoadError;
 use crate::log::{LogLevel, Logger};
@@ -168,6 +169,7 @@ fn open(
         model: opened.model,
         observer,
         verify: Verification::new(config.verify),
+        fallback: Fallback::new(config.fallback),
         row_scratch: RowScratch::default(),
         process: process::id(),
         engine: Mutex::new(Some(Arc::new(engine))),

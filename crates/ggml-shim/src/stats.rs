@@ -45,6 +45,8 @@ pub(crate) struct Stats {
     pub(crate) failed: u64,
     /// Nodes that the CPU computed because the NPU failed or computed their precision wrong.
     pub(crate) left_to_cpu: u64,
+    /// Lists of nodes that the NPU failed to compute, so that the CPU did.
+    pub(crate) handed_over: u64,
     pub(crate) declined: BTreeMap<DeclineReason, u64>,
 }
 
@@ -63,6 +65,7 @@ impl Stats {
             rows.count(&name, self.computed[precision as usize]);
         }
         rows.count("matmuls failed", self.failed);
+        rows.count("lists handed to the CPU", self.handed_over);
         if self.left_to_cpu > 0 {
             let name = "nodes that the CPU computed after an NPU failure (see the log)";
             rows.count(name, self.left_to_cpu);
@@ -166,6 +169,7 @@ mod tests {
             attention_out_of_range: 3,
             failed: 1,
             left_to_cpu: 2,
+            handed_over: 3,
             declined: [(DeclineReason::SmallBatch, 1)].into(),
             ..Stats::default()
         };
@@ -208,6 +212,7 @@ mod tests {
             ("matmuls computed in int8-hadamard", "2"),
             ("matmuls computed in fp16", "0"),
             ("matmuls failed", "1"),
+            ("lists handed to the CPU", "3"),
             ("multiply-adds", "7"),
             ("weight tensors on the NPU", "3"),
             ("KiB of weights on the NPU", "5"),

@@ -5,15 +5,15 @@
 use std::ffi::c_int;
 use std::time::{Duration, Instant};
 
-use npu_matmul::Engine;
 use npu_matmul::attention::AttentionBatch;
+use npu_matmul::{Engine, SoftwareNpu};
 use serde_json::{Value, json};
 
 use crate::abi::status;
 use crate::attention::{self, Attention};
 use crate::log::LogLevel;
 use crate::mul_mat::{self, MulMat, RowScratch};
-use crate::mul_mat_error::ListError;
+use crate::mul_mat_error::{Consequence, ListError, MulMatError};
 use crate::runtime::Runtime;
 use crate::stats::Stats;
 use crate::stream::Stream;
@@ -31,20 +31,39 @@ pub(super) enum GraphFailure {
         status: c_int,
         /// A sentence for people that names the node.
         line: String,
-        /// Whether the NPU is no longer trusted with the node's precision.
-        distrusted: bool,
-        /// Whether the node is attention whose scores only the CPU computes exactly enough.
-        out_of_range: bool,
+        consequence: Consequence,
     },
 }
 
 impl GraphFailure {
+    /// A failure that the CPU would share.
     pub(super) const fn node(status: c_int, line: String) -> Self {
         Self::Node {
             status,
             line,
-            distrusted: false,
-            out_of_range: false,
+            consequence: Consequence::Error,
+        }
+    }
+
+    pub(super) const fn consequence(&self) -> Consequence {
+        match self {
+            Self::Aborted => Consequence::Error,
+            Self::Node { consequence, .. } => *consequence,
+        }
+    }
+
+    /// The failure of a node, which `what` names.
+    pub(super) fn of(what: &str, error: MulMatError, model: Option<&SoftwareNpu>) -> Self {
+        let consequence = error.consequence();
+        let error = error.explained(model);
+        Self::Node {
+            status: if error.is_out_of_memory() {
+                status::ALLOC_FAILED
+            } else {
+                status::FAILED
+            },
+            line: format!("computing {what} failed: {error}"),
+            consequence,
         }
     }
 }
@@ -119,19 +138,8 @@ pub(super) fn compute<T: EngineCall>(
         }
     }
     computed.map_err(|ListError { call, error }| {
-        let (distrusted, out_of_range) = (error.is_distrusted(), error.is_out_of_range());
-        let error = error.explained(runtime.model.as_ref());
-        let (name, what) = (&names[call], calls[call].describe());
-        GraphFailure::Node {
-            status: if error.is_out_of_memory() {
-                status::ALLOC_FAILED
-            } else {
-                status::FAILED
-            },
-            line: format!("computing {name} ({what}) failed: {error}"),
-            distrusted,
-            out_of_range,
-        }
+        let what = format!("{} ({})", names[call], calls[call].describe());
+        GraphFailure::of(&what, error, runtime.model.as_ref())
     })?;
     T::count(&calls, ended - began, &mut runtime.stats());
     for (name, call) in names.iter().zip(&mut calls) {

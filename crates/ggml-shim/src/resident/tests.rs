@@ -33,9 +33,6 @@ fn load(weights: &ResidentWeights, index: [usize; 2], rows: usize) -> usize {
 #[test]
 fn a_matrix_is_loaded_once_until_it_is_forgotten() {
     let weights = ResidentWeights::new(0..64, accepted(2));
-    // A failed load is tried again.
-    let failed = weights.get_or_load([0, 0], || Err(MulMatError::NotPacked));
-    assert!(failed.is_err() && !weights.are_packed());
     assert_eq!(load(&weights, [0, 0], 1), 1);
     assert_eq!(load(&weights, [0, 0], 2), 1);
     assert_eq!(load(&weights, [1, 0], 2), 2);
@@ -49,6 +46,17 @@ fn a_matrix_is_loaded_once_until_it_is_forgotten() {
         assert_eq!(load(&weights, index, 1), 2);
     }
     assert!(weights.are_packed());
+}
+
+#[test]
+fn a_tensor_that_cannot_be_packed_is_given_up() {
+    let weights = ResidentWeights::new(0..64, accepted(2));
+    assert_eq!(load(&weights, [0, 0], 1), 1);
+    let failed = weights.get_or_load([1, 0], || Err(MulMatError::OutOfMemory(1)));
+    assert!(failed.is_err());
+    assert_eq!(weights.decision.refusal(), Some(LeftOnCpu::Failed));
+    // Its other matrix gives its memory back.
+    assert_eq!(load(&weights, [0, 0], 2), 2);
 }
 
 #[test]
