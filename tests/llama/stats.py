@@ -5,8 +5,9 @@ TITLE = "ROCKET statistics:"
 COMPUTED = "matmuls computed in "
 FAILED = "matmuls failed"
 HANDED_OVER = "lists handed to the CPU"
+AGAIN = "jobs run again"
 # What a run without a fault has none of.
-FAULTS = [FAILED, HANDED_OVER]
+FAULTS = [FAILED, HANDED_OVER, AGAIN]
 MEASURED = ["thread-ms waiting for jobs (measured)", "NPU ms, with jobs submitted (measured)"]
 TIMES = [
     "thread-ms packing weights (measured)",

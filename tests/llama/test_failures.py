@@ -124,7 +124,7 @@ def test_killed_job(stock, reference, seen):
     text = reference("tiny-1", LONG, 4)
     for attention, killed in [("auto", " rows of 4 heads, 2048 keys) "), ("0", "ffn_gate-0 ")]:
         env = SLOW | {"GGML_ROCKET_ATTENTION": attention, FALLBACK: "0"}
-        told = lambda output: output.lines("ROCKET: ", "failed")
+        told = lambda output: output.lines("ROCKET: computing ", "failed")
         how = dict(model=model, whole=told, env=env, check=False)
         output = stock.run("llama-completion", *words, **how)
         assert output.status == 1 and not output.text.strip(), output

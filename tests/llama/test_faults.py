@@ -163,7 +163,7 @@ def test_faults_rpc(fault, stock, reference, seen):
 
 def test_fault_is_error(stock, seen):
     """Without the fallback a failure ends the prompt, for people who test boards."""
-    told = lambda output: output.lines("ROCKET: ", " failed: ")
+    told = lambda output: output.lines("ROCKET: computing ", " failed: ")
     how = dict(model=stock.full(MODEL), env=faulty("no power", FALLBACK="0"), check=False)
     output = stock.run("llama-completion", *completion(PROMPT, TOKENS), whole=told, **how)
     assert output.status == 1 and not output.generated, output

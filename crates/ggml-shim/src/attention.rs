@@ -14,7 +14,7 @@ use std::borrow::Cow;
 use half::f16;
 use npu_kernels::quantise::largest_magnitude;
 use npu_matmul::attention::{AttentionCall, HeadRows, reference};
-use npu_matmul::{Engine, Section};
+use npu_matmul::{AbortCheck, Engine, Section};
 use rayon::prelude::*;
 use zerocopy::FromBytes;
 
@@ -41,7 +41,8 @@ pub(crate) struct Attention<'a> {
     pub(crate) errors: Option<OutputErrors>,
 }
 
-/// Computes attention nodes that do not depend on each other.
+/// Computes attention nodes that do not depend on each other. `gives_up` is asked before a failed job
+/// runs again.
 ///
 /// # Errors
 /// See [`MulMatError`]; then all outputs are invalid.
@@ -49,6 +50,7 @@ pub(crate) fn compute(
     engine: &Engine,
     scratch: &RowScratch,
     nodes: &mut [Attention<'_>],
+    gives_up: AbortCheck<'_>,
 ) -> Result<(), ListError> {
     let mut prepared = Vec::with_capacity(nodes.len());
     for (index, node) in nodes.iter().enumerate() {
@@ -65,7 +67,8 @@ pub(crate) fn compute(
             node_of.push(index);
         }
     }
-    engine.attend(calls).map_err(|error| ListError {
+    let attended = engine.attend_abortable(calls, gives_up);
+    attended.map_err(|error| ListError {
         call: node_of[error.call],
         error: error.source.into(),
     })?;

@@ -24,6 +24,7 @@ use crate::forked;
 use crate::host_tensor::HostTensor;
 use crate::log::{LogLevel, NAME};
 use crate::reason::DeclineReason;
+use crate::rest;
 use crate::runtime::{Runtime, guard, own_name};
 use crate::shared::GgmlPtr;
 use crate::supports::{self, AttentionQuery, MulMatQuery, WeightOrigin};
@@ -206,6 +207,9 @@ fn takes(
         advise_flash_attention(runtime, matmul);
     }
     let offload = supports::decide(matmul, &runtime.rules)?;
+    if rest::is_resting(runtime) {
+        return Err(DeclineReason::Resting);
+    }
     if !runtime.trusts(offload.precision) {
         return Err(DeclineReason::Distrusted);
     }
@@ -230,6 +234,9 @@ fn advise_flash_attention(runtime: &Runtime, matmul: &MulMatQuery) {
 /// cache of the CPU, and the CPU writes them.
 fn attends(runtime: &Runtime, attention: &AttentionQuery) -> Result<(), DeclineReason> {
     let shape = supports::decide_attention(attention, &runtime.rules)?;
+    if rest::is_resting(runtime) {
+        return Err(DeclineReason::Resting);
+    }
     if !runtime.trusts(ComputeType::Fp16) {
         return Err(DeclineReason::Distrusted);
     }

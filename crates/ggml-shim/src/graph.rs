@@ -39,6 +39,7 @@ use crate::log::LogLevel;
 use crate::mul_mat::MulMat;
 use crate::mul_mat_error::{Consequence, MulMatError};
 use crate::resident::ResidentWeights;
+use crate::rest;
 use crate::runtime::{NO_CPU_BACKEND, Runtime};
 use crate::stream::Stream;
 use crate::supports::{self, AttentionShape, MulMatQuery, Offload, WeightOrigin};
@@ -242,10 +243,11 @@ fn cannot(name: &str, why: impl Display) -> GraphFailure {
     format!("cannot compute {name}: {why}").into()
 }
 
-/// Whether the CPU computes `node`, because the NPU computed its precision wrong. ggml asks
+/// Whether the CPU computes `node`, because the NPU rests or computed its precision wrong. ggml asks
 /// `supports_op` for each new graph, but a program may compute an existing graph again.
 fn is_left_to_cpu(runtime: &Runtime, node: HostTensor<'_>, precision: ComputeType) -> bool {
-    let is_left = !runtime.trusts(precision) && can_fall_back(runtime, node);
+    let is_left = rest::is_resting(runtime) || !runtime.trusts(precision);
+    let is_left = is_left && can_fall_back(runtime, node);
     if is_left {
         runtime.stats().left_to_cpu += 1;
     }
@@ -260,8 +262,13 @@ fn is_left_to_cpu(runtime: &Runtime, node: HostTensor<'_>, precision: ComputeTyp
 unsafe fn run(runtime: &Runtime, stream: &Stream, list: NodeList<'_>) -> Result<(), GraphFailure> {
     let (nodes, steps) = (list.nodes, list.steps);
     let attentions = list.attention.len() as u64;
+    let has_calls = !list.matmuls.is_empty() || !list.attention.is_empty();
     let computed = calls::compute(list.matmuls, runtime, stream)
         .and_then(|matmuls| Ok((matmuls, calls::compute(list.attention, runtime, stream)?)));
+    if has_calls {
+        let consequence = computed.as_ref().err().map(GraphFailure::consequence);
+        rest::count_jobs(runtime, consequence);
+    }
     let (matmuls, attention) = match computed {
         Ok(computed) => computed,
         Err(failure) => {

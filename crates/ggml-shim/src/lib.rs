@@ -29,7 +29,7 @@
 //! | `mul_mat`, `pack`, `quants` | operands of the engine's matmuls |
 //! | `attention` | operands of the engine's attention |
 //! | `mul_mat_error` | why there are no outputs, and what follows |
-//! | `fallback` | what the CPU computes because the NPU failed |
+//! | `fallback`, `purse`, `rest` | what the CPU computes because the NPU failed, and for how long |
 //! | `buffer`, `buffer_hooks`, `weight_buffers` | watch the buffers that the CPU makes, and decide about the weights in them |
 //! | `load`, `pieces`, `resident`, `progress` | packed weights: loading and lifetime |
 //! | `evidence`, `ranges` | identify weights where the host does not |
@@ -73,11 +73,13 @@ mod pack;
 mod patterns;
 mod pieces;
 mod progress;
+mod purse;
 mod quants;
 mod ranges;
 mod reason;
 mod reg;
 mod resident;
+mod rest;
 mod runtime;
 mod serve;
 mod shared;

@@ -22,7 +22,7 @@ mod rows;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use npu_matmul::{Engine, Output};
+use npu_matmul::{AbortCheck, Engine, Output};
 
 use self::activation_rows::{ActivationRows, PartRows};
 pub(crate) use self::operands::MulMat;
@@ -66,7 +66,8 @@ impl BatchLimits {
     }
 }
 
-/// Computes matmuls that do not depend on each other, in batches of at most these sizes.
+/// Computes matmuls that do not depend on each other, in batches of at most these sizes. `gives_up` is
+/// asked before a failed job runs again.
 ///
 /// # Errors
 /// See [`MulMatError`]; then all outputs are invalid.
@@ -75,8 +76,9 @@ pub(crate) fn compute(
     scratch: &RowScratch,
     matmuls: &mut [MulMat<'_>],
     most: BatchLimits,
+    gives_up: AbortCheck<'_>,
 ) -> Result<(), ListError> {
-    let mut batch = Batch::new(engine, scratch, most);
+    let mut batch = Batch::new(engine, scratch, most, gives_up);
     for index in 0..matmuls.len() {
         let matmul = &matmuls[index];
         let parts = match matmul.offload.experts {
@@ -119,6 +121,7 @@ fn parts<'a>(matmul: &MulMat<'a>, index: usize) -> Vec<Part<'a>> {
 struct Batch<'e, 'a> {
     engine: &'e Engine,
     scratch: &'e RowScratch,
+    gives_up: AbortCheck<'e>,
     most: BatchLimits,
     /// What it holds now.
     held: BatchLimits,
@@ -130,10 +133,16 @@ struct Batch<'e, 'a> {
 }
 
 impl<'e, 'a> Batch<'e, 'a> {
-    fn new(engine: &'e Engine, scratch: &'e RowScratch, most: BatchLimits) -> Self {
+    fn new(
+        engine: &'e Engine,
+        scratch: &'e RowScratch,
+        most: BatchLimits,
+        gives_up: AbortCheck<'e>,
+    ) -> Self {
         Self {
             engine,
             scratch,
+            gives_up,
             most,
             held: BatchLimits::default(),
             loaded: HashMap::new(),
@@ -203,7 +212,8 @@ impl<'e, 'a> Batch<'e, 'a> {
         let calls = gemms.iter().zip(&parts).zip(&mut outputs);
         let calls = calls
             .map(|((gemm, (_, _, at)), out)| gemm.call(rows[*at].activations(), out.values_mut()));
-        self.engine.run(calls).map_err(|error| {
+        let computed = self.engine.run_abortable(calls, self.gives_up);
+        computed.map_err(|error| {
             let matmul = parts[error.call].0.matmul;
             ListError::of(matmul)(error.source.into())
         })?;

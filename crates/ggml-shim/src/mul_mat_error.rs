@@ -3,7 +3,7 @@
 
 use std::collections::TryReserveError;
 
-use npu_matmul::{Error, JobFailure, SoftwareNpu};
+use npu_matmul::{Error, ErrorKind, JobFailure, SoftwareNpu};
 
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum MulMatError {
@@ -23,6 +23,8 @@ pub(crate) enum MulMatError {
     /// Weights that the CPU has rearranged and that were not packed before.
     #[error("its weights were not packed when they were loaded")]
     NotPacked,
+    #[error("a job failed and did not run again, because failed jobs took too much time")]
+    GivenUp,
     #[error("a row selects expert {number}, but there are only {count}")]
     NoSuchExpert { number: i32, count: usize },
     #[error("the {0} are shorter than their strides require, or not aligned to their type")]
@@ -46,6 +48,11 @@ impl MulMatError {
         }
     }
 
+    /// Whether the engine gave up because its caller said so.
+    pub(crate) fn is_aborted(&self) -> bool {
+        matches!(self, Self::Engine(Error::Aborted))
+    }
+
     /// Whether a matmul may be right when it runs again: after a wrong first task, the engine
     /// computes tasks of that kind differently.
     pub(crate) fn may_run_again(&self) -> bool {
@@ -62,14 +69,16 @@ impl MulMatError {
             Self::NoSuchExpert { .. } | Self::Data(_) => Consequence::Error,
             Self::NotFinite { .. } | Self::Engine(Error::TooDeep { .. }) => Consequence::CpuQuietly,
             Self::Engine(Error::AttentionOutOfRange { .. }) => Consequence::CpuOutOfRange,
-            Self::Engine(Error::WrongResult { .. } | Error::Distrusted { .. }) => {
-                Consequence::CpuAndDistrust
-            }
-            Self::Engine(_)
-            | Self::OutOfMemory(_)
+            Self::Engine(error) => match error.kind() {
+                ErrorKind::WrongResult => Consequence::CpuAndDistrust,
+                ErrorKind::DeviceLost => Consequence::CpuAndRest,
+                _ => Consequence::Cpu,
+            },
+            Self::OutOfMemory(_)
             | Self::NoRows(_)
             | Self::NoModelMemory
-            | Self::NotPacked => Consequence::Cpu,
+            | Self::NotPacked
+            | Self::GivenUp => Consequence::Cpu,
         }
     }
 
@@ -104,6 +113,8 @@ pub(crate) enum Consequence {
     CpuOutOfRange,
     /// The CPU computes it, and all else in this precision.
     CpuAndDistrust,
+    /// The CPU computes it, and the NPU rests, because it is lost or a job may still run.
+    CpuAndRest,
 }
 
 impl Consequence {
@@ -218,12 +229,13 @@ mod tests {
             (
                 job(JobFailure::TimedOut { waited }),
                 false,
-                Consequence::Cpu,
+                Consequence::CpuAndRest,
             ),
-            (gone, false, Consequence::Cpu),
+            (gone, false, Consequence::CpuAndRest),
             (MulMatError::OutOfMemory(1), false, Consequence::Cpu),
             (MulMatError::NoModelMemory, false, Consequence::Cpu),
             (MulMatError::NotPacked, false, Consequence::Cpu),
+            (MulMatError::GivenUp, false, Consequence::Cpu),
             (
                 MulMatError::NotFinite { row: 1 },
                 false,

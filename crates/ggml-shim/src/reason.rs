@@ -52,6 +52,8 @@ pub(crate) enum DeclineReason {
     Parameters,
     #[error("a precision that the NPU computed wrong, see the log")]
     Distrusted,
+    #[error("the NPU rests after failures, see the log")]
+    Resting,
     #[error("attention excluded by GGML_ROCKET_ATTENTION")]
     AttentionOff,
     #[error("attention of few rows")]

@@ -73,13 +73,15 @@ fn runs(
     nodes: &[HostTensor<'_>],
 ) -> Vec<Run> {
     let mut kept = stream.split();
-    if let Some(runs) = kept.of(read_tensors(nodes), evidence.changes()) {
+    // The device takes other nodes after it began or ended to rest.
+    let changes = || evidence.changes() + runtime.fallback.changes();
+    if let Some(runs) = kept.of(read_tensors(nodes), changes()) {
         return runs.to_vec();
     }
     for node in nodes {
         note_computed(runtime, evidence, *node);
     }
-    let changes = evidence.changes();
+    let changes = changes();
     let runs = split::runs(nodes.iter().map(|node| side(runtime, *node)));
     kept.keep(read_tensors(nodes), changes, runs.clone());
     runs

@@ -192,6 +192,7 @@ extern "C" fn at_exit() {
         return;
     };
     contain(|| {
+        runtime.fallback.finish();
         let engine = shared::lock(&runtime.engine).take();
         if let (true, Some(observer)) = (runtime.config.stats, &runtime.observer) {
             let counts = engine

@@ -66,6 +66,17 @@ impl Stats {
         }
         rows.count("matmuls failed", self.failed);
         rows.count("lists handed to the CPU", self.handed_over);
+        if !times.jobs_failed.is_zero() {
+            let how = if device.is_measured {
+                "measured"
+            } else {
+                "modelled"
+            };
+            rows.ms(
+                &format!("NPU ms lost in failed jobs ({how})"),
+                times.jobs_failed,
+            );
+        }
         if self.left_to_cpu > 0 {
             let name = "nodes that the CPU computed after an NPU failure (see the log)";
             rows.count(name, self.left_to_cpu);
@@ -88,6 +99,7 @@ impl Stats {
         }
         rows.count("submits", counters.submits);
         rows.count("jobs", counters.jobs);
+        rows.count("jobs run again", counters.jobs_run_again);
         rows.count("tasks", counters.tasks);
         // Only on an NPU that is not calibrated.
         if counters.checked_tasks > 0 {
@@ -188,12 +200,14 @@ mod tests {
         let mut device = DeviceStats {
             counters: Counters {
                 jobs: 9,
+                jobs_run_again: 8,
                 checked_tasks: 4,
                 ..Counters::default()
             },
             times: Times {
                 pack: Duration::from_micros(1_500),
                 wait: Duration::from_secs(2),
+                jobs_failed: Duration::from_millis(500),
                 ..Times::default()
             },
             modelled_ps: 2_250_000_000,
@@ -212,7 +226,9 @@ mod tests {
             ("matmuls computed in int8-hadamard", "2"),
             ("matmuls computed in fp16", "0"),
             ("matmuls failed", "1"),
+            ("jobs run again", "8"),
             ("lists handed to the CPU", "3"),
+            ("NPU ms lost in failed jobs (modelled)", "500.000"),
             ("multiply-adds", "7"),
             ("weight tensors on the NPU", "3"),
             ("KiB of weights on the NPU", "5"),

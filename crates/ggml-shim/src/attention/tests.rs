@@ -213,7 +213,7 @@ impl Case {
         let data = self.data();
         let mut out = vec![f32::NAN; self.shape.outputs()];
         let mut nodes = [self.node(&data, &mut out)];
-        compute(&OPENED.engine, &SCRATCH, &mut nodes).unwrap();
+        compute(&OPENED.engine, &SCRATCH, &mut nodes, &|| false).unwrap();
         let errors = nodes[0].errors.unwrap();
         (out, errors)
     }
@@ -310,7 +310,7 @@ fn several_nodes_are_computed_at_once_and_an_error_names_its_own() {
             PLAIN.node(&data, &mut second),
         ];
         nodes[1].values.bytes = bytes;
-        compute(&OPENED.engine, &SCRATCH, &mut nodes)?;
+        compute(&OPENED.engine, &SCRATCH, &mut nodes, &|| false)?;
         Ok::<_, ListError>([first, second])
     };
     let [first, second] = compute_with(bytes).unwrap();

@@ -6,7 +6,7 @@ use std::ffi::c_int;
 use std::time::{Duration, Instant};
 
 use npu_matmul::attention::AttentionBatch;
-use npu_matmul::{Engine, SoftwareNpu};
+use npu_matmul::{AbortCheck, Engine, SoftwareNpu};
 use serde_json::{Value, json};
 
 use crate::abi::status;
@@ -80,7 +80,13 @@ pub(super) trait EngineCall: Sized + Send {
     const CATEGORIES: [&'static str; 2];
 
     /// Computes calls that do not depend on each other.
-    fn compute(engine: &Engine, scratch: &RowScratch, calls: &mut [Self]) -> Result<(), ListError>;
+    /// `gives_up` is asked before a failed job runs again.
+    fn compute(
+        engine: &Engine,
+        scratch: &RowScratch,
+        calls: &mut [Self],
+        gives_up: AbortCheck<'_>,
+    ) -> Result<(), ListError>;
 
     /// Errors of its outputs against the CPU's, if it is verified.
     fn errors(&mut self) -> &mut Option<OutputErrors>;
@@ -110,10 +116,15 @@ pub(super) fn compute<T: EngineCall>(
         .ok_or_else(|| format!("cannot compute {first}: the process is ending"))?;
     let began = Instant::now();
     let number = runtime.trace().map_or(0, Trace::next_list);
+    // A list may have many jobs, and each could cost as much as the purse holds.
+    let gives_up = || {
+        let is_too_much = || runtime.fallback.has_lost_too_much((&engine.times()).into());
+        stream.is_aborted() || is_too_much()
+    };
     let computed = loop {
         let computed = stream.run(|| {
             trace::in_list(number, || {
-                T::compute(&engine, &runtime.row_scratch, &mut calls)
+                T::compute(&engine, &runtime.row_scratch, &mut calls, &gives_up)
             })
         });
         match computed {
@@ -138,6 +149,11 @@ pub(super) fn compute<T: EngineCall>(
         }
     }
     computed.map_err(|ListError { call, error }| {
+        let error = match error {
+            error if !error.is_aborted() => error,
+            _ if stream.is_aborted() => return GraphFailure::Aborted,
+            _ => MulMatError::GivenUp,
+        };
         let what = format!("{} ({})", names[call], calls[call].describe());
         GraphFailure::of(&what, error, runtime.model.as_ref())
     })?;
@@ -155,8 +171,13 @@ pub(super) fn compute<T: EngineCall>(
 impl EngineCall for MulMat<'_> {
     const CATEGORIES: [&'static str; 2] = ["matmul", "failed matmul"];
 
-    fn compute(engine: &Engine, scratch: &RowScratch, calls: &mut [Self]) -> Result<(), ListError> {
-        mul_mat::compute(engine, scratch, calls, mul_mat::MOST)
+    fn compute(
+        engine: &Engine,
+        scratch: &RowScratch,
+        calls: &mut [Self],
+        gives_up: AbortCheck<'_>,
+    ) -> Result<(), ListError> {
+        mul_mat::compute(engine, scratch, calls, mul_mat::MOST, gives_up)
     }
 
     fn errors(&mut self) -> &mut Option<OutputErrors> {
@@ -190,8 +211,13 @@ impl EngineCall for MulMat<'_> {
 impl EngineCall for Attention<'_> {
     const CATEGORIES: [&'static str; 2] = ["attention", "failed attention"];
 
-    fn compute(engine: &Engine, scratch: &RowScratch, calls: &mut [Self]) -> Result<(), ListError> {
-        attention::compute(engine, scratch, calls)
+    fn compute(
+        engine: &Engine,
+        scratch: &RowScratch,
+        calls: &mut [Self],
+        gives_up: AbortCheck<'_>,
+    ) -> Result<(), ListError> {
+        attention::compute(engine, scratch, calls, gives_up)
     }
 
     fn errors(&mut self) -> &mut Option<OutputErrors> {

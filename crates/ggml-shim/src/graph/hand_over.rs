@@ -6,11 +6,9 @@ use crate::config::FALLBACK;
 use crate::host_tensor::HostTensor;
 use crate::log::LogLevel;
 use crate::mul_mat_error::Consequence;
+use crate::rest::FIND;
 use crate::runtime::Runtime;
 use crate::stream::Stream;
-
-/// The commands that find the cause of a failure.
-const FIND: &str = "`npu-probe doctor` and then `npu-probe first` find the cause";
 
 /// Whether the CPU may compute `node` in place of the NPU.
 pub(super) fn can_fall_back(runtime: &Runtime, node: HostTensor<'_>) -> bool {
@@ -50,7 +48,7 @@ fn note(runtime: &Runtime, consequence: Consequence, line: &str, nodes: usize) {
     stats.handed_over += 1;
     drop(stats);
     // A wrong result is told each time: there is one for each precision.
-    if runtime.fallback.is_first_failure() || consequence == Consequence::CpuAndDistrust {
+    if runtime.fallback.told.failure.is_first() || consequence == Consequence::CpuAndDistrust {
         let line = format!(
             "{line}. The CPU computes it, and what fails later, without another message; \
              GGML_ROCKET_STATS=1 counts failures. {FIND}. With {FALLBACK}=0 a failure is an error"

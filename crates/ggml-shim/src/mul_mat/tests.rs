@@ -31,7 +31,7 @@ pub(crate) static OPENED: LazyLock<OpenedEngine> =
 pub(crate) static SCRATCH: LazyLock<RowScratch> = LazyLock::new(RowScratch::default);
 
 fn run(matmuls: &mut [MulMat<'_>]) -> Result<(), ListError> {
-    compute(&OPENED.engine, &SCRATCH, matmuls, MOST)
+    compute(&OPENED.engine, &SCRATCH, matmuls, MOST, &|| false)
 }
 
 fn run_one(matmul: MulMat<'_>) -> Result<Option<OutputErrors>, MulMatError> {

@@ -32,7 +32,7 @@ fn run_by_expert(
     matmul.ids = Some(ids.rows());
     matmul.errors = Some(OutputErrors::default());
     let mut matmuls = [matmul];
-    let computed = compute(&OPENED.engine, &SCRATCH, &mut matmuls, most);
+    let computed = compute(&OPENED.engine, &SCRATCH, &mut matmuls, most, &|| false);
     computed.map_err(|ListError { error, .. }| error)?;
     // Compared with the experts that the rows chose.
     let errors = matmuls[0].errors.unwrap();
