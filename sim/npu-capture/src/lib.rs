@@ -65,7 +65,7 @@ pub use recorder::{
     JobToken, JobView, Outcomes, ReadObject, Recorder, RecorderOptions, RecordingSummary,
 };
 pub use replay::{
-    ByteDifference, ContentsComparison, ElementDifference, ReplayError, ReplayOptions,
-    ReplayReport, ReplayedJob, replay,
+    ByteDifference, ContentsComparison, ElementDifference, ProgramChange, ReplayError,
+    ReplayOptions, ReplayReport, ReplayedJob, replay, replay_changed,
 };
 pub use writer::CaptureWriter;

@@ -13,11 +13,12 @@ use common::{
 };
 use npu_capture::format::SectionKind;
 use npu_capture::{
-    Capture, CaptureWriter, CapturedObject, Contents, JobOutcome, JobView, Moment, Recorder,
-    RecorderOptions, ReplayError, ReplayOptions, Role, diff, replay,
+    Capture, CaptureWriter, CapturedObject, Contents, JobOutcome, JobView, Moment, ProgramChange,
+    Recorder, RecorderOptions, ReplayError, ReplayOptions, ReplayedJob, Role, diff, replay,
+    replay_changed,
 };
 use npu_model::{Model, ModelOptions};
-use rknpu_regcmd::{Precision, TaskRegisters, written_element};
+use rknpu_regcmd::{Precision, TaskRegisters, Word, written_element};
 use rocket_uapi::{Bo, ByteLen, Deadline, Device, Errno, Handle, RawJob, sys};
 
 fn model() -> Device {
@@ -453,4 +454,77 @@ fn words_that_differ_are_told_by_register() {
     for word in &words {
         assert!(word.contains("_ADDR"), "{word}");
     }
+}
+
+/// The first program of a job.
+fn words_of(capture: &Capture, job: usize) -> Vec<Word> {
+    let mut contents = Contents::new(capture);
+    contents.go(Moment::Before(job));
+    let mut programs = capture.programs(&capture.jobs()[job], &contents);
+    programs.next().unwrap().words().to_vec()
+}
+
+fn with_words(capture: &Capture, job: usize, words: &[Word]) -> Result<ReplayedJob, ReplayError> {
+    let change = ProgramChange {
+        job,
+        program: 0,
+        words,
+    };
+    let report = replay_changed(capture, &change, &model(), &options())?;
+    assert_eq!(report.jobs.len(), 1);
+    Ok(report.jobs.into_iter().next().unwrap())
+}
+
+#[test]
+fn a_changed_program_runs_in_place_of_a_recorded_one() {
+    let capture = recorded_matmuls(2, RecorderOptions::default());
+    let words = words_of(&capture, 1);
+    let same = with_words(&capture, 1, &words).unwrap();
+    assert!(same.matches() && same.comparison.is_some(), "{same:?}");
+    // With another DPU.DST_BASE_ADDR the output lies elsewhere.
+    let is_destination = |word: &&Word| word.target() == 0x1001 && word.offset() == 0x4020;
+    let at = words.iter().position(|word| is_destination(&word)).unwrap();
+    let mut moved = words.clone();
+    moved[at] = Word::new(0x1001, 0x4020, words[at].value() + 16);
+    let replayed = with_words(&capture, 1, &moved).unwrap();
+    assert_eq!(replayed.replayed, JobOutcome::Completed);
+    let comparison = replayed.comparison.unwrap();
+    assert!(comparison.different > 0);
+    let first = comparison.first.unwrap();
+    let output = u64::from(words[at].value());
+    assert!((output..output + 0x1000).contains(&first.iova), "{first:?}");
+    // Without the word that starts the blocks, no interrupt comes.
+    let idle = with_words(&capture, 1, &words[..words.len() - 1]).unwrap();
+    let is_killed = matches!(idle.replayed, JobOutcome::Killed(_));
+    assert!(is_killed, "{idle:?}");
+}
+
+#[test]
+fn a_dropped_job_is_not_taken_for_completed() {
+    let capture = recorded_matmuls(1, RecorderOptions::default());
+    let words = words_of(&capture, 0);
+    // A program without words drops the job, and its fence signals as if it had run.
+    let replayed = with_words(&capture, 0, &[]).unwrap();
+    assert_eq!(replayed.replayed, JobOutcome::Dropped);
+    let long = vec![words[0]; rknpu_regcmd::Program::WORDS_MAX + 1];
+    let error = with_words(&capture, 0, &long).unwrap_err();
+    assert!(
+        matches!(error, ReplayError::ProgramLength { .. }),
+        "{error}"
+    );
+    let error = with_words(&capture, 7, &words).unwrap_err();
+    assert!(
+        matches!(error, ReplayError::NoJob { job: 7, .. }),
+        "{error}"
+    );
+    let change = ProgramChange {
+        job: 0,
+        program: 9,
+        words: &words,
+    };
+    let error = replay_changed(&capture, &change, &model(), &options()).unwrap_err();
+    assert!(
+        matches!(error, ReplayError::NoProgram { program: 9, .. }),
+        "{error}"
+    );
 }

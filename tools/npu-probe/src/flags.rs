@@ -28,6 +28,11 @@ pub(crate) struct DeviceFlags {
 }
 
 impl DeviceFlags {
+    /// The device of the command line.
+    pub(crate) fn named(&self) -> Option<Selector> {
+        self.device.clone()
+    }
+
     /// The device to use, from the command line or else the environment.
     pub(crate) fn selector(&self) -> Selector {
         self.device.clone().unwrap_or_else(Selector::from_env)

@@ -45,6 +45,32 @@ pub enum ReplayError {
         /// The NPU address that the device gave it here.
         got: Iova,
     },
+    /// The capture has no such job.
+    #[error("no job {job}: the capture has {jobs} jobs, counted from 0")]
+    NoJob {
+        /// The index of the job.
+        job: usize,
+        /// Jobs of the capture.
+        jobs: usize,
+    },
+    /// The job has no such program.
+    #[error("no program {program} in job {job}, which has {programs} programs, counted from 0")]
+    NoProgram {
+        /// Index of the job.
+        job: usize,
+        /// The index of the program.
+        program: usize,
+        /// Programs of the job.
+        programs: usize,
+    },
+    /// A task cannot have so many words.
+    #[error("the program has {words} words, and a task has at most {max}")]
+    ProgramLength {
+        /// Words of the program.
+        words: usize,
+        /// The limit.
+        max: usize,
+    },
     /// The capture needs more memory than allowed.
     #[error(
         "job {job} needs {bytes} bytes of memory for its buffer objects and the gaps between \

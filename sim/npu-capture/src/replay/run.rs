@@ -2,9 +2,11 @@
 //! Runs the jobs of a capture one after another, and compares each.
 
 use std::mem;
+use std::ops::Range;
 
 use rocket_uapi::{Bo, BufferAccess, Deadline, Device, Error, Handle, RawJob};
 
+use super::change::{ChangedJob, ProgramChange};
 use super::compare;
 use super::error::ReplayError;
 use super::place::{ObjectRanges, OpenFiles, PlacedFile, WAIT, bytes_kept, bytes_placed};
@@ -41,12 +43,13 @@ impl Default for ReplayOptions {
 /// objects and the gaps between them, and a small file may claim much.
 fn check_limits(
     capture: &Capture,
+    jobs: Range<usize>,
     device: &Device,
     options: &ReplayOptions,
 ) -> Result<(), ReplayError> {
     let mut work = 0_u64;
     let mut files = OpenFiles::new(device, options.bytes_max);
-    for (index, job) in capture.jobs().iter().enumerate() {
+    for (index, job) in jobs.clone().zip(&capture.jobs()[jobs]) {
         let ranges: ObjectRanges = capture.ranges(job).collect();
         let bytes = bytes_placed(&ranges);
         if bytes > options.bytes_max {
@@ -88,12 +91,45 @@ pub fn replay(
     device: &Device,
     options: &ReplayOptions,
 ) -> Result<ReplayReport, ReplayError> {
-    check_limits(capture, device, options)?;
+    let jobs = replay_jobs(capture, 0..capture.jobs().len(), None, device, options)?;
+    Ok(ReplayReport { jobs })
+}
+
+/// Runs one job of `capture` with another program, and compares its results with the recorded
+/// ones.
+///
+/// The program lies in a separate buffer object, so the recorded one stays in memory as it
+/// was. The job ends with a witness: a job that the driver dropped is not taken for
+/// completed. On a board the NPU reaches only the file's own objects, but any program may
+/// hang a core until the driver resets it, or leave register values that disturb the next job.
+///
+/// # Errors
+/// As [`replay`]; and if there is no such program, or `change` has too many words.
+pub fn replay_changed(
+    capture: &Capture,
+    change: &ProgramChange<'_>,
+    device: &Device,
+    options: &ReplayOptions,
+) -> Result<ReplayReport, ReplayError> {
+    change.check(capture)?;
+    let jobs = change.job..change.job + 1;
+    let jobs = replay_jobs(capture, jobs, Some(change), device, options)?;
+    Ok(ReplayReport { jobs })
+}
+
+fn replay_jobs(
+    capture: &Capture,
+    range: Range<usize>,
+    change: Option<&ProgramChange<'_>>,
+    device: &Device,
+    options: &ReplayOptions,
+) -> Result<Vec<ReplayedJob>, ReplayError> {
+    check_limits(capture, range.clone(), device, options)?;
     let mut before = Contents::new(capture);
     let mut after = Contents::new(capture);
     let mut files = OpenFiles::new(device, options.bytes_max);
     let mut jobs = Vec::new();
-    for (index, job) in capture.jobs().iter().enumerate() {
+    for (index, job) in range.clone().zip(&capture.jobs()[range]) {
         before.go(Moment::Before(index));
         after.go(Moment::After(index));
         let ranges: ObjectRanges = capture.ranges(job).collect();
@@ -104,7 +140,7 @@ pub fn replay(
         for (&object, bo) in &mut placed.bos {
             load(&before, object, bo)?;
         }
-        let replayed = run(job, &mut placed)?;
+        let replayed = run(job, change, &mut placed)?;
         // If the recorded end is unknown, there is nothing to compare with.
         // Objects of a job that may still run must not be read.
         let known = job.outcome != JobOutcome::Unknown && replayed != JobOutcome::Unknown;
@@ -128,7 +164,7 @@ pub fn replay(
             comparison,
         });
     }
-    Ok(ReplayReport { jobs })
+    Ok(jobs)
 }
 
 /// Fills `bo` with its bytes in `contents`.
@@ -141,13 +177,20 @@ fn load(contents: &Contents<'_>, object: usize, bo: &mut Bo) -> Result<(), Repla
 
 /// Runs a job of a file, and waits for its end. If the end is not seen, the file loses its
 /// objects.
-fn run(job: &CapturedJob, placed: &mut PlacedFile) -> Result<JobOutcome, ReplayError> {
+fn run(
+    job: &CapturedJob,
+    change: Option<&ProgramChange<'_>>,
+    placed: &mut PlacedFile,
+) -> Result<JobOutcome, ReplayError> {
     let exists = |handle| {
         let mut list = job.uses.iter();
         list.any(|used| used.handle == handle && used.object.is_some())
     };
     let (reads, writes) = (job.handles(Role::In), job.handles(Role::Out));
-    if is_dropped(&job.tasks, &reads, &writes, exists) {
+    let mut tasks = job.tasks.clone();
+    let changed = change.map(|change| ChangedJob::new(&placed.device, change, &mut tasks));
+    let changed = changed.transpose()?;
+    if is_dropped(&tasks, &reads, &writes, exists) {
         return Ok(JobOutcome::Dropped);
     }
     let handle = |object| placed.bos.get(&object).map(Bo::handle);
@@ -158,23 +201,28 @@ fn run(job: &CapturedJob, placed: &mut PlacedFile) -> Result<JobOutcome, ReplayE
             .collect::<Vec<Handle>>()
     };
     let (mut reads, mut writes) = (handles(Role::In), handles(Role::Out));
+    let added = changed.as_ref().map(|changed| changed.bo.handle());
+    writes.extend(added);
     if writes.is_empty() {
         // Only objects that a job lists as written show its end.
         reads.clear();
         writes = placed.bos.values().map(Bo::handle).collect();
     }
-    let mut bos = placed.bos.values();
-    let Some(last) = bos.find(|bo| writes.first() == Some(&bo.handle())) else {
+    let mut bos = changed
+        .iter()
+        .map(|changed| &changed.bo)
+        .chain(placed.bos.values());
+    let Some(last) = bos.find(|bo| writes.last() == Some(&bo.handle())) else {
         return Ok(JobOutcome::Unknown);
     };
     let raw = RawJob {
-        tasks: &job.tasks,
+        tasks: &tasks,
         reads: &reads,
         writes: &writes,
     };
-    // SAFETY: the NPU reaches only objects of this file, which are those in `placed`:
-    // they live, or are leaked, until the job has ended. No guard of any of them exists
-    // here.
+    // SAFETY: the NPU reaches only objects of this file, which are those in `placed` and
+    // `changed`: they live, or are leaked, until the job has ended. No guard of any of them
+    // exists here.
     if let Err(error) = unsafe { placed.device.submit_raw(&[raw]) } {
         return match error {
             Error::Refused { errno, .. } => Ok(JobOutcome::Refused(errno)),
@@ -183,11 +231,17 @@ fn run(job: &CapturedJob, placed: &mut PlacedFile) -> Result<JobOutcome, ReplayE
     }
     if let Err(error) = last.read(Deadline::after(WAIT)).map(drop) {
         // The NPU may still access the objects.
-        mem::forget(mem::take(&mut placed.bos));
+        mem::forget((mem::take(&mut placed.bos), changed));
         return match error {
             Error::TimedOut { .. } => Ok(JobOutcome::Unknown),
             error => Err(error.into()),
         };
     }
-    Ok(last.fence(BufferAccess::Read)?.status()?.into())
+    let outcome = last.fence(BufferAccess::Read)?.status()?.into();
+    match changed {
+        Some(changed) if outcome == JobOutcome::Completed && !changed.has_run()? => {
+            Ok(JobOutcome::Dropped)
+        }
+        _ => Ok(outcome),
+    }
 }

@@ -29,6 +29,10 @@ pub(crate) struct DecodeFlags {
     #[arg(long, value_name = "INDEX")]
     pub(crate) job: Option<usize>,
 
+    /// Print only this program of the job, like a program file
+    #[arg(long, value_name = "INDEX", requires = "job")]
+    pub(crate) task: Option<usize>,
+
     #[command(flatten)]
     pub(crate) capture: CaptureFlags,
 
@@ -79,10 +83,11 @@ pub(crate) fn run(decode: &DecodeFlags) -> Result<Verdict, Failure> {
     if decode.lint {
         return super::lint::run(decode, is_capture);
     }
-    if is_capture {
-        return super::decode_capture::run(decode);
-    }
-    let words = program::read(&decode.file)?;
+    let words = match (is_capture, decode.job.zip(decode.task)) {
+        (true, Some((job, task))) => super::decode_capture::words(decode, job, task)?,
+        (true, None) => return super::decode_capture::run(decode),
+        (false, _) => program::read(&decode.file)?,
+    };
     let text = decode.disassemble(&words);
     let report = Report {
         words: words.len(),

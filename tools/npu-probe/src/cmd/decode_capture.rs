@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `npu-probe decode` of a capture: its jobs, their programs, and their memory accesses.
 
+use std::ops::Range;
+
 use anyhow::anyhow;
 use npu_capture::{Capture, CapturedProgram, Contents, Moment};
-use rknpu_regcmd::Iova;
+use rknpu_regcmd::{Iova, Word};
 use serde::Serialize;
 
 use super::decode::DecodeFlags;
@@ -64,18 +66,36 @@ impl ProgramReport {
     }
 }
 
+/// The indices of the requested jobs.
+fn jobs(capture: &Capture, job: Option<usize>) -> Result<Range<usize>, Failure> {
+    let count = capture.jobs().len();
+    match job {
+        None => Ok(0..count),
+        Some(job) if job < count => Ok(job..job + 1),
+        Some(job) => Err(Failure::Usage(anyhow!(
+            "no job {job}: the capture has {count} jobs, counted from 0"
+        ))),
+    }
+}
+
+/// The words of one program of a job.
+pub(super) fn words(decode: &DecodeFlags, job: usize, task: usize) -> Result<Vec<Word>, Failure> {
+    let capture = capture_file::open(&decode.file, decode.capture)?;
+    let job = jobs(&capture, Some(job))?.start;
+    let mut contents = Contents::new(&capture);
+    contents.go(Moment::Before(job));
+    let mut programs = capture.programs(&capture.jobs()[job], &contents);
+    let words = programs.nth(task).and_then(|program| program.words);
+    words.ok_or_else(|| {
+        Failure::Usage(anyhow!(
+            "the capture has no words of program {task} of job {job}"
+        ))
+    })
+}
+
 pub(crate) fn run(decode: &DecodeFlags) -> Result<Verdict, Failure> {
     let capture = capture_file::open(&decode.file, decode.capture)?;
-    let count = capture.jobs().len();
-    let indices = match decode.job {
-        None => 0..count,
-        Some(job) if job < count => job..job + 1,
-        Some(job) => {
-            return Err(Failure::Usage(anyhow!(
-                "no job {job}: the capture has {count} jobs, counted from 0"
-            )));
-        }
-    };
+    let indices = jobs(&capture, decode.job)?;
     let mut contents = Contents::new(&capture);
     let jobs = indices.map(|index| {
         contents.go(Moment::Before(index));

@@ -6,14 +6,17 @@ use std::path::PathBuf;
 use anyhow::anyhow;
 use clap::Args;
 use npu_capture::{
-    ByteDifference, Capture, ReplayError, ReplayOptions, ReplayReport, ReplayedJob, replay,
+    ByteDifference, Capture, ProgramChange, ReplayError, ReplayOptions, ReplayReport, ReplayedJob,
+    replay, replay_changed,
 };
+use rocket_uapi::Selector;
 use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::capture_file::{self, CaptureFlags};
 use crate::exit::{Failure, Verdict};
 use crate::flags::{DeviceFlags, ReportFlags};
+use crate::program;
 use crate::progress::ProgressLine;
 use crate::report::DeviceReport;
 
@@ -28,6 +31,23 @@ pub(crate) struct ReplayFlags {
 
     #[command(flatten)]
     capture: CaptureFlags,
+
+    /// Replay only this job, with the program of --program
+    #[arg(long, value_name = "INDEX", requires = "program")]
+    job: Option<usize>,
+
+    /// Run this program in place of one of the job's, and compare the results
+    ///
+    /// Accepts the forms that `decode` accepts. The memory is that of the recorded job, at the
+    /// same addresses. Runs on the software model unless --device names a device: nothing can
+    /// check beforehand whether a program hangs a core, or leaves register values that disturb
+    /// the next user of the NPU. One more task at the end of the job shows that all tasks ran.
+    #[arg(long, value_name = "FILE", requires = "job")]
+    program: Option<PathBuf>,
+
+    /// Index of the program in the job that --program replaces
+    #[arg(long, value_name = "INDEX", default_value_t = 0, requires = "program")]
+    task: usize,
 
     /// Memory limit for the jobs' buffer objects, MiB
     ///
@@ -113,7 +133,20 @@ impl JobJson {
 
 pub(crate) fn run(args: &ReplayFlags) -> Result<Verdict, Failure> {
     let capture = capture_file::open(&args.file, args.capture)?;
-    let opened = super::open(&args.device)?;
+    let words = args.program.as_deref().map(program::read).transpose()?;
+    let change = words
+        .as_deref()
+        .zip(args.job)
+        .map(|(words, job)| ProgramChange {
+            job,
+            program: args.task,
+            words,
+        });
+    let selector = match change {
+        Some(_) => args.device.named().unwrap_or(Selector::Model),
+        None => args.device.selector(),
+    };
+    let opened = super::open_selected(&selector, |_| ())?;
     let device = DeviceReport::new(opened.device.info(), opened.why);
     let is_model = device.is_model;
     let say = |text: &str| args.report.say(text);
@@ -123,7 +156,11 @@ pub(crate) fn run(args: &ReplayFlags) -> Result<Verdict, Failure> {
         bytes_max: args.max_memory.saturating_mul(1 << MIB),
         work_max: args.max_work.saturating_mul(1 << GIB),
     };
-    let report = replay(&capture, &opened.device, &options).map_err(|error| {
+    let report = match &change {
+        Some(change) => replay_changed(&capture, change, &opened.device, &options),
+        None => replay(&capture, &opened.device, &options),
+    };
+    let report = report.map_err(|error| {
         let raise = match error {
             ReplayError::Device(_) | ReplayError::Placement { .. } => {
                 return Failure::Device(error.into());
@@ -150,14 +187,17 @@ pub(crate) fn run(args: &ReplayFlags) -> Result<Verdict, Failure> {
     args.report.print(&json, || {
         let events = json.model_events.iter();
         let events = events.map(|event| format!("model      {event}\n"));
-        verdict_text(&capture, &report, verdict.words(is_model)) + &events.collect::<String>()
+        let first = args.job.unwrap_or(0);
+        let verdict = verdict_text(&capture, first, &report, verdict.words(is_model));
+        verdict + &events.collect::<String>()
     })?;
     Ok(verdict)
 }
 
-fn verdict_text(capture: &Capture, report: &ReplayReport, words: &str) -> String {
+/// The differences and the verdict; the first job of the report has the index `first`.
+fn verdict_text(capture: &Capture, first: usize, report: &ReplayReport, words: &str) -> String {
     let mut text = String::new();
-    let jobs = report.jobs.iter().enumerate();
+    let jobs = (first..).zip(&report.jobs);
     let differing = jobs.filter(|(_, job)| !job.matches());
     let count = differing.clone().count();
     for (index, job) in differing.take(SHOWN) {

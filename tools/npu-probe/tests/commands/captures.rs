@@ -4,7 +4,7 @@
 use std::fs;
 use std::path::Path;
 
-use crate::common::{fails, fails_with, has, json, says, text};
+use crate::common::{command, ends, fails, fails_with, has, json, says, text};
 
 fn record(folder: &Path, name: &str, options: &str) -> String {
     let file = folder.join(name).display().to_string();
@@ -48,6 +48,49 @@ fn a_recorded_self_test_is_replayed_decoded_and_linted() {
     says(
         &format!("decode --lint {file}"),
         &["8 programs of 4 jobs", "no findings"],
+    );
+}
+
+#[test]
+fn a_changed_program_is_replayed_with_the_memory_of_a_job() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = record(folder.path(), "x.rkcap", "");
+    let program = |name: &str, text: &str| {
+        let path = folder.path().join(name).display().to_string();
+        fs::write(&path, text).unwrap();
+        path
+    };
+    let first = &text(&format!("decode {file} --job 0 --task 0 --statements"));
+    let missing = format!("decode {file} --job 0 --task 9");
+    fails_with(&missing, 2, &["no words of program 9 of job 0"]);
+    let replay = format!("replay {file} --job 0 --program");
+    let same = program("same.s", first);
+    says(&format!("{replay} {same}"), &["PASS", "1 jobs ended"]);
+    // The tool's environment names a device that cannot be used; a changed program asks for it
+    // on the command line only.
+    let mut command = command(&format!("{replay} {same}"));
+    ends(command.env("ROCKET_DEVICE", "/nonexistent/accel0"), 0);
+    let nowhere = format!("{replay} {same} --device /nonexistent/accel0");
+    fails_with(&nowhere, 3, &["/nonexistent/accel0"]);
+
+    // Without the start of the blocks, no interrupt comes, and the driver kills the job.
+    let (idle, _) = first.rsplit_once("enable").unwrap();
+    let idle = program("idle.s", idle);
+    let (said, _) = fails(&format!("{replay} {idle}"), 1);
+    has(&said, &["job 0", "recorded: completed; now: killed"]);
+
+    fails_with(
+        &format!("{replay} {same} --task 9"),
+        2,
+        &["no program 9 in job 0"],
+    );
+    let other = format!("replay {file} --job 9 --program {same}");
+    fails_with(&other, 2, &["no job 9"]);
+    fails_with(&format!("replay {file} --job 0"), 2, &["--program"]);
+    fails_with(
+        &format!("{replay} /nonexistent/x.s"),
+        2,
+        &["/nonexistent/x.s"],
     );
 }
 
