@@ -22,7 +22,7 @@ pub(crate) type KeptRanges = Option<BTreeMap<u64, u64>>;
 
 /// Adds a range to disjoint ones, which map their starts to their ends. Merges ranges that overlap
 /// or adjoin.
-pub fn add_range(ranges: &mut BTreeMap<u64, u64>, range: Range<u64>) {
+pub(crate) fn add_range(ranges: &mut BTreeMap<u64, u64>, range: Range<u64>) {
     if range.is_empty() {
         return;
     }

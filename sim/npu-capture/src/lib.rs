@@ -56,7 +56,6 @@ pub use capture::{
     Capture, CapturedJob, CapturedObject, JobOutcome, ObjectUse, RecordedDevice, Role,
 };
 pub use contents::{Contents, Moment};
-pub use delta::add_range;
 pub use diff::diff;
 pub use error::{CaptureError, RecordError};
 pub use programs::CapturedProgram;

@@ -1,13 +1,17 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The command line: parsed here, without touching the system.
 
+use std::env;
+use std::ffi::OsString;
 #[cfg(feature = "manual")]
 use std::path::PathBuf;
 
+use anyhow::anyhow;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::cmd;
 use crate::cmd::selftest::SelfTestFlags;
+use crate::exit::Failure;
 
 /// Check, measure and use the NPU of an RK3588
 ///
@@ -36,7 +40,7 @@ Exit codes:
      work (first); a program has errors (decode --lint)
   2  the command line or an input file is wrong
   3  the device is missing or not usable (doctor: no NPU is usable)
-  4  the device or its driver failed (exec: the program did not complete)
+  4  the device or its driver failed
   5  the output could not be written
 
 RUST_LOG=trace logs what the libraries do.";
@@ -50,14 +54,33 @@ const GROUPS: [(&str, &str); 4] = [
 ];
 
 /// The commands that `npu-probe expert` lists.
-const EXPERT_COMMANDS: &str = "info plan soak rung decode asm exec replay diff serve";
+const EXPERT_COMMANDS: &str = "info plan soak rung decode asm replay diff serve";
+
+/// Commands of earlier versions, and what replaces them; for one release.
+const GONE: [(&str, &str); 1] = [(
+    "exec",
+    "`npu-probe replay CAPTURE --job N --program FILE` runs a changed program with the memory of \
+     a recorded job",
+)];
+
+/// The command line with today's name of the command; fails for a command that is gone.
+fn todays(arguments: Vec<OsString>) -> Result<Vec<OsString>, Failure> {
+    let name = arguments.get(1).and_then(|name| name.to_str());
+    match GONE.iter().find(|(gone, _)| name == Some(gone)) {
+        Some((gone, successor)) => Err(Failure::Usage(anyhow!(
+            "the command `{gone}` is gone: {successor}"
+        ))),
+        None => Ok(arguments),
+    }
+}
 
 impl Flags {
     /// Reads the command line. Ends this process after help and version (0), and if the line is
     /// wrong (2).
-    pub(crate) fn read() -> Self {
-        let matches = Self::with_pages().get_matches();
-        Self::from_arg_matches(&matches).unwrap_or_else(|error| error.exit())
+    pub(crate) fn read() -> Result<Self, Failure> {
+        let arguments = todays(env::args_os().collect())?;
+        let matches = Self::with_pages().get_matches_from(arguments);
+        Ok(Self::from_arg_matches(&matches).unwrap_or_else(|error| error.exit()))
     }
 
     /// The text of `npu-probe expert`.
@@ -213,15 +236,6 @@ pub(crate) enum Command {
     /// Assemble a register program
     #[command(after_help = "Example: npu-probe asm changed.s -o changed.hex")]
     Asm(cmd::asm::AsmFlags),
-    /// Run one register program on given memory
-    ///
-    /// On a core of the software model's chip after power-up, started as the kernel driver
-    /// would. Memory lies at exactly the given addresses; any other access is a fault.
-    /// Prints interrupts, traps, faults and modelled time. The output files are written in
-    /// any case. The exit code is 4 if the program did not complete.
-    #[command(after_help = "Example:
-  npu-probe exec changed.hex --bo 0x0:a.bin --bo 0x10000:b.bin --out 0x20000:16384:c.bin")]
-    Exec(cmd::exec::ExecFlags),
     /// Replay the jobs of a capture, and compare the results
     ///
     /// On the chosen device, each job from the state that it was recorded in. The exit code

@@ -16,7 +16,6 @@ mod date;
 mod doctor;
 mod end_signals;
 mod evidence;
-mod exec;
 mod exit;
 mod expected;
 mod experiment;
@@ -47,7 +46,10 @@ use crate::exit::{Failure, Verdict};
 
 fn main() -> ExitCode {
     log_to_stderr();
-    let flags = Flags::read();
+    let flags = match Flags::read() {
+        Ok(flags) => flags,
+        Err(failure) => return end(Err::<Verdict, _>(failure)),
+    };
     let outcome = match &flags.command {
         None => cmd::selftest::run(&flags.selftest),
         Some(Command::Selftest(selftest)) => cmd::selftest::run(selftest),
@@ -56,7 +58,6 @@ fn main() -> ExitCode {
         Some(Command::Info(info)) => cmd::info::run(info),
         Some(Command::Asm(asm)) => cmd::asm::run(asm),
         Some(Command::Decode(decode)) => cmd::decode::run(decode),
-        Some(Command::Exec(exec)) => cmd::exec::run(exec),
         Some(Command::Run(run)) => return end(cmd::run::run(run)),
         Some(Command::Serve(serve)) => cmd::serve::run(serve),
         Some(Command::Diff(diff)) => cmd::diff::run(diff),

@@ -93,18 +93,18 @@ impl Bus for AddressSpaceBus<'_> {
 /// The result of started tasks: what the interrupt handler sees, and the chip's
 /// report.
 #[derive(Debug)]
-pub struct Kicked {
+pub(super) struct Kicked {
     /// PC.INTERRUPT_RAW_STATUS.
-    pub raw_status: u32,
+    pub(super) raw_status: u32,
     /// The chip's report on the tasks: time, work, and diagnoses.
-    pub outcome: KickOutcome,
+    pub(super) outcome: KickOutcome,
 }
 
 impl Kicked {
     /// Whether the driver treats the tasks as finished: DPU_0 or DPU_1 is set. A
     /// DMA error alone does not finish them; the job then runs into its time limit.
     #[must_use]
-    pub fn is_completed(&self) -> bool {
+    pub(super) fn is_completed(&self) -> bool {
         self.raw_status & INTERRUPT_DPU != 0
     }
 
@@ -117,7 +117,7 @@ impl Kicked {
 /// Runs a task on core number `index` by the driver's register accesses, and
 /// handles its interrupt. `program` is an IOVA, `words` its length in words. The
 /// task runs within the last write.
-pub fn kick(
+pub(super) fn kick(
     core: &mut dyn NpuCore,
     index: u32,
     (program, words): (u32, u32),

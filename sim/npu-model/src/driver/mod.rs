@@ -62,7 +62,6 @@ mod sync_file;
 pub use bugs::Bug;
 pub use cache::Caches;
 pub use drm_file::DrmFile;
-pub use hardware::{Kicked, kick};
 pub use job::JobCounts;
 pub use mapping::Mapping;
 pub use memory::Backing;

@@ -9,7 +9,6 @@ mod decode_capture;
 pub(crate) mod diff;
 pub(crate) mod doctor;
 pub(crate) mod evidence;
-pub(crate) mod exec;
 pub(crate) mod explain;
 pub(crate) mod info;
 mod lint;

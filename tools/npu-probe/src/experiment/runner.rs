@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Runs an experiment. Only this module and `exec::board` submit programs to a device that
-//! the linker of rknpu-regcmd would refuse.
+//! Runs an experiment. Only this module submits programs to a device that the linker of
+//! rknpu-regcmd would refuse.
 //!
 //! `ExperimentBuffers::submit` says why that is sound. A job that does not end leaks its
 //! buffers.

@@ -13,7 +13,6 @@ mod common;
 mod doctor;
 mod errors;
 mod evidence;
-mod exec;
 mod first;
 mod machine;
 mod model;
