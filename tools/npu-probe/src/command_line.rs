@@ -35,7 +35,7 @@ pub(crate) struct Flags {
 const EXIT_CODES: &str = "\
 Exit codes:
   0  the result is right, or the command did its work
-  1  the result differs: from the CPU's (self-test, bench, soak), from every
+  1  the result differs: from the CPU's (self-test, bench), from every
      side's (calibrate), from the recorded one (replay, diff); a board does not
      work (first); a program has errors (decode --lint)
   2  the command line or an input file is wrong
@@ -54,7 +54,7 @@ const GROUPS: [(&str, &str); 4] = [
 ];
 
 /// The commands that `npu-probe expert` lists.
-const EXPERT_COMMANDS: &str = "info plan soak rung decode asm replay diff serve";
+const EXPERT_COMMANDS: &str = "info plan rung decode asm replay diff serve";
 
 /// Commands of earlier versions, and what replaces them; for one release.
 const GONE: [(&str, &str); 1] = [(
@@ -63,9 +63,16 @@ const GONE: [(&str, &str); 1] = [(
      a recorded job",
 )];
 
+/// Commands of earlier versions, and the arguments that do the same today; for one release.
+const RENAMED: [(&str, &[&str]); 1] = [("soak", &["selftest", "--seconds=10"])];
+
 /// The command line with today's name of the command; fails for a command that is gone.
-fn todays(arguments: Vec<OsString>) -> Result<Vec<OsString>, Failure> {
+fn todays(mut arguments: Vec<OsString>) -> Result<Vec<OsString>, Failure> {
     let name = arguments.get(1).and_then(|name| name.to_str());
+    if let Some((_, today)) = RENAMED.iter().find(|(old, _)| name == Some(old)) {
+        arguments.splice(1..2, today.iter().map(OsString::from));
+        return Ok(arguments);
+    }
     match GONE.iter().find(|(gone, _)| name == Some(gone)) {
         Some((gone, successor)) => Err(Failure::Usage(anyhow!(
             "the command `{gone}` is gone: {successor}"
@@ -127,10 +134,12 @@ pub(crate) enum Command {
     /// Multiply two matrices on the NPU, and compare with the CPU
     ///
     /// Random integers or floats, through the same code as all other matmuls. Every
-    /// element of the result is compared.
+    /// element of the result is compared. With --seconds, several processes multiply
+    /// matrices of all sizes and precisions.
     #[command(after_help = "Examples:
   npu-probe selftest --dtype fp16 --shape 100x999x7
   npu-probe selftest --device /dev/accel/accel0 --repeat 100
+  npu-probe selftest --seconds 60 --processes 4     stress the NPU
   npu-probe selftest --dump failing     keep the jobs and the report, to send them")]
     Selftest(SelfTestFlags),
     /// Check whether this machine can use its NPU, and show how to fix what is missing
@@ -175,14 +184,6 @@ pub(crate) enum Command {
     /// times are modelled, with the profile of the board.
     #[command(after_help = "Example: npu-probe model model-q8_0.gguf")]
     Model(cmd::model::GgufFlags),
-    /// Stress the NPU with random matmuls from several processes
-    ///
-    /// All sizes and precisions, over one to three files each. Every element is compared
-    /// with the CPU's, exactly. The exit code is 1 if one is wrong, and 4 if a process
-    /// fails or the driver kills a job. On the software model each process has a separate
-    /// model.
-    #[command(after_help = "Example: npu-probe soak --seconds 60 --processes 4")]
-    Soak(cmd::soak::SoakFlags),
     /// Check a new board with small experiments, and name what fails
     ///
     /// For the first minutes with a board. The best proven experiments run first; each
@@ -303,6 +304,23 @@ mod tests {
             panic!("another command");
         };
         assert_eq!(format!("{:?}", alone.selftest), format!("{named:?}"));
+    }
+
+    #[test]
+    fn earlier_names_of_commands_are_accepted() {
+        let parsed = |line: &str| {
+            let words = line.split(' ').map(OsString::from).collect();
+            format!(
+                "{:?}",
+                Flags::try_parse_from(todays(words).unwrap()).unwrap()
+            )
+        };
+        for (old, today) in [("soak --seconds 7 --kill", "selftest --seconds 7 --kill")] {
+            assert_eq!(
+                parsed(&format!("npu-probe {old}")),
+                parsed(&format!("npu-probe {today}"))
+            );
+        }
     }
 
     #[test]

@@ -66,7 +66,6 @@ fn main() -> ExitCode {
         Some(Command::Plan(plan)) => cmd::plan::run(plan),
         Some(Command::Model(model)) => cmd::model::run(model),
         Some(Command::Bench(bench)) => cmd::bench::run(bench),
-        Some(Command::Soak(soak)) => cmd::soak::run(soak),
         Some(Command::First(first)) => cmd::evidence::run_first(first),
         Some(Command::Rung(rung)) => cmd::rung::run(rung),
         Some(Command::Explain(explain)) => cmd::explain::run(explain),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Random matmuls for `npu-probe soak`, whose results are known exactly.
+//! Random matmuls for `npu-probe selftest --seconds`, whose results are known exactly.
 
 use std::fmt;
 

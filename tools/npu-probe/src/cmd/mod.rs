@@ -20,7 +20,7 @@ pub(crate) mod run;
 pub(crate) mod rung;
 pub(crate) mod selftest;
 pub(crate) mod serve;
-pub(crate) mod soak;
+mod soak;
 
 use std::env;
 use std::path::PathBuf;

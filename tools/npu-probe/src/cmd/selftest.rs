@@ -16,6 +16,7 @@ use npu_model::Model;
 use rknpu_regcmd::timing::seconds;
 use rocket_uapi::Device;
 
+use super::soak::{self, SoakFlags};
 use crate::data::MatmulOperands;
 use crate::exit::{Failure, Verdict};
 use crate::expected::CpuResult;
@@ -70,6 +71,9 @@ pub(crate) struct SelfTestFlags {
     pub(crate) files: RunFiles,
 
     #[command(flatten)]
+    pub(super) soak: SoakFlags,
+
+    #[command(flatten)]
     pub(crate) report: ReportFlags,
 }
 
@@ -82,6 +86,15 @@ impl SelfTestFlags {
 }
 
 pub(crate) fn run(test: &SelfTestFlags) -> Result<Verdict, Failure> {
+    match (test.soak.client, test.soak.seconds) {
+        (Some(cases), _) => soak::client(test, cases.unwrap_or(u64::MAX)),
+        (None, Some(seconds)) => soak::run(test, seconds),
+        (None, None) => once(test),
+    }
+}
+
+/// Multiplies one pair of matrices, as often as requested.
+fn once(test: &SelfTestFlags) -> Result<Verdict, Failure> {
     let MatmulShape { m, k, n } = test.shape;
     let [a_len, b_len, c_len] = test.shape.lengths()?;
     let opened = super::open_selected(&test.device.selector(), |options| {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `npu-probe soak`: many processes multiply for some time, and some are killed.
+//! `npu-probe selftest --seconds`: many processes multiply for some time, and some are killed.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader};
@@ -17,10 +17,10 @@ use clap::Args;
 use nix::sys::signal::Signal;
 use serde::Serialize;
 
+use super::selftest::SelfTestFlags;
 use crate::data::SplitMix64;
 use crate::exit::{Failure, Verdict};
 use crate::expected::ResultComparison;
-use crate::flags::{DeviceFlags, ReportFlags};
 use crate::output;
 use crate::progress::ProgressLine;
 use crate::report::DeviceReport;
@@ -29,41 +29,37 @@ use crate::table::joined;
 
 #[derive(Debug, Args)]
 pub(crate) struct SoakFlags {
-    /// Start processes for this time; running ones then finish their work
-    #[arg(long, value_name = "SECONDS", default_value_t = 10)]
-    seconds: u64,
+    /// Stress the NPU for this time with random matmuls from several processes
+    ///
+    /// All sizes and precisions, over one to three files each. Every element is compared with
+    /// the CPU's, exactly. Running processes finish their work at the end. The exit code is 4
+    /// if a process fails or the driver kills a job. On the software model each process has a
+    /// separate model.
+    #[arg(long, value_name = "SECONDS", overrides_with = "seconds",
+        conflicts_with_all = ["dtype", "shape", "repeat", "fds", "dump", "record", "trace"])]
+    pub(super) seconds: Option<u64>,
 
     /// Processes at the same time
-    #[arg(long, value_name = "NUMBER", default_value = "4")]
+    #[arg(long, value_name = "NUMBER", default_value = "4", requires = "seconds")]
     processes: NonZeroU64,
 
     /// Kill about half of the processes, each at a random moment
     ///
     /// Released kernels use freed memory if a process with a job on the NPU is killed. That
     /// can damage any memory, and the disks: docs/driver.md, use-after-close.
-    #[arg(long)]
+    #[arg(long, requires = "seconds")]
     kill: bool,
 
     /// Count matmuls whose job the driver killed, instead of failing
     ///
     /// The driver kills a job after 500 ms of wall time. A virtual machine on a busy host may
     /// see the end of a job later.
-    #[arg(long)]
+    #[arg(long, requires = "seconds")]
     allow_timeouts: bool,
-
-    /// Seed of the random numbers
-    #[arg(long, default_value_t = 1)]
-    seed: u64,
 
     /// Run as one of the processes, for this many matmuls [default: no limit]
     #[arg(long, hide = true)]
-    client: Option<Option<u64>>,
-
-    #[command(flatten)]
-    device: DeviceFlags,
-
-    #[command(flatten)]
-    report: ReportFlags,
+    pub(super) client: Option<Option<u64>>,
 }
 
 /// Most matmuls of a process that is not killed on purpose.
@@ -76,10 +72,9 @@ const MATMULS: u64 = 24;
 /// in a virtual machine.
 const MAX_KILL_DELAY_US: u64 = 20_000;
 
-pub(crate) fn run(args: &SoakFlags) -> Result<Verdict, Failure> {
-    if let Some(cases) = args.client {
-        return client(args, cases.unwrap_or(u64::MAX));
-    }
+/// Stresses the device for `seconds`.
+pub(super) fn run(args: &SelfTestFlags, seconds: u64) -> Result<Verdict, Failure> {
+    let flags = &args.soak;
     let opened = super::open(&args.device)?;
     let device = DeviceReport::new(opened.device.info(), opened.why);
     drop((opened.device, opened.model));
@@ -88,10 +83,10 @@ pub(crate) fn run(args: &SoakFlags) -> Result<Verdict, Failure> {
         args,
         program: super::own_path()?,
         device: args.device.selector().to_string(),
-        end: Instant::now() + Duration::from_secs(args.seconds),
+        end: Instant::now() + Duration::from_secs(seconds),
         failed: AtomicBool::new(false),
         tally: Mutex::default(),
-        progress: ProgressLine::of(args.seconds, "seconds of the soak"),
+        progress: ProgressLine::of(seconds, "seconds of the soak"),
         start: Instant::now(),
     };
     let ended = soak.all();
@@ -100,13 +95,13 @@ pub(crate) fn run(args: &SoakFlags) -> Result<Verdict, Failure> {
     drop(soak.progress);
     let verdict = tally.verdict();
     let lost = tally.lost;
-    let is_too_slow = lost > 0 && !(args.allow_timeouts && tally.words > 0);
+    let is_too_slow = lost > 0 && !(flags.allow_timeouts && tally.words > 0);
     let is_right = verdict == Verdict::Pass && ended.is_ok() && !is_too_slow;
     let report = Report {
         result: Verdict::of(is_right),
         device,
-        seconds: args.seconds,
-        processes: args.processes.get(),
+        seconds,
+        processes: flags.processes.get(),
         tally,
     };
     args.report.print(&report, || report.text())?;
@@ -120,7 +115,7 @@ pub(crate) fn run(args: &SoakFlags) -> Result<Verdict, Failure> {
 }
 
 /// Multiplies random matrices, and prints a line for each matmul.
-fn client(args: &SoakFlags, cases: u64) -> Result<Verdict, Failure> {
+pub(super) fn client(args: &SelfTestFlags, cases: u64) -> Result<Verdict, Failure> {
     let opened = super::open(&args.device)?;
     let mut random = SplitMix64::new(args.seed);
     for _ in 0..cases {
@@ -139,7 +134,7 @@ fn client(args: &SoakFlags, cases: u64) -> Result<Verdict, Failure> {
 
 /// State that all threads share. Each thread runs one process at a time.
 struct Soak<'a> {
-    args: &'a SoakFlags,
+    args: &'a SelfTestFlags,
     program: PathBuf,
     device: String,
     end: Instant,
@@ -168,7 +163,7 @@ impl Soak<'_> {
                 self.failed.fetch_or(started.is_err(), Ordering::Relaxed);
                 started
             };
-            let threads: Vec<_> = (0..self.args.processes.get()).map(one).collect();
+            let threads: Vec<_> = (0..self.args.soak.processes.get()).map(one).collect();
             let results = threads.into_iter().map(|started| match started {
                 Ok(thread) => thread
                     .join()
@@ -193,9 +188,9 @@ impl Soak<'_> {
         let cases = 1 + random.below(CASES);
         let last = 1 + random.below(MATMULS);
         let moment = Duration::from_micros(random.below(MAX_KILL_DELAY_US));
-        let doomed = self.args.kill && random.below(2) == 0;
+        let doomed = self.args.soak.kill && random.below(2) == 0;
         let mut command = Command::new(&self.program);
-        command.args(["soak", "--device", &self.device]);
+        command.args(["selftest", "--device", &self.device]);
         command.args(["--seed", &random.below(u64::MAX).to_string(), "--client"]);
         command.args((!doomed).then(|| cases.to_string()));
         command.stdin(Stdio::null()).stdout(Stdio::piped());

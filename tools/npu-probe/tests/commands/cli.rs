@@ -183,7 +183,9 @@ fn exit_codes() {
         (2, "plan 0x1x1"),
         (2, "plan 1x1x99999999999999"),
         (2, "plan 1x1x1 --dtype w4a8"),
-        (2, "soak --processes 0"),
+        (2, "--seconds 1 --processes 0"),
+        (2, "--seconds 1 --dtype int8"),
+        (2, "--kill"),
         (2, "calibrate --facts no-such-fact"),
         (2, "calibrate --facts all --out file"),
         (2, "calibrate --seed 1"),
@@ -191,6 +193,7 @@ fn exit_codes() {
         (3, "--device /nonexistent/accel0"),
         (3, "info --device /nonexistent/accel0"),
         (3, "soak --device /nonexistent --seconds 0"),
+        (3, "--seconds 0 --device /nonexistent"),
     ] {
         let (_, err) = fails(line, code);
         // Exactly one of them prints something.

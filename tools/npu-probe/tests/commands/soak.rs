@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `npu-probe soak`; it runs until its processes have finished.
+//! `npu-probe selftest --seconds`; it runs until its processes have finished.
 
 use crate::common::{json, says};
 
@@ -12,8 +12,8 @@ fn processes_multiply_and_some_are_killed() {
         return;
     }
     for (line, clients) in [
-        ("soak --seconds 0 --processes 2", 2),
-        ("soak --seconds 0 --processes 8 --kill", 8),
+        ("selftest --seconds 0 --processes 2", 2),
+        ("selftest --seconds 0 --processes 8 --kill", 8),
     ] {
         let report = json(line);
         let killed = report["killed"].as_u64().unwrap();
@@ -26,7 +26,7 @@ fn processes_multiply_and_some_are_killed() {
         assert!(matmuls.sum::<u64>() >= clients, "{report:#}");
     }
     says(
-        "soak --seconds 0 --processes 1",
+        "selftest --seconds 0 --processes 1",
         &["RESULT PASS (software model): "],
     );
 }
