@@ -54,7 +54,7 @@ const GROUPS: [(&str, &str); 4] = [
 ];
 
 /// The commands that `npu-probe expert` lists.
-const EXPERT_COMMANDS: &str = "info plan rung decode asm replay diff serve";
+const EXPERT_COMMANDS: &str = "info plan decode asm replay diff serve";
 
 /// Commands of earlier versions, and what replaces them; for one release.
 const GONE: [(&str, &str); 1] = [(
@@ -64,7 +64,10 @@ const GONE: [(&str, &str); 1] = [(
 )];
 
 /// Commands of earlier versions, and the arguments that do the same today; for one release.
-const RENAMED: [(&str, &[&str]); 1] = [("soak", &["selftest", "--seconds=10"])];
+const RENAMED: [(&str, &[&str]); 2] = [
+    ("soak", &["selftest", "--seconds=10"]),
+    ("rung", &["first", "--rung"]),
+];
 
 /// The command line with today's name of the command; fails for a command that is gone.
 fn todays(mut arguments: Vec<OsString>) -> Result<Vec<OsString>, Failure> {
@@ -193,7 +196,12 @@ pub(crate) enum Command {
     /// `explain` judges it on any machine. The same command continues an interrupted run,
     /// also after a crash. The exit code is 1 if the board does not work.
     #[command(after_help = "Example: npu-probe first")]
-    First(cmd::evidence::FirstFlags),
+    First {
+        #[command(flatten)]
+        first: cmd::evidence::FirstFlags,
+        #[command(flatten)]
+        rung: cmd::evidence::RungFlags,
+    },
     /// Print the verdict on an archive of `first` or `evidence`
     #[command(after_help = "Example: npu-probe explain ARCHIVE.tar.gz")]
     Explain(cmd::explain::ExplainFlags),
@@ -206,10 +214,6 @@ pub(crate) enum Command {
     /// that failed or took the machine down, unless --retry is given.
     #[command(after_help = "Example: npu-probe evidence --model model-q8_0.gguf")]
     Evidence(cmd::evidence::EvidenceFlags),
-    /// Run one experiment of `first`, and print its record
-    ///
-    /// As JSON. The exit code is 1 if a job does not end with the right result.
-    Rung(cmd::rung::RungFlags),
     /// Render results of other commands as one HTML page
     ///
     /// With tables, a roofline and the timeline of a trace, for a browser or a printer.

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
+use anyhow::anyhow;
 use clap::Args;
 use npu_matmul::Profile;
 use npu_matmul::profile::Board;
@@ -18,7 +19,9 @@ use crate::evidence::{
     FIRST_PROFILE, PrivateWords, RECORDING_END, find, pack,
 };
 use crate::exit::{Failure, Verdict};
-use crate::first::{FirstReport, FirstResults, HEALTH_STEP, LADDER, Rung, broken_since};
+use crate::first::{
+    FirstReport, FirstResults, HEALTH_STEP, LADDER, Rung, RungRecord, broken_since,
+};
 use crate::flags::{DeviceFlags, ReportFlags};
 use crate::report::HostMachine;
 use crate::{calibrate, output};
@@ -48,6 +51,18 @@ pub(crate) struct FirstFlags {
 
     #[command(flatten)]
     report: ReportFlags,
+}
+
+/// Hidden options of `first`, for the processes that it starts.
+#[derive(Debug, Args)]
+pub(crate) struct RungFlags {
+    /// Run only this experiment, in this process, and print its record as JSON
+    #[arg(long, value_name = "NAME", hide = true)]
+    rung: Option<String>,
+
+    /// Run the parent experiment's program instead, once for each register that differs
+    #[arg(long, hide = true, requires = "rung")]
+    flip: bool,
 }
 
 #[derive(Debug, Args)]
@@ -81,8 +96,26 @@ pub(crate) fn run(args: &EvidenceFlags) -> Result<Verdict, Failure> {
 }
 
 /// `npu-probe first`: without measurements and without the driver suite.
-pub(crate) fn run_first(args: &FirstFlags) -> Result<Verdict, Failure> {
-    run_steps(args, None)
+pub(crate) fn run_first(args: &FirstFlags, rung: &RungFlags) -> Result<Verdict, Failure> {
+    match &rung.rung {
+        Some(name) => run_rung(name, rung.flip, &args.device),
+        None => run_steps(args, None),
+    }
+}
+
+/// Runs one experiment of the ladder, in the separate process of a step.
+fn run_rung(name: &str, flip: bool, device: &DeviceFlags) -> Result<Verdict, Failure> {
+    let rung = Rung::named(name)
+        .ok_or_else(|| Failure::Usage(anyhow!("there is no rung `{}`", name.escape_debug())))?;
+    let opened = super::open(device)?;
+    let record = if flip {
+        RungRecord::flip(rung, &opened.device)
+    } else {
+        RungRecord::run(rung, &opened.device)
+    };
+    let record = record.map_err(Failure::Device)?;
+    output::print_json(&record)?;
+    Ok(Verdict::of(record.right))
 }
 
 fn run_steps(args: &FirstFlags, evidence: Option<&EvidenceFlags>) -> Result<Verdict, Failure> {
@@ -297,7 +330,7 @@ impl EvidenceRun<'_> {
             return Ok(());
         }
         let name = rung.flips_name();
-        let line = format!("rung {} --flip", rung.name);
+        let line = format!("first --rung {} --flip", rung.name);
         let mut flips = self.setup.probe(&name, &line);
         // This step succeeds also if it finds a failing register.
         flips.success_codes = &[0, 1];
@@ -338,7 +371,7 @@ impl EvidenceRun<'_> {
         if again {
             self.state.steps.remove(&name);
         }
-        let line = format!("rung {}", parent.name);
+        let line = format!("first --rung {}", parent.name);
         self.one(self.setup.probe(&name, &line))?;
         if !self.state.succeeded(&name) {
             self.broken = Some(broken_since(rung.name));

@@ -17,7 +17,6 @@ pub(crate) mod plan;
 pub(crate) mod replay;
 pub(crate) mod report;
 pub(crate) mod run;
-pub(crate) mod rung;
 pub(crate) mod selftest;
 pub(crate) mod serve;
 mod soak;

@@ -133,7 +133,7 @@ impl EvidenceSetup {
             EvidenceStep {
                 needs: parents.map(Rung::step_name).collect(),
                 rung: Some(rung),
-                ..self.probe(&rung.step_name(), &format!("rung {}", rung.name))
+                ..self.probe(&rung.step_name(), &format!("first --rung {}", rung.name))
             }
         };
         let mut text = doctor("doctor-text", "doctor --paste");

@@ -237,7 +237,7 @@ fn a_wedged_core_is_told_from_no_power() {
     }
     for (device, wanted) in [("model:wedged=1", true), ("model:power=fails", false)] {
         let board = Board::new(device);
-        let (record, _) = ends(&mut board.command("rung flying-add"), 1);
+        let (record, _) = ends(&mut board.command("first --rung flying-add"), 1);
         let record: Value = serde_json::from_str(&record).unwrap();
         let jobs = record["jobs"].as_array().unwrap();
         assert_eq!(jobs.len(), 3);
