@@ -152,7 +152,7 @@ fn environment() -> Vec<CString> {
 /// Data for the new process, prepared before the fork.
 struct Exec {
     programs: Vec<CString>,
-    arguments: [*const c_char; 3],
+    arguments: Vec<*const c_char>,
     environment: Vec<*const c_char>,
     ready: c_int,
     null: c_int,
@@ -170,7 +170,11 @@ fn start() -> Result<(), Errno> {
     let environment = environment();
     let exec = Exec {
         programs: programs(),
-        arguments: [c"npu-probe".as_ptr(), c"serve".as_ptr(), ptr::null()],
+        arguments: [c"npu-probe", c"run", c"--serve"]
+            .map(CStr::as_ptr)
+            .into_iter()
+            .chain([ptr::null()])
+            .collect(),
         environment: environment
             .iter()
             .map(|entry| entry.as_ptr())

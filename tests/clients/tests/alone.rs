@@ -41,7 +41,7 @@ fn the_first_program_starts_the_server_if_it_can() {
 fn a_shared_server_has_limits_of_its_own() {
     for (limit, may_fail) in [("ulimit -Sn 16", false), ("ulimit -n 16", true)] {
         let address = format!("rocket-npu/limits-{}-{may_fail}", std::process::id());
-        let serve = client_tests::probe(&["serve", "--address", &address]);
+        let serve = client_tests::probe(&["run", "--serve", "--address", &address]);
         let mut server = Command::new("sh")
             .args(["-c", &format!("{limit} && exec \"$@\""), "sh"])
             .arg(serve.get_program())

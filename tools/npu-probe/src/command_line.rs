@@ -54,7 +54,7 @@ const GROUPS: [(&str, &str); 4] = [
 ];
 
 /// The commands that `npu-probe expert` lists.
-const EXPERT_COMMANDS: &str = "info plan decode asm replay diff serve";
+const EXPERT_COMMANDS: &str = "info plan decode asm replay diff";
 
 /// Commands of earlier versions, and what replaces them; for one release.
 const GONE: [(&str, &str); 1] = [(
@@ -64,9 +64,10 @@ const GONE: [(&str, &str); 1] = [(
 )];
 
 /// Commands of earlier versions, and the arguments that do the same today; for one release.
-const RENAMED: [(&str, &[&str]); 2] = [
+const RENAMED: [(&str, &[&str]); 3] = [
     ("soak", &["selftest", "--seconds=10"]),
     ("rung", &["first", "--rung"]),
+    ("serve", &["run", "--serve"]),
 ];
 
 /// The command line with today's name of the command; fails for a command that is gone.
@@ -254,12 +255,6 @@ pub(crate) enum Command {
     /// code is 1 if anything differs.
     #[command(after_help = "Example: npu-probe diff board.rkcap model.rkcap")]
     Diff(cmd::diff::DiffFlags),
-    /// Serve the software NPU to other programs
-    ///
-    /// Runs until its last client has ended. librocket_preload.so starts it for programs
-    /// that `npu-probe run` has not started. All programs of a user then share one
-    /// device.
-    Serve(cmd::serve::ServeFlags),
     /// Write man pages and shell completions
     #[cfg(feature = "manual")]
     #[command(hide = true)]

@@ -18,7 +18,7 @@ pub(crate) mod replay;
 pub(crate) mod report;
 pub(crate) mod run;
 pub(crate) mod selftest;
-pub(crate) mod serve;
+mod serve;
 mod soak;
 
 use std::env;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `npu-probe serve`: serves the software NPU to all programs of a user.
+//! `npu-probe run --serve`: serves the software NPU to all programs of a user.
 
 use std::env;
 use std::os::unix::ffi::OsStringExt;
@@ -13,15 +13,18 @@ use npu_wire::Address;
 
 use crate::end_signals::EndSignals;
 use crate::exit::{Failure, Verdict};
-use crate::{output, served};
+use crate::output;
+use crate::served::{self, ModelFlags};
 
+/// Hidden options of `run`, for librocket_preload.so.
 #[derive(Debug, Args)]
-pub(crate) struct ServeFlags {
-    #[command(flatten)]
-    model: served::ModelFlags,
+pub(super) struct ServeFlags {
+    /// Serve the software NPU to all programs of a user, until the last client has ended
+    #[arg(long, hide = true, conflicts_with_all = ["command", "record", "trace", "report"])]
+    pub(super) serve: bool,
 
     /// Name of the server, like the variable ROCKET_SERVER [default: the user's]
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", hide = true, requires = "serve")]
     address: Option<String>,
 }
 
@@ -42,8 +45,8 @@ fn shared_address() -> Result<Address, Failure> {
     )))
 }
 
-pub(crate) fn run(serve: &ServeFlags) -> Result<Verdict, Failure> {
-    let options = served::options(&serve.model)?;
+pub(super) fn run(serve: &ServeFlags, model: &ModelFlags) -> Result<Verdict, Failure> {
+    let options = served::options(model)?;
     let address = match &serve.address {
         None => shared_address()?,
         Some(name) => Address::new(name.as_bytes())

@@ -41,7 +41,7 @@ pub(crate) fn options(model: &ModelFlags) -> Result<ModelOptions, Failure> {
         Selector::ModelWith(options) => format!(",{options}"),
         Selector::Path(path) => {
             return Err(Failure::Usage(anyhow!(
-                "`serve` needs a model, and {} is a device; use `npu-probe run --device` for one \
+                "only the software model is served, and {} is a device; use `npu-probe run --device` for one \
                  program",
                 path.display()
             )));
