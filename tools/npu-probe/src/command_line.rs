@@ -12,6 +12,7 @@ use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use crate::cmd;
 use crate::cmd::selftest::SelfTestFlags;
 use crate::exit::Failure;
+use crate::flags::DecodeFlags;
 
 /// Check, measure and use the NPU of an RK3588
 ///
@@ -36,7 +37,7 @@ const EXIT_CODES: &str = "\
 Exit codes:
   0  the result is right, or the command did its work
   1  the result differs: from the CPU's (self-test, bench), from every
-     side's (calibrate), from the recorded one (replay, diff); a board does not
+     side's (calibrate), from the recorded one (replay, decode of two captures); a board does not
      work (first); a program has errors (decode --lint)
   2  the command line or an input file is wrong
   3  the device is missing or not usable (doctor: no NPU is usable)
@@ -54,7 +55,7 @@ const GROUPS: [(&str, &str); 4] = [
 ];
 
 /// The commands that `npu-probe expert` lists.
-const EXPERT_COMMANDS: &str = "info plan decode asm replay diff";
+const EXPERT_COMMANDS: &str = "info plan decode asm replay";
 
 /// Commands of earlier versions, and what replaces them; for one release.
 const GONE: [(&str, &str); 1] = [(
@@ -64,10 +65,11 @@ const GONE: [(&str, &str); 1] = [(
 )];
 
 /// Commands of earlier versions, and the arguments that do the same today; for one release.
-const RENAMED: [(&str, &[&str]); 3] = [
+const RENAMED: [(&str, &[&str]); 4] = [
     ("soak", &["selftest", "--seconds=10"]),
     ("rung", &["first", "--rung"]),
     ("serve", &["run", "--serve"]),
+    ("diff", &["decode"]),
 ];
 
 /// The command line with today's name of the command; fails for a command that is gone.
@@ -234,11 +236,13 @@ pub(crate) enum Command {
     Run(cmd::run::RunFlags),
     /// List the commands for register programs, captures, plans and stress tests
     Expert,
-    /// Disassemble a register program, or list the jobs of a capture
+    /// Disassemble a register program, list the jobs of a capture, or compare two
     ///
     /// Shows what each task computes, and its lint findings.
-    #[command(after_help = "Example: npu-probe decode --job 0 failing/jobs.rkcap")]
-    Decode(cmd::decode::DecodeFlags),
+    #[command(after_help = "Examples:
+  npu-probe decode --job 0 failing/jobs.rkcap
+  npu-probe decode board.rkcap model.rkcap")]
+    Decode(DecodeFlags),
     /// Assemble a register program
     #[command(after_help = "Example: npu-probe asm changed.s -o changed.hex")]
     Asm(cmd::asm::AsmFlags),
@@ -249,12 +253,6 @@ pub(crate) enum Command {
     /// element where the program names it.
     #[command(after_help = "Example: npu-probe replay failing/jobs.rkcap --device model")]
     Replay(cmd::replay::ReplayFlags),
-    /// Compare two captures
-    ///
-    /// Compares device, jobs, command words (by register name) and contents. The exit
-    /// code is 1 if anything differs.
-    #[command(after_help = "Example: npu-probe diff board.rkcap model.rkcap")]
-    Diff(cmd::diff::DiffFlags),
     /// Write man pages and shell completions
     #[cfg(feature = "manual")]
     #[command(hide = true)]

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Options that several commands share.
 
+mod decode;
 mod dtype;
 pub(crate) mod planning;
 
@@ -12,6 +13,7 @@ use serde::Serialize;
 
 use crate::exit::Failure;
 use crate::output;
+pub(crate) use decode::DecodeFlags;
 pub(crate) use dtype::OperandDtypes;
 
 /// Options of commands that use a device, or the profile of its board.
@@ -92,7 +94,7 @@ pub(crate) struct RunFiles {
 
     /// Record all jobs, with all memory that they access, to this file
     ///
-    /// `replay`, `decode` and `diff` read it, on any machine. During the recording SUBMIT
+    /// `replay` and `decode` read it, on any machine. During the recording SUBMIT
     /// returns after its jobs have ended, and jobs run one at a time.
     #[arg(long, value_name = "FILE")]
     pub(crate) record: Option<PathBuf>,

@@ -59,7 +59,6 @@ fn main() -> ExitCode {
         Some(Command::Asm(asm)) => cmd::asm::run(asm),
         Some(Command::Decode(decode)) => cmd::decode::run(decode),
         Some(Command::Run(run)) => return end(cmd::run::run(run)),
-        Some(Command::Diff(diff)) => cmd::diff::run(diff),
         Some(Command::Replay(replay)) => cmd::replay::run(replay),
         Some(Command::Calibrate(calibrate)) => cmd::calibrate::run(calibrate),
         Some(Command::Plan(plan)) => cmd::plan::run(plan),

@@ -1,65 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `npu-probe decode`: disassembles a register program, and lists findings. `decode_capture`
-//! handles captures.
-
-use std::path::PathBuf;
+//! handles captures, `diff` compares two of them.
 
 use anyhow::anyhow;
-use clap::Args;
 use rknpu_regcmd::task::Task;
-use rknpu_regcmd::{Finding, LintContext, Word, disassemble, lint, statements, tasks};
+use rknpu_regcmd::{Finding, LintContext, Word, lint, tasks};
 use serde::Serialize;
 
-use crate::capture_file::{self, CaptureFlags};
 use crate::exit::{Failure, Verdict};
-use crate::flags::ReportFlags;
-use crate::program;
-
-#[derive(Debug, Args)]
-pub(crate) struct DecodeFlags {
-    /// File with a program; `-` is standard input
-    ///
-    /// Accepts a capture file, assembler text, hexadecimal 64-bit words separated by blanks or
-    /// commas, or binary little-endian words. `#` and `;` begin comments in text. The file's
-    /// extension selects the format (.asm .s, .hex .words, .bin); without one the content
-    /// does.
-    pub(crate) file: PathBuf,
-
-    /// Print the programs of this job of a capture
-    #[arg(long, value_name = "INDEX")]
-    pub(crate) job: Option<usize>,
-
-    /// Print only this program of the job, like a program file
-    #[arg(long, value_name = "INDEX", requires = "job")]
-    pub(crate) task: Option<usize>,
-
-    #[command(flatten)]
-    pub(crate) capture: CaptureFlags,
-
-    /// Print only the findings on all programs
-    ///
-    /// The exit code is 1 if there are errors. Warnings and notes do not count.
-    #[arg(long, conflicts_with_all = ["job", "statements"])]
-    pub(crate) lint: bool,
-
-    /// Print assembler statements without addresses and bits, to edit and pass to `asm`
-    #[arg(long)]
-    pub(crate) statements: bool,
-
-    #[command(flatten)]
-    pub(crate) report: ReportFlags,
-}
-
-impl DecodeFlags {
-    /// The words as text, in the requested form.
-    pub(super) fn disassemble(&self, words: &[Word]) -> String {
-        if self.statements {
-            statements(words)
-        } else {
-            disassemble(words)
-        }
-    }
-}
+use crate::flags::DecodeFlags;
+use crate::{capture_file, program};
 
 /// The `--json` output.
 #[derive(Debug, Serialize)]
@@ -73,6 +23,9 @@ struct Report {
 }
 
 pub(crate) fn run(decode: &DecodeFlags) -> Result<Verdict, Failure> {
+    if let Some(other) = &decode.other {
+        return super::diff::run(decode, other);
+    }
     let is_capture = capture_file::is_capture(&decode.file);
     if !is_capture && (decode.job.is_some() || decode.capture.unfinished) {
         return Err(Failure::Usage(anyhow!(

@@ -8,8 +8,8 @@ use npu_capture::{Capture, CapturedProgram, Contents, Moment};
 use rknpu_regcmd::{Iova, Word};
 use serde::Serialize;
 
-use super::decode::DecodeFlags;
 use crate::exit::{Failure, Verdict};
+use crate::flags::DecodeFlags;
 use crate::{capture_file, output};
 
 /// The `--json` output.

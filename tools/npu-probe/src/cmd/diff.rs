@@ -1,31 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `npu-probe diff`: differences of two captures.
+//! `npu-probe decode` of two captures: their differences.
 
-use std::path::PathBuf;
+use std::path::Path;
 
 use anyhow::anyhow;
-use clap::Args;
 use npu_capture::diff;
 use serde::Serialize;
 
-use crate::capture_file::{self, CaptureFlags};
+use crate::capture_file;
 use crate::exit::{Failure, Verdict};
-use crate::flags::ReportFlags;
-
-#[derive(Debug, Args)]
-pub(crate) struct DiffFlags {
-    /// Capture file
-    first: PathBuf,
-
-    /// Capture file to compare it with
-    second: PathBuf,
-
-    #[command(flatten)]
-    capture: CaptureFlags,
-
-    #[command(flatten)]
-    report: ReportFlags,
-}
+use crate::flags::DecodeFlags;
 
 /// Most differences that are listed.
 const SHOWN: usize = 1000;
@@ -39,9 +23,9 @@ struct Report {
     differences: Vec<String>,
 }
 
-pub(crate) fn run(files: &DiffFlags) -> Result<Verdict, Failure> {
-    let first = capture_file::open(&files.first, files.capture)?;
-    let second = capture_file::open(&files.second, files.capture)?;
+pub(super) fn run(decode: &DecodeFlags, other: &Path) -> Result<Verdict, Failure> {
+    let first = capture_file::open(&decode.file, decode.capture)?;
+    let second = capture_file::open(other, decode.capture)?;
     let mut report = Report::default();
     diff(&first, &second, &mut |change| {
         report.count += 1;
@@ -50,7 +34,7 @@ pub(crate) fn run(files: &DiffFlags) -> Result<Verdict, Failure> {
         }
     })
     .map_err(|error| Failure::Usage(anyhow!("cannot compare the captures: {error}")))?;
-    files.report.print(&report, || report.text())?;
+    decode.report.print(&report, || report.text())?;
     Ok(Verdict::of(report.count == 0))
 }
 

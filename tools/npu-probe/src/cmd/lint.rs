@@ -8,8 +8,8 @@ use npu_capture::{Contents, Moment};
 use rknpu_regcmd::{Finding, LintContext, Severity, lint};
 use serde::Serialize;
 
-use super::decode::DecodeFlags;
 use crate::exit::{Failure, Verdict};
+use crate::flags::DecodeFlags;
 use crate::{capture_file, program};
 
 /// One finding, and how often it occurred.

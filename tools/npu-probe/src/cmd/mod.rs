@@ -6,7 +6,7 @@ pub(crate) mod bench;
 pub(crate) mod calibrate;
 pub(crate) mod decode;
 mod decode_capture;
-pub(crate) mod diff;
+mod diff;
 pub(crate) mod doctor;
 pub(crate) mod evidence;
 pub(crate) mod explain;

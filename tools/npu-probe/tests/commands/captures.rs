@@ -98,7 +98,7 @@ fn a_changed_program_is_replayed_with_the_memory_of_a_job() {
 fn recordings_that_differ_say_where() {
     let folder = tempfile::tempdir().unwrap();
     let first = record(folder.path(), "a", "");
-    let diff = |other: &str, code| fails(&format!("diff {first} {other}"), code);
+    let diff = |other: &str, code| fails(&format!("decode {first} {other}"), code);
     let same = record(folder.path(), "b", "");
     assert_eq!(diff(&same, 0).0, "no differences\n");
     let (said, _) = diff(&record(folder.path(), "c", "--seed 2"), 1);
