@@ -55,7 +55,7 @@ const GROUPS: [(&str, &str); 4] = [
 ];
 
 /// The commands that `npu-probe expert` lists.
-const EXPERT_COMMANDS: &str = "info plan decode asm replay";
+const EXPERT_COMMANDS: &str = "info decode asm replay";
 
 /// Commands of earlier versions, and what replaces them; for one release.
 const GONE: [(&str, &str); 1] = [(
@@ -65,11 +65,12 @@ const GONE: [(&str, &str); 1] = [(
 )];
 
 /// Commands of earlier versions, and the arguments that do the same today; for one release.
-const RENAMED: [(&str, &[&str]); 4] = [
+const RENAMED: [(&str, &[&str]); 5] = [
     ("soak", &["selftest", "--seconds=10"]),
     ("rung", &["first", "--rung"]),
     ("serve", &["run", "--serve"]),
     ("diff", &["decode"]),
+    ("plan", &["bench", "--plan"]),
 ];
 
 /// The command line with today's name of the command; fails for a command that is gone.
@@ -165,23 +166,20 @@ pub(crate) enum Command {
     /// that give right results, and decides contested facts: where sources contradict
     /// each other, an experiment runs on the device and on a model of each side. Takes
     /// about a minute on a board (estimated). The exit code is 1 if the device matches no
-    /// side of a fact. Run `first` or the self-test before. Engines, llama.cpp, `plan`
-    /// and `bench` read the profile (docs/profile.md). On the software model times are
+    /// side of a fact. Run `first` or the self-test before. Engines, llama.cpp and
+    /// `bench` read the profile (docs/profile.md). On the software model times are
     /// modelled, and no NPU uses the profile.
     #[command(after_help = "Example: npu-probe calibrate --json > board.json")]
     Calibrate(cmd::calibrate::CalibrateFlags),
-    /// Measure the speed of matmuls
+    /// Measure or predict the speed of matmuls
     ///
     /// Wall time, CPU time, SUBMITs and bytes of a matmul, its modelled time, and the
     /// lower bound from multiplications or memory alone. Two rows of each result are
     /// checked first. On the software model wall times say nothing about an NPU.
-    #[command(after_help = "Example: npu-probe bench 512x2048x8192")]
+    #[command(after_help = "Examples:
+  npu-probe bench 512x2048x8192
+  npu-probe bench --plan 512x2048x8192     tiling and predicted time; runs nothing")]
     Bench(cmd::bench::BenchFlags),
-    /// Show the tiling and predicted time of a matmul
-    ///
-    /// Runs nothing. Times are those of the timing model, with the profile of the board.
-    #[command(after_help = "Example: npu-probe plan 512x2048x8192")]
-    Plan(cmd::plan::PlanFlags),
     /// Predict memory use and prompt speed of a GGUF model
     ///
     /// Reads the head of the file. Shows which weights llama.cpp's backend would put on the

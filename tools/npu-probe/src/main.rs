@@ -61,7 +61,6 @@ fn main() -> ExitCode {
         Some(Command::Run(run)) => return end(cmd::run::run(run)),
         Some(Command::Replay(replay)) => cmd::replay::run(replay),
         Some(Command::Calibrate(calibrate)) => cmd::calibrate::run(calibrate),
-        Some(Command::Plan(plan)) => cmd::plan::run(plan),
         Some(Command::Model(model)) => cmd::model::run(model),
         Some(Command::Bench(bench)) => cmd::bench::run(bench),
         Some(Command::First { first, rung }) => cmd::evidence::run_first(first, rung),

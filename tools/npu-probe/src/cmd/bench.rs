@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `npu-probe bench`: measures the speed of matmuls.
+//! `npu-probe bench`: measures the speed of matmuls, or predicts it.
 
 use std::num::NonZeroUsize;
 
@@ -21,7 +21,21 @@ const DEFAULT_SHAPE: &str = "512x4096x4096";
 #[derive(Debug, Args)]
 pub(crate) struct BenchFlags {
     #[arg(value_name = shape::FORM, help = shape::HELP, default_value = DEFAULT_SHAPE)]
-    shapes: Vec<MatmulShape>,
+    pub(super) shapes: Vec<MatmulShape>,
+
+    /// Run nothing: show the tiling and the predicted time
+    ///
+    /// Times are those of the timing model, with the profile of the board.
+    #[arg(long, conflicts_with_all = ["repeat", "threads"])]
+    plan: bool,
+
+    /// Depth of a K tile, a multiple of 32 [default: the fastest]
+    #[arg(long, value_name = "DEPTH", requires = "plan")]
+    pub(super) k_tile: Option<NonZeroUsize>,
+
+    /// Memory limit for weights on all file descriptors together, MiB [default: none]
+    #[arg(long, value_name = "MIB", requires = "plan")]
+    pub(super) memory: Option<u64>,
 
     /// Precisions of the operands [default: int8,fp16,int4]
     #[arg(long, value_delimiter = ',')]
@@ -33,7 +47,7 @@ pub(crate) struct BenchFlags {
 
     /// File descriptors to spread the work over [default: one for each core]
     #[arg(long, value_name = "NUMBER")]
-    fds: Option<NonZeroUsize>,
+    pub(super) fds: Option<NonZeroUsize>,
 
     /// CPU threads, on the fastest CPUs first: a number or auto, then ,pin (fixed to one CPU
     /// each) or ,free; the variable NPU_THREADS does the same [default: one for each CPU,
@@ -42,16 +56,29 @@ pub(crate) struct BenchFlags {
     threads: Option<Threads>,
 
     #[command(flatten)]
-    planning: PlanningFlags,
+    pub(super) planning: PlanningFlags,
 
     #[command(flatten)]
-    device: DeviceFlags,
+    pub(super) device: DeviceFlags,
 
     #[command(flatten)]
-    report: ReportFlags,
+    pub(super) report: ReportFlags,
+}
+
+impl BenchFlags {
+    /// The requested precisions.
+    pub(super) fn dtypes(&self) -> &[OperandDtypes] {
+        match self.dtype[..] {
+            [] => &OperandDtypes::PLAIN,
+            _ => &self.dtype,
+        }
+    }
 }
 
 pub(crate) fn run(args: &BenchFlags) -> Result<Verdict, Failure> {
+    if args.plan {
+        return super::plan::run(args);
+    }
     let opened = super::open(&args.device)?;
     let info = opened.device.info();
     let planning = &args.planning;
@@ -63,10 +90,7 @@ pub(crate) fn run(args: &BenchFlags) -> Result<Verdict, Failure> {
         Some(threads) => Some(threads),
         None => Threads::from_env().map_err(|error| Failure::Usage(error.into()))?,
     };
-    let kinds = match args.dtype[..] {
-        [] => &OperandDtypes::PLAIN[..],
-        _ => &args.dtype,
-    };
+    let kinds = args.dtypes();
     let profile = &options.profile;
     let mut report = BenchReport {
         conditions: MeasuringConditions::read(device, profile, refused, fds, threads),

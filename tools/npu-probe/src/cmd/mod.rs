@@ -13,7 +13,7 @@ pub(crate) mod explain;
 pub(crate) mod info;
 mod lint;
 pub(crate) mod model;
-pub(crate) mod plan;
+mod plan;
 pub(crate) mod replay;
 pub(crate) mod report;
 pub(crate) mod run;

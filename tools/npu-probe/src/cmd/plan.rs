@@ -1,93 +1,60 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `npu-probe plan`: the tiling and predicted time of a matmul.
+//! `npu-probe bench --plan`: the tiling and predicted time of a matmul.
 
-mod one;
-
-use std::fmt::Write;
 use std::num::NonZeroUsize;
 
-use clap::Args;
 use npu_matmul::memory::MemoryPlan;
 use npu_matmul::plan::{INT4_K_TILE_MAX, WeightPlan};
-use npu_matmul::{Plan, PlanError, PlanOptions, Results};
+use npu_matmul::{Dtype, Plan, PlanError, PlanOptions};
+use rknpu_regcmd::timing::seconds;
+use rknpu_regcmd::{BufferId, ChipProfile, DmaEngine, MatmulTask};
 use rocket_uapi::DeviceInfo;
-use serde::Serialize;
+use serde_json::{Value, json};
 
+use super::bench::BenchFlags;
 use crate::bench::to;
 use crate::exit::{Failure, Verdict};
-use crate::flags::planning::{HERTZ_PER_MHZ, PlanningFlags};
-use crate::flags::{DeviceFlags, OperandDtypes, ReportFlags};
-use crate::shape::{self, MatmulShape};
-use crate::table::{MIB, mib};
-use one::PlanReport;
-
-#[derive(Debug, Args)]
-pub(crate) struct PlanFlags {
-    #[arg(value_name = shape::FORM, help = shape::HELP)]
-    shape: MatmulShape,
-
-    /// Precision of the operands
-    #[arg(long, default_value = "int8")]
-    dtype: OperandDtypes,
-
-    /// File descriptors to spread the columns over [default: one for each core]
-    #[arg(long, value_name = "NUMBER")]
-    fds: Option<NonZeroUsize>,
-
-    /// Depth of a K tile, a multiple of 32 [default: the fastest]
-    #[arg(long, value_name = "DEPTH")]
-    k_tile: Option<NonZeroUsize>,
-
-    /// Memory limit for weights on all file descriptors together, MiB [default: none]
-    #[arg(long, value_name = "MIB")]
-    memory: Option<u64>,
-
-    #[command(flatten)]
-    planning: PlanningFlags,
-
-    #[command(flatten)]
-    device: DeviceFlags,
-
-    #[command(flatten)]
-    report: ReportFlags,
-}
+use crate::flags::OperandDtypes;
+use crate::flags::planning::HERTZ_PER_MHZ;
+use crate::output;
+use crate::shape::MatmulShape;
+use crate::table::{MIB, joined, mib};
 
 /// Default number of file descriptors of a plan: one per core.
 const DEFAULT_FDS: usize = 3;
 
-/// The report of `plan`, printed as text or as JSON.
-#[derive(Debug, Serialize)]
-struct Report {
-    #[serde(flatten)]
-    shape: MatmulShape,
-    dtype: OperandDtypes,
-    /// Name of the board's profile, and its NPU clock.
-    profile: String,
-    clock_mhz: u64,
-    /// Why an existing profile is not used.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    profile_refused: Option<String>,
-    fds: usize,
-    results: Results,
-    /// Cortex-A76 cores that pack and unpack.
-    cpu_cores: u32,
-    memory: MemoryReport,
-    chosen: PlanReport,
-}
-
-pub(crate) fn run(args: &PlanFlags) -> Result<Verdict, Failure> {
-    args.shape.check_plannable()?;
+/// Prints the plans of all shapes and precisions; runs nothing.
+pub(super) fn run(args: &BenchFlags) -> Result<Verdict, Failure> {
+    for shape in &args.shapes {
+        shape.check_plannable()?;
+    }
     let info = super::open(&args.device)?.device.info();
-    let report = report(args, &info).map_err(|error| Failure::Usage(error.into()))?;
-    args.report.print(&report, || report.text())?;
+    let mut plans = Vec::new();
+    for &shape in &args.shapes {
+        for &dtype in args.dtypes() {
+            let planned = plan(args, &info, shape, dtype);
+            let (report, text) = planned.map_err(|error| Failure::Usage(error.into()))?;
+            args.report.say(&text)?;
+            plans.push(report);
+        }
+    }
+    if args.report.json {
+        output::print_json(&json!({ "plans": plans }))?;
+    }
     Ok(Verdict::Pass)
 }
 
-fn report(args: &PlanFlags, info: &DeviceInfo) -> Result<Report, PlanError> {
-    let MatmulShape { m, k, n } = args.shape;
-    let dtype = args.dtype.dtype();
+/// One plan and its prediction, as JSON and as text.
+fn plan(
+    args: &BenchFlags,
+    info: &DeviceInfo,
+    shape: MatmulShape,
+    operands: OperandDtypes,
+) -> Result<(Value, String), PlanError> {
+    let MatmulShape { m, k, n } = shape;
+    let dtype = operands.dtype();
     let fds = args.fds.map_or(DEFAULT_FDS, NonZeroUsize::get);
-    let (options, profile_refused) = args.planning.machine.options(info);
+    let (options, refused) = args.planning.machine.options(info);
     let options = PlanOptions {
         k_tile: args.k_tile.map(NonZeroUsize::get),
         batch_rows: m,
@@ -97,116 +64,204 @@ fn report(args: &PlanFlags, info: &DeviceInfo) -> Result<Report, PlanError> {
     let results = args.planning.results(dtype);
     let plan = Plan::with_results(&weights, m, results, &options)?;
     let profile = &options.profile;
-    let max = args.memory.map(|mib| mib.saturating_mul(MIB as u64));
-    Ok(Report {
-        shape: args.shape,
-        dtype: args.dtype,
-        profile: profile.name.to_string(),
-        clock_mhz: profile.machine.clock_hz / HERTZ_PER_MHZ,
-        profile_refused,
-        fds,
-        results,
-        cpu_cores: profile.host.cores,
-        memory: MemoryReport::new(&weights, fds, max, &options),
-        chosen: PlanReport::new(&plan, m, &options),
-    })
+    let clock_mhz = profile.machine.clock_hz / HERTZ_PER_MHZ;
+    let cpu_cores = profile.host.cores;
+    let (chosen, times) = prediction(&plan, m, &options);
+    let (memory, fits) = memory(&weights, fds, args.memory, &options);
+    let report = json!({
+        "m": m,
+        "k": k,
+        "n": n,
+        "dtype": operands,
+        "profile": profile.name,
+        "clock_mhz": clock_mhz,
+        // Why an existing profile is not used.
+        "profile_refused": refused,
+        "fds": fds,
+        "results": results,
+        "cpu_cores": cpu_cores,
+        "memory": memory,
+        "chosen": chosen,
+    });
+    let int4 = match operands {
+        OperandDtypes::Int4 => format!(
+            "K tiles of {INT4_K_TILE_MAX} at most, safe for any int4 weights; loaded weights may \
+             allow deeper ones\n"
+        ),
+        _ => String::new(),
+    };
+    let refused = refused.map(|reason| reason + "\n").unwrap_or_default();
+    let text = format!(
+        "{operands}{} {shape} at {clock_mhz} MHz, {fds} file descriptor(s); {cpu_cores} CPU cores \
+         pack and unpack; all times are modelled\n{int4}profile: {}\n{refused}{times}{fits}\n",
+        to(results),
+        profile.name,
+    );
+    Ok((report, text))
 }
 
-impl Report {
-    fn text(&self) -> String {
-        let mut text = format!(
-            "{}{} {} at {} MHz, {} file descriptor(s); {} CPU cores pack and unpack; all times are \
-             modelled\n",
-            self.dtype,
-            to(self.results),
-            self.shape,
-            self.clock_mhz,
-            self.fds,
-            self.cpu_cores
-        );
-        if self.dtype == OperandDtypes::Int4 {
-            let _ = writeln!(
-                text,
-                "K tiles of {INT4_K_TILE_MAX} at most, safe for any int4 weights; loaded weights may \
-                 allow deeper ones"
-            );
-        }
-        let _ = writeln!(text, "profile: {}", self.profile);
-        if let Some(reason) = &self.profile_refused {
-            let _ = writeln!(text, "{reason}");
-        }
-        text + &self.chosen.text() + &self.memory.text()
-    }
+/// The predicted time of a plan for `m` rows.
+fn prediction(plan: &Plan, m: usize, options: &PlanOptions) -> (Value, String) {
+    let weights = &plan.weights;
+    let prediction = plan.predict(&options.profile.machine);
+    let (parts, bytes) = (&prediction.parts, &prediction.work.bytes);
+    let call = plan.call(options);
+    let ms = |ps: u64| seconds(ps) * 1e3;
+    let bound_ps = prediction.bound_ps();
+    let call_over_bound = seconds(call.call_ps) / seconds(bound_ps.max(1));
+    let operations = 2.0 * m as f64 * weights.k as f64 * weights.n as f64;
+    let gops = operations / seconds(prediction.npu_ps.max(1)) / 1e9;
+    let tile @ [depth, rows, channels] = [weights.k_tile, plan.row_tile, plan.n_tile];
+    let banks = banks(weights.dtype, tile);
+    let waits_for = call.waits_for();
+    let moved = [DmaEngine::Feature, DmaEngine::Weight, DmaEngine::DpuWrite];
+    let [a, b, c] = moved.map(|engine| bytes.of(engine));
+    let report = json!({
+        "plan": plan.to_string(),
+        "k_tiles": weights.k_tile_count(),
+        "tile": tile,
+        "banks": banks,
+        "tasks": prediction.tasks,
+        "jobs": prediction.jobs,
+        "bytes_features": a,
+        "bytes_weights": b,
+        "bytes_outputs": c,
+        "bytes_commands": prediction.work.command_bytes,
+        "bytes_packed": prediction.packed_bytes,
+        "bytes_read": prediction.read_bytes,
+        "partial_sums": prediction.partial_sums,
+        // The whole call: packing, the NPU and unpacking, overlapped.
+        "modelled_call_ms": ms(call.call_ps),
+        "modelled_npu_ms": ms(prediction.npu_ps),
+        "modelled_pack_ms": ms(call.pack_ps),
+        "modelled_unpack_ms": ms(call.unpack_ps),
+        "modelled_dram_ms": ms(call.memory_ps),
+        "overlapped": call.overlapped(),
+        "waits_for": waits_for.to_string(),
+        "call_over_bound": call_over_bound,
+        "bound_ms": ms(bound_ps),
+        "bound_by": prediction.bound_by().to_string(),
+        "over_bound": prediction.over_bound(),
+        "modelled_gops": gops,
+        "modelled_macs_ms": ms(parts.computing_ps),
+        "modelled_memory_ms": ms(parts.memory_ps),
+        "modelled_edges_ms": ms(parts.edges_ps),
+        "modelled_driver_ms": ms(prediction.driver_ps),
+    });
+    let banks = banks.map(|[data, weights]| {
+        format!("  CBUF     {data} banks of features, {weights} of weights\n")
+    });
+    let text = format!(
+        "\ntiling   {} K tile(s): tiles of {rows} rows, K {depth}, up to {channels} channels\n{}  \
+         bound    {:.3} ms: {} alone on the NPU\n  \
+         call     {:.3} ms, {call_over_bound:.2} times the bound: waits for the {waits_for}; {:.0} % \
+         of the shorter of CPU and NPU time is hidden\n  \
+         NPU      {:.3} ms, {:.2} times the bound; {gops:.0} GOP/s\n  \
+         of that  {:.3} ms MACs, {:.3} ms memory beyond them, {:.3} ms first and last bytes of \
+         tasks, {:.3} ms driver\n  \
+         CPU      packs {:.1} MiB in {:.3} ms; reads {:.1} MiB in {:.3} ms, adds {} of the elements\n  \
+         traffic  A {:.1}, B {:.1}, C {:.1}, programs {:.2} MiB; {:.3} ms of memory time, the CPU's \
+         included; {} tasks in {} jobs\n",
+        weights.k_tile_count(),
+        banks.unwrap_or_default(),
+        ms(bound_ps),
+        prediction.bound_by(),
+        ms(call.call_ps),
+        100.0 * call.overlapped(),
+        ms(prediction.npu_ps),
+        prediction.over_bound(),
+        ms(parts.computing_ps),
+        ms(parts.memory_ps),
+        ms(parts.edges_ps),
+        ms(prediction.driver_ps),
+        mib(prediction.packed_bytes),
+        ms(call.pack_ps),
+        mib(prediction.read_bytes),
+        ms(call.unpack_ps),
+        prediction.partial_sums,
+        mib(a),
+        mib(b),
+        mib(c),
+        mib(prediction.work.command_bytes),
+        ms(call.memory_ps),
+        prediction.tasks,
+        prediction.jobs,
+    );
+    (report, text)
 }
 
-/// Memory of a matmul's weights, computed without a device.
-#[derive(Debug, Serialize)]
-struct MemoryReport {
-    /// Bytes on each file descriptor, whole pages; none if a file descriptor cannot
-    /// address its share.
-    bytes_per_fd: Option<Vec<u64>>,
-    bytes: u64,
-    /// Bytes that a file descriptor can address beside its working buffers.
-    bytes_per_fd_max: u64,
-    /// Memory limit of all weights, if given.
-    bytes_max: Option<u64>,
-    fits: bool,
-    /// Number of weights of this size that fit together.
-    fit: u64,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    why_not: Option<String>,
+/// CBUF banks that a tile gives to features and to weights.
+fn banks(dtype: Dtype, [k, m, n]: [usize; 3]) -> Option<[u32; 2]> {
+    let nowhere = BufferId(0).at(0);
+    let task = MatmulTask {
+        ty: dtype.matmul_type(),
+        m: u32::try_from(m).ok()?,
+        k: u32::try_from(k).ok()?,
+        n: u32::try_from(n).ok()?,
+        a: nowhere,
+        b: nowhere,
+        c: nowhere,
+    };
+    let split = task.check(&ChipProfile::RK3588).ok()?;
+    Some([split.data_banks, split.weight_banks])
 }
 
-impl MemoryReport {
-    /// The report for weights on `fds` file descriptors, of at most `max` bytes in all.
-    fn new(weights: &WeightPlan, fds: usize, max: Option<u64>, options: &PlanOptions) -> Self {
-        let with = |max| {
-            let mut memory = MemoryPlan::for_weights(fds, max, options);
-            let added = memory.add(weights);
-            (memory, added)
-        };
-        let (_, fits) = with(max.unwrap_or(u64::MAX));
-        // Without a limit on RAM, only addresses limit the weights.
-        let (alone, addressed) = with(u64::MAX);
-        let bytes_per_fd_max = alone.device_limit();
-        let per_fd = || alone.per_device().collect::<Vec<_>>();
-        let bytes_per_fd = addressed.is_ok().then(per_fd);
-        let (bytes, fit) = match &bytes_per_fd {
-            None => (weights.device_bytes(), 0),
-            Some(each) => {
-                let bytes = each.iter().sum::<u64>();
-                let busiest = each.iter().copied().max().unwrap_or(0);
-                let of_all = max.map_or(u64::MAX, |max| max / bytes.max(1));
-                (bytes, of_all.min(bytes_per_fd_max / busiest.max(1)))
-            }
-        };
-        Self {
-            bytes_per_fd,
-            bytes,
-            bytes_per_fd_max,
-            bytes_max: max,
-            fits: fits.is_ok(),
-            fit,
-            why_not: fits.err().map(|error| error.to_string()),
+/// Memory of the weights on `fds` file descriptors, at most `max_mib` in all.
+fn memory(
+    weights: &WeightPlan,
+    fds: usize,
+    max_mib: Option<u64>,
+    options: &PlanOptions,
+) -> (Value, String) {
+    let max = max_mib.map(|mib| mib.saturating_mul(MIB as u64));
+    let with = |max| {
+        let mut memory = MemoryPlan::for_weights(fds, max, options);
+        let added = memory.add(weights);
+        (memory, added)
+    };
+    let why_not = with(max.unwrap_or(u64::MAX))
+        .1
+        .err()
+        .map(|error| error.to_string());
+    // Without a limit on RAM, only addresses limit the weights.
+    let (alone, addressed) = with(u64::MAX);
+    let limit = alone.device_limit();
+    let each: Option<Vec<u64>> = addressed.is_ok().then(|| alone.per_device().collect());
+    let (bytes, fit) = match &each {
+        None => (weights.device_bytes(), 0),
+        Some(each) => {
+            let bytes = each.iter().sum::<u64>();
+            let busiest = each.iter().copied().max().unwrap_or(0);
+            let of_all = max.map_or(u64::MAX, |max| max / bytes.max(1));
+            (bytes, of_all.min(limit / busiest.max(1)))
         }
-    }
-
-    fn text(&self) -> String {
-        let mut text = format!("\nweights  {:.2} MiB", mib(self.bytes));
-        if let Some(each) = &self.bytes_per_fd {
-            let each: Vec<_> = each.iter().map(|&x| format!("{:.2}", mib(x))).collect();
-            let _ = write!(text, ": {} on the file descriptors", each.join(", "));
-        }
-        let limit = mib(self.bytes_per_fd_max);
-        let _ = write!(text, ", which address {limit:.0} MiB of weights each");
-        if let Some(max) = self.bytes_max {
-            let _ = write!(text, "; {:.0} MiB in all", mib(max));
-        }
-        text.push('\n');
-        let _ = match &self.why_not {
-            None => writeln!(text, "  fit      {} times", self.fit),
-            Some(why) => writeln!(text, "  do not fit: {why}"),
-        };
-        text
-    }
+    };
+    let on = each.as_ref().map(|each| {
+        let each = each.iter().map(|&bytes| format!("{:.2}", mib(bytes)));
+        format!(": {} on the file descriptors", joined(each, ", "))
+    });
+    let in_all = max.map(|max| format!("; {:.0} MiB in all", mib(max)));
+    let verdict = match &why_not {
+        None => format!("fit      {fit} times"),
+        Some(why) => format!("do not fit: {why}"),
+    };
+    let text = format!(
+        "\nweights  {:.2} MiB{}, which address {:.0} MiB of weights each{}\n  {verdict}\n",
+        mib(bytes),
+        on.unwrap_or_default(),
+        mib(limit),
+        in_all.unwrap_or_default(),
+    );
+    let report = json!({
+        // None if a file descriptor cannot address its share.
+        "bytes_per_fd": each,
+        "bytes": bytes,
+        "bytes_per_fd_max": limit,
+        "bytes_max": max,
+        "fits": why_not.is_none(),
+        // Number of weights of this size that fit together.
+        "fit": fit,
+        "why_not": why_not,
+    });
+    (report, text)
 }

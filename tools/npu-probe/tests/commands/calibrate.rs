@@ -27,6 +27,13 @@ fn json(device: &str, place: (&str, &Path), line: &str) -> Value {
     json_of(on(device, place, line), 0)
 }
 
+/// The report of a plan for INT8.
+#[track_caller]
+fn planned(device: &str, place: (&str, &Path), line: &str) -> Value {
+    let report = json(device, place, &format!("bench --plan --dtype int8 {line}"));
+    report["plans"][0].clone()
+}
+
 #[test]
 fn a_model_is_found_as_it_is_and_planned_for() {
     let folder = tempfile::tempdir().unwrap();
@@ -63,9 +70,9 @@ fn a_model_is_found_as_it_is_and_planned_for() {
         let bench = json(&device, (NAMED, &*file), bench);
         assert_eq!(bench["conditions"]["clock_mhz"], mhz);
         assert_eq!(bench["conditions"]["profile"], profile["name"]);
-        let plan = json(&device, (NAMED, &*file), "plan 64x512x256 --fds 3");
+        let plan = planned(&device, (NAMED, &*file), "64x512x256 --fds 3");
         assert_eq!(plan["clock_mhz"], mhz);
-        let other = json(&device, (NAMED, &*file), "plan 64x512x256 --clock 900");
+        let other = planned(&device, (NAMED, &*file), "64x512x256 --clock 900");
         assert_eq!(other["clock_mhz"], 900);
     }
 }
@@ -79,14 +86,14 @@ fn another_boards_profile_is_refused_by_name() {
     has(&err, &["600 MHz"]);
     let file = folder.path().join("rocket-npu/profile.json");
     has(&out, &[file.to_str().unwrap()]);
-    assert_eq!(json(device, users, "plan 4x64x32")["clock_mhz"], 600);
+    assert_eq!(planned(device, users, "4x64x32")["clock_mhz"], 600);
 
     let mut other = read_json(&file);
     other["profile"]["name"] = "the neighbour's".into();
     other["profile"]["board"]["board"] = "Another Board".into();
     fs::write(&file, other.to_string()).unwrap();
     let refused = |place, parts: &[&str]| {
-        let plan = json(device, place, "plan 4x64x32");
+        let plan = planned(device, place, "4x64x32");
         has(plan["profile_refused"].as_str().unwrap(), parts);
         plan
     };
@@ -111,7 +118,7 @@ fn another_boards_profile_is_refused_by_name() {
     );
     // A new calibration replaces the broken file.
     json(device, users, "calibrate");
-    assert!(json(device, users, "plan 4x64x32")["profile_refused"].is_null());
+    assert!(planned(device, users, "4x64x32")["profile_refused"].is_null());
 }
 
 /// If memory limits every task, the clock is unknown.
@@ -158,8 +165,8 @@ fn a_kill_loses_no_part_that_has_ended() {
         let facts = profile["profile"]["facts"].as_array().unwrap().iter();
         facts.map(|fact| fact["id"].clone()).collect()
     };
-    assert!(facts(&read_json(&file)).starts_with(&facts(&profile)));
-    let plan = json("model:clock=350", (NAMED, &*file), "plan 4x64x32");
+    assert!(facts(&read_planned(&file)).starts_with(&facts(&profile)));
+    let plan = json("model:clock=350", (NAMED, &*file), "4x64x32");
     assert_eq!(plan["clock_mhz"], 350);
 }
 

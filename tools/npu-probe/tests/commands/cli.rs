@@ -6,6 +6,7 @@ use std::path::Path;
 use std::process::Stdio;
 
 use crate::common::{command, ends, fails, has, json, json_of, read_json, says, text};
+use crate::planning::one_plan;
 use serde_json::Value;
 
 #[test]
@@ -180,9 +181,9 @@ fn exit_codes() {
         (2, "bench 8x64"),
         (2, "bench 0x1x1"),
         (2, "bench 99999999999x99999999999x1"),
-        (2, "plan 0x1x1"),
-        (2, "plan 1x1x99999999999999"),
-        (2, "plan 1x1x1 --dtype w4a8"),
+        (2, "bench --plan 0x1x1"),
+        (2, "bench --plan 1x1x99999999999999"),
+        (2, "bench --plan 1x1x1 --dtype w4a8"),
         (2, "--seconds 1 --processes 0"),
         (2, "--seconds 1 --dtype int8"),
         (2, "--kill"),
@@ -348,7 +349,7 @@ fn asm_and_decode_take_each_others_output() {
 
 #[test]
 fn a_plan_needs_no_device() {
-    let plan = |more: &str| json(&format!("plan 512x4096x4096 {more}"));
+    let plan = |more: &str| one_plan(&format!("bench --plan 512x4096x4096 --dtype int8 {more}"));
     let all = plan("");
     let ms = |plan: &Value| plan["modelled_npu_ms"].as_f64().unwrap();
     let chosen = &all["chosen"];
@@ -366,7 +367,7 @@ fn a_plan_needs_no_device() {
     assert_eq!(number("bytes_read"), 3 * c);
     assert_eq!(number("bytes_outputs"), 3 * c);
     says(
-        "plan 8x64x64 --dtype fp16",
+        "bench --plan 8x64x64 --dtype fp16",
         &["modelled", "tiling   1 K tile(s)"],
     );
 }

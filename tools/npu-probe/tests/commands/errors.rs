@@ -17,8 +17,8 @@ fn failures_tell_their_cause_once() {
             "{line}"
         );
     }
-    let (_, err) = fails("plan 8x64", 2);
-    let told = "error: invalid value '8x64' for '<MxKxN>': expected three numbers of at least \
+    let (_, err) = fails("bench 8x64", 2);
+    let told = "error: invalid value '8x64' for '[MxKxN]...': expected three numbers of at least \
                 1, such as 512x4096x4096\n";
     assert!(err.starts_with(told), "{err}");
 }

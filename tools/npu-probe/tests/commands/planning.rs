@@ -1,20 +1,29 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Options that `plan` and `bench` share.
+//! `bench --plan`, and options of planning.
 
 use crate::common::{fails, fails_with, has, json, says, text};
 use serde_json::Value;
 
+/// The report of the only plan.
+pub(crate) fn one_plan(line: &str) -> Value {
+    let report = json(line);
+    let [plan] = report["plans"].as_array().unwrap().as_slice() else {
+        panic!("one plan: {report:#}");
+    };
+    plan.clone()
+}
+
 #[test]
 fn plans_are_for_any_int4_weights() {
-    let plan = "plan 512x4096x4096 --dtype int4";
-    assert_eq!(json(plan)["chosen"]["k_tiles"], 11);
+    let plan = "bench --plan 512x4096x4096 --dtype int4";
+    assert_eq!(one_plan(plan)["chosen"]["k_tiles"], 11);
     says(plan, &["K tiles of 384 at most, safe for any int4 weights"]);
     fails(&format!("{plan} --k-tile 1408"), 2);
 }
 
 #[test]
 fn quantised_matmuls_are_planned_and_measured_as_int8() {
-    let plan = |dtype: &str| json(&format!("plan 40x1000x96 --dtype {dtype}"));
+    let plan = |dtype: &str| one_plan(&format!("bench --plan 40x1000x96 --dtype {dtype}"));
     let quantised = plan("w8a8");
     assert_eq!(quantised["dtype"], "w8a8");
     assert_eq!(quantised["chosen"], plan("int8")["chosen"]);
@@ -47,7 +56,11 @@ fn halves_are_measured_and_checked() {
 
 #[test]
 fn the_cpus_time_decides_over_cuts() {
-    let at = |more: &str| json(&format!("plan 512x4096x4096 --clock 600{more}"));
+    let at = |more: &str| {
+        one_plan(&format!(
+            "bench --plan 512x4096x4096 --dtype int8 --clock 600{more}"
+        ))
+    };
     let [one, four, many] = [" --cpu-cores 1", "", " --cpu-cores 64"].map(at);
     assert_eq!(four, at(" --cpu-cores 4"));
     let ms = |report: &Value, name: &str| report["chosen"][name].as_f64().unwrap();
@@ -63,17 +76,17 @@ fn the_cpus_time_decides_over_cuts() {
         assert!(call(report) < npu + pack + unpack);
     }
     says(
-        "plan 8x64x64 --cpu-cores 7",
+        "bench --plan 8x64x64 --cpu-cores 7",
         &["7 CPU cores pack and unpack"],
     );
 }
 
 #[test]
 fn a_plan_tells_what_weights_take_and_whether_they_fit() {
-    let memory = |line: &str| json(line)["memory"].clone();
+    let memory = |line: &str| one_plan(line)["memory"].clone();
     // 14336 channels in groups of 32: 150, 149 and 149 groups on the
     // descriptors.
-    let plan = "plan 1x4096x14336 --dtype int8";
+    let plan = "bench --plan 1x4096x14336 --dtype int8";
     let shared = memory(plan);
     let each = [150, 149, 149].map(|groups| groups * 32 * 4096);
     assert_eq!(shared["bytes_per_fd"], Value::from(each.to_vec()));
@@ -94,7 +107,7 @@ fn a_plan_tells_what_weights_take_and_whether_they_fit() {
     has(refused["why_not"].as_str().unwrap(), &["would take"]);
 
     // Several descriptors can address what one cannot.
-    let large = "plan 1x32768x122880 --dtype int8 --k-tile 4096 --fds";
+    let large = "bench --plan 1x32768x122880 --dtype int8 --k-tile 4096 --fds";
     let one = memory(&format!("{large} 1"));
     assert_eq!(one["fits"], false);
     assert!(one["bytes_per_fd"].is_null());
@@ -108,14 +121,14 @@ fn a_plan_tells_what_weights_take_and_whether_they_fit() {
     has(&fits, &[weights, "  fit      "]);
     assert!(!fits.contains("do not"), "{fits}");
     has(&not, &["55 MiB in all", "do not fit"]);
-    fails("plan 1x1x1 --memory -1", 2);
-    text(&format!("plan 1x1x1 --memory {}", u64::MAX));
+    fails("bench --plan 1x1x1 --memory -1", 2);
+    text(&format!("bench --plan 1x1x1 --memory {}", u64::MAX));
 }
 
 /// A plan of these would take gigabytes.
 #[test]
 fn a_matmul_that_no_plan_ends_for_is_refused() {
     for shape in ["2147483647x65536x65536", "1048576x16384x16384"] {
-        fails_with(&format!("plan {shape}"), 2, &["Use fewer rows"]);
+        fails_with(&format!("bench --plan {shape}"), 2, &["Use fewer rows"]);
     }
 }
