@@ -37,8 +37,9 @@ const EXIT_CODES: &str = "\
 Exit codes:
   0  the result is right, or the command did its work
   1  the result differs: from the CPU's (self-test, bench), from every
-     side's (calibrate), from the recorded one (replay, decode of two captures); a board does not
-     work (first); a program has errors (decode --lint)
+     side's (calibrate), from the recorded one (replay); two captures differ
+     (decode); a board does not work (first); a program has errors
+     (decode --lint)
   2  the command line or an input file is wrong
   3  the device is missing or not usable (doctor: no NPU is usable)
   4  the device or its driver failed
@@ -47,22 +48,26 @@ Exit codes:
 RUST_LOG=trace logs what the libraries do.";
 
 /// The commands on the first page of help, grouped by user.
-const GROUPS: [(&str, &str); 4] = [
+const GROUPS: [(&str, &str); 3] = [
     ("Everyone", "selftest doctor bench model report"),
     ("With a board", "first calibrate evidence explain"),
-    ("Programs", "run"),
-    ("Experts", "expert"),
+    ("Programs", "run decode asm replay"),
 ];
 
-/// The commands that `npu-probe expert` lists.
-const EXPERT_COMMANDS: &str = "info decode asm replay";
-
 /// Commands of earlier versions, and what replaces them; for one release.
-const GONE: [(&str, &str); 1] = [(
-    "exec",
-    "`npu-probe replay CAPTURE --job N --program FILE` runs a changed program with the memory of \
-     a recorded job",
-)];
+const GONE: [(&str, &str); 3] = [
+    (
+        "exec",
+        "`npu-probe replay CAPTURE --job N --program FILE` runs a changed program with the memory \
+         of a recorded job",
+    ),
+    (
+        "info",
+        "`npu-probe doctor` shows the usable device, `npu-probe` the device that it uses and why, \
+         `npu-probe bench --plan` the profile",
+    ),
+    ("expert", "`npu-probe --help` lists all commands"),
+];
 
 /// Commands of earlier versions, and the arguments that do the same today; for one release.
 const RENAMED: [(&str, &[&str]); 5] = [
@@ -93,22 +98,12 @@ impl Flags {
     /// wrong (2).
     pub(crate) fn read() -> Result<Self, Failure> {
         let arguments = todays(env::args_os().collect())?;
-        let matches = Self::with_pages().get_matches_from(arguments);
+        let matches = Self::with_page().get_matches_from(arguments);
         Ok(Self::from_arg_matches(&matches).unwrap_or_else(|error| error.exit()))
     }
 
-    /// The text of `npu-probe expert`.
-    pub(crate) fn expert_page() -> String {
-        let tool = Self::command();
-        let list = list(&tool, EXPERT_COMMANDS);
-        format!(
-            "Commands for register programs, captures, plans and stress tests\n\n{list}\n\
-             `npu-probe COMMAND --help` shows options and an example.\n\n{EXIT_CODES}\n"
-        )
-    }
-
-    /// The definition of the command line, with the two help pages that list commands.
-    fn with_pages() -> clap::Command {
+    /// The definition of the command line, with the page of commands.
+    fn with_page() -> clap::Command {
         let tool = Self::command();
         let about = tool.get_about().map(ToString::to_string);
         let mut page = format!(
@@ -122,7 +117,6 @@ impl Flags {
                  there is none. `npu-probe COMMAND --help` shows options and an example; `--version`\n\
                  prints the version.\n";
         tool.override_help(page)
-            .mut_subcommand("expert", |one| one.override_help(Self::expert_page()))
     }
 }
 
@@ -157,9 +151,6 @@ pub(crate) enum Command {
     /// if no NPU is usable.
     #[command(after_help = "Example: npu-probe doctor")]
     Doctor(cmd::doctor::DoctorFlags),
-    /// Show which device would be used, and why
-    #[command(after_help = "Example: npu-probe info --device auto")]
-    Info(cmd::info::InfoFlags),
     /// Measure this board, and save its profile
     ///
     /// Measures the clock, start costs, memory and the CPU's kernels, finds the tiles
@@ -232,8 +223,6 @@ pub(crate) enum Command {
   npu-probe run -- ./a.out
   npu-probe run --record it.rkcap -- ./a.out")]
     Run(cmd::run::RunFlags),
-    /// List the commands for register programs, captures, plans and stress tests
-    Expert,
     /// Disassemble a register program, list the jobs of a capture, or compare two
     ///
     /// Shows what each task computes, and its lint findings.
@@ -274,21 +263,16 @@ mod tests {
     }
 
     #[test]
-    fn each_command_is_on_one_of_two_pages_that_fit_a_screen() {
-        let mut tool = Flags::with_pages();
-        let first = tool.render_long_help().to_string();
-        let experts = Flags::expert_page();
-        for page in [&first, &experts] {
-            assert!(page.lines().count() < 32, "{page}");
-            assert!(page.lines().all(|line| line.len() < 100), "{page}");
-        }
+    fn each_command_is_on_a_page_that_fits_a_screen() {
+        let mut tool = Flags::with_page();
+        let page = tool.render_long_help().to_string();
+        assert!(page.lines().count() < 32, "{page}");
+        assert!(page.lines().all(|line| line.len() < 100), "{page}");
         let shown = |one: &&clap::Command| !one.is_hide_set() && one.get_name() != "help";
         for one in tool.get_subcommands().filter(shown) {
             let line = format!("  {:9}  {}\n", one.get_name(), one.get_about().unwrap());
-            assert_ne!(first.contains(&line), experts.contains(&line), "{line}");
+            assert!(page.contains(&line), "{line}");
         }
-        let expert = tool.find_subcommand_mut("expert").unwrap();
-        assert_eq!(expert.render_help().to_string(), experts);
     }
 
     #[test]

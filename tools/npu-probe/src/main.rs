@@ -53,9 +53,7 @@ fn main() -> ExitCode {
     let outcome = match &flags.command {
         None => cmd::selftest::run(&flags.selftest),
         Some(Command::Selftest(selftest)) => cmd::selftest::run(selftest),
-        Some(Command::Expert) => output::print(&Flags::expert_page()).map(|()| Verdict::Pass),
         Some(Command::Doctor(doctor)) => return end(cmd::doctor::run(doctor)),
-        Some(Command::Info(info)) => cmd::info::run(info),
         Some(Command::Asm(asm)) => cmd::asm::run(asm),
         Some(Command::Decode(decode)) => cmd::decode::run(decode),
         Some(Command::Run(run)) => return end(cmd::run::run(run)),

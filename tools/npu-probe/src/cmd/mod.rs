@@ -10,7 +10,6 @@ mod diff;
 pub(crate) mod doctor;
 pub(crate) mod evidence;
 pub(crate) mod explain;
-pub(crate) mod info;
 mod lint;
 pub(crate) mod model;
 mod plan;

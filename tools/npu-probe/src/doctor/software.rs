@@ -17,13 +17,15 @@ const LIBRARIES: [&str; 4] = [
 ];
 /// The variable that names an additional library for ggml to load.
 const BACKEND_PATH: &str = "GGML_BACKEND_PATH";
+/// The variable that chooses the device; `Selector::from_env` reads it.
+const DEVICE_VARIABLE: &str = "ROCKET_DEVICE";
 const BACKEND: &str = "libggml-rocket.so";
 /// Name of the library in packages, beside ggml's own: one that ggml looks for.
 const FOUND_BACKEND: &str = "libggml-hexagon-rocket.so";
 
 pub(super) fn rows(root: &SystemRoot) -> Vec<DoctorRow> {
     let directories = libraries(root);
-    vec![
+    let mut rows = vec![
         programs(
             root,
             &["llama-cli", "llama-completion", "llama-server"],
@@ -40,7 +42,18 @@ pub(super) fn rows(root: &SystemRoot) -> Vec<DoctorRow> {
         .about("whisper.cpp"),
         backend(root, &directories).about("ggml backend"),
         teflon(root, &directories).about("Mesa's Teflon"),
-    ]
+    ];
+    rows.extend(device_choice(root).map(|row| row.about("device choice")));
+    rows
+}
+
+/// The row of the variable that chooses the device for programs of this project.
+fn device_choice(root: &SystemRoot) -> Option<DoctorRow> {
+    let device = root.variable(DEVICE_VARIABLE)?;
+    let found = format!("{DEVICE_VARIABLE}={}", root.shown(&device));
+    let remedy = "Programs of this project use this device, whatever else is usable. Unset the \
+                  variable to let them choose.";
+    (device != "auto").then(|| DoctorRow::note(found, remedy))
 }
 
 /// The row of a kind of program: the paths of programs with these names.

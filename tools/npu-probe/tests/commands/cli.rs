@@ -58,12 +58,6 @@ fn json_is_one_object_with_everything() {
 }
 
 #[test]
-fn info_names_device_and_reason() {
-    says("info", &["driver     rocket"]);
-    assert_eq!(json("info")["is_model"], true);
-}
-
-#[test]
 fn a_calibration_ends_with_a_verdict_of_few_lines() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("profile.json");
@@ -165,16 +159,16 @@ fn exit_codes() {
         (2, "--dtype int3"),
         (2, "--dtype w4a8"),
         (2, "--repeat 0"),
-        (2, "--shape 3x3x3 info"),
-        (2, "--json info"),
-        (2, "--device model info"),
+        (2, "--shape 3x3x3 doctor"),
+        (2, "--json doctor"),
+        (2, "--device model doctor"),
         (2, "--dump x decode y"),
         (2, "decode"),
         (2, "frobnicate"),
         (2, "doctor --device model"),
         (2, "asm --json -"),
         (2, "asm --hex --bin -"),
-        (2, "info --shape 1x1x1"),
+        (2, "doctor --shape 1x1x1"),
         (2, "run --shape 1x1x1 -- true"),
         (2, "--shape 9999999999x9999999999x1"),
         (2, "asm /nonexistent/file"),
@@ -192,7 +186,7 @@ fn exit_codes() {
         (2, "calibrate --seed 1"),
         (3, "calibrate --device /nonexistent/accel0"),
         (3, "--device /nonexistent/accel0"),
-        (3, "info --device /nonexistent/accel0"),
+        (3, "bench --device /nonexistent/accel0"),
         (3, "soak --device /nonexistent --seconds 0"),
         (3, "--seconds 0 --device /nonexistent"),
     ] {
@@ -205,7 +199,7 @@ fn exit_codes() {
 #[test]
 fn the_environment_chooses_and_the_option_overrides() {
     let nowhere = "/nonexistent/accel0";
-    for (line, code) in [("info", 3), ("info --device model", 0)] {
+    for (line, code) in [("bench --plan", 3), ("bench --plan --device model", 0)] {
         let (_, err) = ends(command(line).env("ROCKET_DEVICE", nowhere), code);
         assert_eq!(err.contains(nowhere), code == 3);
     }
@@ -244,7 +238,7 @@ fn a_dump_of_a_killed_job_says_so() {
 
 #[test]
 fn a_reader_that_goes_away_is_no_error() {
-    for line in ["", "--json", "info", "--help"] {
+    for line in ["", "--json", "bench --plan", "--help"] {
         let mut child = command(line)
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
@@ -264,7 +258,7 @@ fn output_that_cannot_be_written_is_told() {
         println!("SKIP output_that_cannot_be_written_is_told: there is no /dev/full");
         return;
     };
-    ends(command("info").stdout(full), 5);
+    ends(command("bench --plan").stdout(full), 5);
 }
 
 #[test]

@@ -105,6 +105,20 @@ fn differences_from_the_board_are_told() {
     }
 }
 
+#[test]
+fn a_variable_that_chooses_the_device_is_told() {
+    let machine = TestMachine::new("board");
+    assert!(rows(&json(&machine), "device choice").is_empty());
+    let environment = machine.path().join("proc/self/environ");
+    let before = fs::read(&environment).unwrap_or_default();
+    fs::write(
+        &environment,
+        [&before[..], b"\0ROCKET_DEVICE=model\0"].concat(),
+    )
+    .unwrap();
+    row_with(&machine, "device choice", "note", &["ROCKET_DEVICE=model"]);
+}
+
 /// Writes the driver's lines to the board's log, readable for the user.
 fn log(machine: &TestMachine, cores: [(&str, usize); 3]) {
     let lines = cores.map(|(core, number)| {
