@@ -10,9 +10,8 @@ use anyhow::anyhow;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::cmd;
-use crate::cmd::selftest::SelfTestFlags;
 use crate::exit::Failure;
-use crate::flags::DecodeFlags;
+use crate::flags::{BenchFlags, DecodeFlags, SelfTestFlags};
 
 /// Check, measure and use the NPU of an RK3588
 ///
@@ -170,7 +169,7 @@ pub(crate) enum Command {
     #[command(after_help = "Examples:
   npu-probe bench 512x2048x8192
   npu-probe bench --plan 512x2048x8192     tiling and predicted time; runs nothing")]
-    Bench(cmd::bench::BenchFlags),
+    Bench(BenchFlags),
     /// Predict memory use and prompt speed of a GGUF model
     ///
     /// Reads the head of the file. Shows which weights llama.cpp's backend would put on the

@@ -3,77 +3,14 @@
 
 use std::num::NonZeroUsize;
 
-use clap::Args;
 use npu_matmul::{PlanOptions, Threads};
 
 use crate::bench::{BenchReport, MeasuredMatmul, MeasuringConditions};
 use crate::exit::{Failure, Verdict};
-use crate::flags::planning::PlanningFlags;
-use crate::flags::{DeviceFlags, OperandDtypes, ReportFlags};
+use crate::flags::BenchFlags;
 use crate::progress::ProgressLine;
 use crate::report::DeviceReport;
-use crate::shape::{self, MatmulShape};
 use crate::{matmul, output};
-
-/// A projection of an 8B transformer for a prompt of 512 tokens.
-const DEFAULT_SHAPE: &str = "512x4096x4096";
-
-#[derive(Debug, Args)]
-pub(crate) struct BenchFlags {
-    #[arg(value_name = shape::FORM, help = shape::HELP, default_value = DEFAULT_SHAPE)]
-    pub(super) shapes: Vec<MatmulShape>,
-
-    /// Run nothing: show the tiling and the predicted time
-    ///
-    /// Times are those of the timing model, with the profile of the board.
-    #[arg(long, conflicts_with_all = ["repeat", "threads"])]
-    plan: bool,
-
-    /// Depth of a K tile, a multiple of 32 [default: the fastest]
-    #[arg(long, value_name = "DEPTH", requires = "plan")]
-    pub(super) k_tile: Option<NonZeroUsize>,
-
-    /// Memory limit for weights on all file descriptors together, MiB [default: none]
-    #[arg(long, value_name = "MIB", requires = "plan")]
-    pub(super) memory: Option<u64>,
-
-    /// Precisions of the operands [default: int8,fp16,int4]
-    #[arg(long, value_delimiter = ',')]
-    dtype: Vec<OperandDtypes>,
-
-    /// Matmuls to measure, after one to warm up
-    #[arg(long, value_name = "TIMES", default_value = "5")]
-    repeat: NonZeroUsize,
-
-    /// File descriptors to spread the work over [default: one for each core]
-    #[arg(long, value_name = "NUMBER")]
-    pub(super) fds: Option<NonZeroUsize>,
-
-    /// CPU threads, on the fastest CPUs first: a number or auto, then ,pin (fixed to one CPU
-    /// each) or ,free; the variable NPU_THREADS does the same [default: one for each CPU,
-    /// free]
-    #[arg(long)]
-    threads: Option<Threads>,
-
-    #[command(flatten)]
-    pub(super) planning: PlanningFlags,
-
-    #[command(flatten)]
-    pub(super) device: DeviceFlags,
-
-    #[command(flatten)]
-    pub(super) report: ReportFlags,
-}
-
-impl BenchFlags {
-    /// The requested precisions.
-    pub(super) fn dtypes(&self) -> &[OperandDtypes] {
-        match self.dtype[..] {
-            [] => &OperandDtypes::PLAIN,
-            _ => &self.dtype,
-        }
-    }
-}
 
 pub(crate) fn run(args: &BenchFlags) -> Result<Verdict, Failure> {
     if args.plan {

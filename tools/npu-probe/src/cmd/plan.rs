@@ -11,11 +11,10 @@ use rknpu_regcmd::{BufferId, ChipProfile, DmaEngine, MatmulTask};
 use rocket_uapi::DeviceInfo;
 use serde_json::{Value, json};
 
-use super::bench::BenchFlags;
 use crate::bench::to;
 use crate::exit::{Failure, Verdict};
-use crate::flags::OperandDtypes;
 use crate::flags::planning::HERTZ_PER_MHZ;
+use crate::flags::{BenchFlags, OperandDtypes};
 use crate::output;
 use crate::shape::MatmulShape;
 use crate::table::{MIB, joined, mib};

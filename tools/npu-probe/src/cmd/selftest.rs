@@ -3,87 +3,28 @@
 //! results.
 
 use std::fs;
-use std::num::NonZeroUsize;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
 
 use anyhow::anyhow;
-use clap::Args;
 use npu_capture::{Recorder, RecorderOptions};
 use npu_matmul::{Observer, Results};
 use npu_model::Model;
 use rknpu_regcmd::timing::seconds;
 use rocket_uapi::Device;
 
-use super::soak::{self, SoakFlags};
+use super::soak;
 use crate::data::MatmulOperands;
 use crate::exit::{Failure, Verdict};
 use crate::expected::CpuResult;
-use crate::flags::{DeviceFlags, OperandDtypes, ReportFlags, RunFiles};
+use crate::flags::SelfTestFlags;
 use crate::matmul::{self, MatmulResult};
 use crate::output;
 use crate::progress::ProgressLine;
 use crate::report::{
     DeviceReport, ProblemReport, ProgramCounter, RunReport, SelfTestReport, time_of,
 };
-use crate::shape::{self, MatmulShape};
-
-/// One tile of every precision.
-const DEFAULT_SHAPE: &str = "64x64x64";
-
-#[derive(Debug, Args)]
-pub(crate) struct SelfTestFlags {
-    #[command(flatten)]
-    pub(crate) device: DeviceFlags,
-
-    /// Precision of the operands
-    #[arg(long, default_value = "int8")]
-    pub(crate) dtype: OperandDtypes,
-
-    #[arg(long, value_name = shape::FORM, help = shape::HELP, default_value = DEFAULT_SHAPE)]
-    pub(crate) shape: MatmulShape,
-
-    /// Seed of the random numbers; the same seed gives the same matrices on every machine
-    #[arg(long, default_value_t = 1)]
-    pub(crate) seed: u64,
-
-    /// Multiply this many times, and check each result
-    #[arg(long, value_name = "TIMES", default_value = "1")]
-    pub(crate) repeat: NonZeroUsize,
-
-    /// File descriptors to spread the columns over
-    ///
-    /// The kernel runs one job at a time for each, on any free core. Three keep the three
-    /// cores of an RK3588 busy.
-    #[arg(long, value_name = "NUMBER", default_value = "1")]
-    pub(crate) fds: NonZeroUsize,
-
-    /// Write the files to debug a wrong result to this directory
-    ///
-    /// `jobs.rkcap` is the recording that --record writes. `report.json` is the report that
-    /// --json prints. `npu-probe replay DIR/jobs.rkcap --device model` compares the results
-    /// with the software model's; `decode` prints the programs.
-    #[arg(long, value_name = "DIR", conflicts_with = "record")]
-    pub(crate) dump: Option<PathBuf>,
-
-    #[command(flatten)]
-    pub(crate) files: RunFiles,
-
-    #[command(flatten)]
-    pub(super) soak: SoakFlags,
-
-    #[command(flatten)]
-    pub(crate) report: ReportFlags,
-}
-
-impl SelfTestFlags {
-    /// The file of the recording, if one was requested.
-    fn record_file(&self) -> Option<PathBuf> {
-        let dumped = || Some(self.dump.as_ref()?.join("jobs.rkcap"));
-        self.files.record.clone().or_else(dumped)
-    }
-}
+use crate::shape::MatmulShape;
 
 pub(crate) fn run(test: &SelfTestFlags) -> Result<Verdict, Failure> {
     match (test.soak.client, test.soak.seconds) {

@@ -3,7 +3,6 @@
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader};
-use std::num::NonZeroU64;
 use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -13,54 +12,18 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow};
-use clap::Args;
 use nix::sys::signal::Signal;
 use serde::Serialize;
 
-use super::selftest::SelfTestFlags;
 use crate::data::SplitMix64;
 use crate::exit::{Failure, Verdict};
 use crate::expected::ResultComparison;
+use crate::flags::SelfTestFlags;
 use crate::output;
 use crate::progress::ProgressLine;
 use crate::report::DeviceReport;
 use crate::soak::SoakMatmul;
 use crate::table::joined;
-
-#[derive(Debug, Args)]
-pub(crate) struct SoakFlags {
-    /// Stress the NPU for this time with random matmuls from several processes
-    ///
-    /// All sizes and precisions, over one to three files each. Every element is compared with
-    /// the CPU's, exactly. Running processes finish their work at the end. The exit code is 4
-    /// if a process fails or the driver kills a job. On the software model each process has a
-    /// separate model.
-    #[arg(long, value_name = "SECONDS", overrides_with = "seconds",
-        conflicts_with_all = ["dtype", "shape", "repeat", "fds", "dump", "record", "trace"])]
-    pub(super) seconds: Option<u64>,
-
-    /// Processes at the same time
-    #[arg(long, value_name = "NUMBER", default_value = "4", requires = "seconds")]
-    processes: NonZeroU64,
-
-    /// Kill about half of the processes, each at a random moment
-    ///
-    /// Released kernels use freed memory if a process with a job on the NPU is killed. That
-    /// can damage any memory, and the disks: docs/driver.md, use-after-close.
-    #[arg(long, requires = "seconds")]
-    kill: bool,
-
-    /// Count matmuls whose job the driver killed, instead of failing
-    ///
-    /// The driver kills a job after 500 ms of wall time. A virtual machine on a busy host may
-    /// see the end of a job later.
-    #[arg(long, requires = "seconds")]
-    allow_timeouts: bool,
-
-    /// Run as one of the processes, for this many matmuls [default: no limit]
-    #[arg(long, hide = true)]
-    pub(super) client: Option<Option<u64>>,
-}
 
 /// Most matmuls of a process that is not killed on purpose.
 const CASES: u64 = 8;

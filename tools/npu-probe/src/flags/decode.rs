@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use clap::Args;
 use rknpu_regcmd::{Word, disassemble, statements};
 
-use super::ReportFlags;
+use super::shared::ReportFlags;
 use crate::capture_file::CaptureFlags;
 
 #[derive(Debug, Args)]

@@ -6,7 +6,7 @@ use std::io::{self, Read, Write};
 
 use anyhow::{Context, ensure};
 
-use super::{GgufModel, GgufTensor, GgufValue, check_count};
+use super::model::{GgufModel, GgufTensor, GgufValue, check_count};
 
 const HEAD_CUT: &str = "the file ends within its head; the download is incomplete, so repeat it";
 const UNREADABLE: &str = "cannot read the file";

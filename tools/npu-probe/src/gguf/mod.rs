@@ -7,76 +7,20 @@
 //! least as long as its head says.
 
 mod head;
+mod model;
 #[cfg(test)]
 mod tests;
 
-use std::collections::HashMap;
 use std::fs::File;
 use std::io::BufReader;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
-use npu_offload::NumberFormat;
 
 use head::MAX_TENSORS;
-
-/// A value of the head; only types that are used are kept.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum GgufValue {
-    /// An integer that is not negative.
-    Number(u64),
-    /// A short text.
-    Text(String),
-    /// Anything else: arrays, floats, long texts.
-    Other,
-}
-
-/// The description of a tensor.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct GgufTensor {
-    pub(crate) name: String,
-    /// Elements of each dimension, the fastest first; none is 0.
-    pub(crate) dimensions: [usize; 4],
-    /// `enum ggml_type`.
-    pub(crate) type_id: u32,
-    /// Offset of its data from the first tensor's.
-    offset: u64,
-}
-
-impl GgufTensor {
-    /// Its number format and the format's name; `None` if it is unknown.
-    pub(crate) fn format(&self) -> Option<(&'static str, NumberFormat)> {
-        NumberFormat::of_ggml(self.type_id)
-    }
-
-    /// Number of its matrices.
-    pub(crate) const fn matrices(&self) -> usize {
-        self.dimensions[2] * self.dimensions[3]
-    }
-
-    /// Bytes of its data; `None` if its format is unknown.
-    pub(crate) fn bytes(&self) -> Option<u64> {
-        let [k, rows @ ..] = self.dimensions;
-        let elements = rows.iter().map(|size| *size as u64).product::<u64>() * k as u64;
-        Some(self.format()?.1.bytes(elements))
-    }
-}
-
-/// A model: the heads of its files.
-#[derive(Debug)]
-pub(crate) struct GgufModel {
-    values: HashMap<String, GgufValue>,
-    /// Its tensors, in the order of the files.
-    pub(crate) tensors: Vec<GgufTensor>,
-    /// Number of files.
-    pub(crate) parts: usize,
-}
+pub(crate) use model::{GgufModel, GgufTensor, GgufValue, check_count};
 
 impl GgufModel {
-    pub(crate) fn value(&self, key: &str) -> Option<&GgufValue> {
-        self.values.get(key)
-    }
-
     /// Reads the heads of all files of the model to which `path` belongs.
     pub(crate) fn read(path: &Path) -> anyhow::Result<Self> {
         let parts = parts(path)?;
@@ -120,14 +64,6 @@ impl GgufModel {
         let bytes = file.metadata()?.len();
         Self::of_head(BufReader::new(file), bytes)
     }
-}
-
-/// Fails if a file has more of something than any model.
-pub(crate) fn check_count(what: &str, count: u64, most: u64) -> anyhow::Result<()> {
-    if count > most {
-        bail!("the file claims {count} {what}, more than any model has; it is damaged");
-    }
-    Ok(())
 }
 
 /// More files than any model has.

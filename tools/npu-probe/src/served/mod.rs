@@ -1,15 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Reports how programs used the served device.
 
+mod counts;
 mod of_model;
 mod of_node;
-
-use std::fmt::Write as _;
 
 use anyhow::anyhow;
 use clap::Args;
 use npu_model::ModelOptions;
-use npu_server::Counts;
 use rocket_uapi::Selector;
 
 use crate::exit::Failure;
@@ -52,27 +50,4 @@ pub(crate) fn options(model: &ModelFlags) -> Result<ModelOptions, Failure> {
     text.extend(model.strict.as_ref().map(|level| format!(",level={level}")));
     text.parse()
         .map_err(Failure::usage("wrong options of the model"))
-}
-
-/// Adds a line for each kind of call except jobs.
-fn add_lines(calls: &Counts, line: &mut impl FnMut(&str, String)) {
-    line("opened", format!("{} times", calls.opens));
-    if calls.died > 0 {
-        let died = calls.died;
-        line("clients", format!("{died} died in the middle of a job"));
-    }
-    line("BOs", format!("{}, {} bytes", calls.bos, calls.bo_bytes));
-    let (preps, prep_bytes) = (calls.preps, calls.prep_bytes);
-    let (finis, fini_bytes) = (calls.finis, calls.fini_bytes);
-    // These pass through the CPU's caches, which takes CPU time on a board.
-    line(
-        "caches",
-        format!("{preps} PREP_BO of {prep_bytes} bytes, {finis} FINI_BO of {fini_bytes} bytes"),
-    );
-    line("submits", format!("{}", calls.submits));
-}
-
-/// Adds a line to a report: a name and its text.
-fn push_line(text: &mut String, name: &str, says: &str) {
-    let _ = writeln!(text, "npu-probe: {name:<10} {says}");
 }

@@ -11,7 +11,7 @@ use npu_server::Counts;
 use rknpu_regcmd::timing::seconds;
 use serde::Serialize;
 
-use super::{add_lines, push_line};
+use super::counts::{add_lines, push_line};
 use crate::flags::planning::HERTZ_PER_MHZ;
 
 /// Bytes of a command word.

@@ -7,7 +7,7 @@ use npu_capture::Outcomes;
 use npu_server::{Counts, ForwardService};
 use serde::Serialize;
 
-use super::{add_lines, push_line};
+use super::counts::{add_lines, push_line};
 
 /// The use of a real device by programs; the device reports nothing about its
 /// work.
