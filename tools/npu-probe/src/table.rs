@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Formats rows of text as columns.
 
+use std::collections::BTreeSet;
 use std::iter;
 
 pub(crate) const MIB: f64 = 1024.0 * 1024.0;
@@ -50,4 +51,19 @@ pub(crate) fn table<T: ToString>(
 /// Whether a cell is a number, or `-` for no number.
 pub(crate) fn is_number(cell: &str) -> bool {
     cell == "-" || cell.parse::<f64>().is_ok()
+}
+
+/// The numbers as ranges, such as `0-3, 8`; `...` after the first few.
+pub(crate) fn ranges(numbers: &BTreeSet<usize>) -> String {
+    const MOST: usize = 4;
+    let numbers: Vec<usize> = numbers.iter().copied().collect();
+    let mut stretches = numbers.chunk_by(|one, next| one + 1 == *next);
+    let shown = stretches.by_ref().take(MOST).map(|stretch| match stretch {
+        [first, .., last] => format!("{first}-{last}"),
+        [alone] => alone.to_string(),
+        [] => String::new(),
+    });
+    let shown: Vec<String> = shown.collect();
+    let more = stretches.next().map(|_| "...".to_owned());
+    joined(shown.into_iter().chain(more), ", ")
 }

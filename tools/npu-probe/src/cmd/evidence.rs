@@ -19,9 +19,7 @@ use crate::evidence::{
     FIRST_PROFILE, PrivateWords, RECORDING_END, find, pack,
 };
 use crate::exit::{Failure, Verdict};
-use crate::first::{
-    FirstReport, FirstResults, HEALTH_STEP, LADDER, Rung, RungRecord, broken_since,
-};
+use crate::first::{FirstReport, FirstResults, HEALTH_STEP, LADDER, Rung, broken_since};
 use crate::flags::{DeviceFlags, ReportFlags};
 use crate::report::HostMachine;
 use crate::{calibrate, output};
@@ -109,9 +107,9 @@ fn run_rung(name: &str, flip: bool, device: &DeviceFlags) -> Result<Verdict, Fai
         .ok_or_else(|| Failure::Usage(anyhow!("there is no rung `{}`", name.escape_debug())))?;
     let opened = super::open(device)?;
     let record = if flip {
-        RungRecord::flip(rung, &opened.device)
+        rung.flip(&opened.device)
     } else {
-        RungRecord::run(rung, &opened.device)
+        rung.run(&opened.device)
     };
     let record = record.map_err(Failure::Device)?;
     output::print_json(&record)?;

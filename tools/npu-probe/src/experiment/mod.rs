@@ -4,7 +4,10 @@
 
 mod data;
 mod interrupts;
+pub(crate) mod judge;
 pub(crate) mod matmul;
+pub(crate) mod programs;
+pub(crate) mod record;
 pub(crate) mod runner;
 mod template;
 

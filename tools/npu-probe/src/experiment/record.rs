@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The record of a rung: all that is needed to judge it again.
+//! The record of an experiment: all that is needed to judge it again.
 
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom, Write};
@@ -14,11 +14,10 @@ use rknpu_regcmd::Word;
 use rocket_uapi::Device;
 use serde::{Deserialize, Serialize};
 
-use super::ladder::Rung;
+use super::runner::{self, CoreRounds, ExperimentLog, GUARD};
+use super::{Experiment, SeenJob};
 use crate::data::hex;
 use crate::doctor::{open_without_waiting, read_records};
-use crate::experiment::runner::{self, CoreRounds, ExperimentLog, GUARD};
-use crate::experiment::{Experiment, SeenJob, TaskTemplate};
 
 /// Up to this many bytes of operands are kept. A program of the same version generates
 /// larger ones again.
@@ -40,7 +39,8 @@ const ABOUT: [&str; 7] = [
 ];
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct RungRecord {
+pub(crate) struct ExperimentRecord {
+    /// The experiment's name.
     pub(crate) rung: String,
     /// Version of this program, which made programs and operands.
     pub(crate) version: String,
@@ -48,7 +48,7 @@ pub(crate) struct RungRecord {
     /// Whether all jobs ended with the model's results.
     pub(crate) right: bool,
     pub(crate) error: Option<String>,
-    pub(crate) jobs: Vec<RungJob>,
+    pub(crate) jobs: Vec<RecordedJob>,
     /// Wrong outputs with their guards, each once.
     outputs: Vec<PackedBytes>,
     /// Words of the tasks of the last job, in hexadecimal.
@@ -59,13 +59,13 @@ pub(crate) struct RungRecord {
     /// Why the jobs' interrupts are unknown.
     #[serde(default)]
     no_interrupts: Option<String>,
-    /// Results of changing single registers of the parent's program, if that was done.
+    /// Results of changing single registers, if that was done.
     #[serde(default)]
     pub(crate) flips: Vec<FlipRecord>,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct RungJob {
+pub(crate) struct RecordedJob {
     /// Whether it ended by itself.
     pub(crate) completed: bool,
     /// Time from SUBMIT until its output was read, microseconds.
@@ -77,7 +77,7 @@ pub(crate) struct RungJob {
     pub(crate) raised: Vec<String>,
 }
 
-/// A run of the parent's program with one register set to the rung's value.
+/// A run of a program with one register changed.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct FlipRecord {
     /// The register, and both values.
@@ -120,21 +120,9 @@ impl PackedBytes {
     }
 }
 
-impl RungRecord {
-    /// Runs a rung on a device, and compares it with the model.
-    pub(crate) fn run(rung: &Rung, device: &Device) -> anyhow::Result<Self> {
-        let experiment = (rung.experiment)()?;
-        let rounds = rung.rounds(&experiment, &device.info());
-        let (mut record, seen) = Self::start(rung.name, &experiment, device, rounds)?;
-        match seen {
-            Ok(seen) => record.keep(&seen, expected(&experiment)?.as_slice())?,
-            Err(error) => record.error = Some(format!("{error:#}")),
-        }
-        Ok(record)
-    }
-
+impl ExperimentRecord {
     /// Runs an experiment on a device; returns the outcomes of its jobs, with which
-    /// [`RungRecord::keep`] must complete the record.
+    /// [`ExperimentRecord::keep`] must complete the record.
     pub(crate) fn start(
         name: &str,
         experiment: &Experiment,
@@ -157,7 +145,7 @@ impl RungRecord {
             |words: &Vec<Word>| words.iter().map(|w| format!("{:016x}", w.bits())).collect();
         record.programs = log.programs.iter().map(words).collect();
         let (mut times, mut raised) = (log.times.into_iter(), log.raised.into_iter());
-        let jobs = seen.iter().flatten().map(|job| RungJob {
+        let jobs = seen.iter().flatten().map(|job| RecordedJob {
             completed: job.completed,
             micros: u64::try_from(times.next().unwrap_or_default().as_micros()).unwrap_or(u64::MAX),
             output: None,
@@ -187,43 +175,8 @@ impl RungRecord {
         Ok(())
     }
 
-    /// Runs the parent's program, each time with one register set to the rung's value.
-    /// Registers that make it fail alone are the cause. Records an error if the rung's
-    /// operands differ from the parent's.
-    pub(crate) fn flip(rung: &Rung, device: &Device) -> anyhow::Result<Self> {
-        let parent = rung.parent().context("it has no parent")?;
-        let (mut base, child) = ((parent.experiment)()?, (rung.experiment)()?);
-        let mut record = Self::of(rung.name, device.info().cores, &base)?;
-        let alike = base.inputs == child.inputs && base.output == child.output;
-        let (Some(from), Some(to)) = (last_task(&base), last_task(&child)) else {
-            return Ok(record);
-        };
-        if !alike || base.jobs.len() != 1 {
-            record.error = Some("its operands differ from its parent's".to_owned());
-            return Ok(record);
-        }
-        let (right, healthy) = (expected(&base)?, base.clone());
-        for (register, flipped) in from.flipped(&to) {
-            if let Some(task) = base.jobs.first_mut().and_then(|job| job.last_mut()) {
-                *task = flipped;
-            }
-            let seen = runner::run(device, &base)?;
-            let is_right = seen.first() == right.as_ref();
-            record.flips.push(FlipRecord {
-                register,
-                right: is_right,
-            });
-            if !is_right && runner::run(device, &healthy)?.first() != right.as_ref() {
-                let error = "after the last register change the parent's program fails too";
-                record.error = Some(error.to_owned());
-                break;
-            }
-        }
-        record.right = record.flips.iter().all(|flip| flip.right);
-        Ok(record)
-    }
-
-    fn of(rung: &str, cores: u32, experiment: &Experiment) -> anyhow::Result<Self> {
+    /// The record of an experiment that has not run yet.
+    pub(crate) fn of(rung: &str, cores: u32, experiment: &Experiment) -> anyhow::Result<Self> {
         let kept: usize = experiment.inputs.iter().map(Vec::len).sum();
         let operand = |bytes: &Vec<u8>| {
             if kept <= OPERANDS_KEPT {
@@ -264,7 +217,7 @@ impl RungRecord {
         }))
     }
 
-    /// Whether its operands equal those that this program generates for the rung.
+    /// Whether its operands equal those that this program generates for the experiment.
     pub(crate) fn is_of(&self, experiment: &Experiment) -> bool {
         let lengths = experiment.inputs.iter().map(Vec::len);
         let same_inputs = self.operands.iter().map(|one| one.bytes).eq(lengths);
@@ -275,11 +228,7 @@ impl RungRecord {
     }
 }
 
-fn last_task(experiment: &Experiment) -> Option<TaskTemplate> {
-    experiment.jobs.last()?.last().cloned()
-}
-
-/// The model's outcome of one job of the rung; all its jobs are equal.
+/// The model's outcome of one job of a rung, whose jobs are all equal.
 pub(crate) fn expected(experiment: &Experiment) -> anyhow::Result<Option<SeenJob>> {
     on_model(experiment, Contested::default())
 }

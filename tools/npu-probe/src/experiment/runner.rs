@@ -424,7 +424,7 @@ mod tests {
     use rknpu_regcmd::regs::dpu;
 
     use super::*;
-    use crate::calibrate::facts::{FACTS, SettlingMethod};
+    use crate::calibrate::facts::list::{FACTS, SettlingMethod};
 
     fn run(experiment: &Experiment) -> anyhow::Result<Vec<SeenJob>> {
         run_on_model(experiment, Contested::default())

@@ -5,9 +5,9 @@ use npu_matmul::Dtype;
 use rknpu_regcmd::regs::dpu;
 use rocket_uapi::DeviceInfo;
 
-use crate::calibrate::facts::depthwise;
-use crate::calibrate::facts::flying::{FlyingOperation, flying};
 use crate::experiment::matmul::{fp16, int4, int8, make_subnormal};
+use crate::experiment::programs::depthwise;
+use crate::experiment::programs::flying::{FlyingOperation, flying};
 use crate::experiment::runner::CoreRounds;
 use crate::experiment::{Experiment, OUT, Placement};
 

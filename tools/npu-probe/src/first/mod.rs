@@ -5,18 +5,16 @@
 //! `first` is a ladder of small experiments; those that others have proved come first.
 //! Each rung differs from its parent in one thing: if it fails and the parent passes,
 //! that thing is the cause. Each rung runs in a separate process and leaves a
-//! [`RungRecord`]. `first` judges the records on the board, `explain` anywhere.
+//! [`ExperimentRecord`](crate::experiment::record::ExperimentRecord). `first` judges the records on the board, `explain` anywhere.
 
 mod finding;
 mod ladder;
-mod record;
 mod results;
+mod run;
 #[cfg(test)]
 mod tests;
 mod verdict;
 
-pub(crate) use finding::differences;
 pub(crate) use ladder::{HEALTH_STEP, LADDER, Rung};
-pub(crate) use record::RungRecord;
 pub(crate) use results::FirstResults;
 pub(crate) use verdict::{FirstReport, broken_since};

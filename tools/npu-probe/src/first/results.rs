@@ -7,8 +7,8 @@ use anyhow::Context;
 use serde::Deserialize;
 
 use super::ladder::RUNG_STEP;
-use super::record::RungRecord;
 use crate::evidence::EvidenceOutcome;
+use crate::experiment::record::ExperimentRecord;
 
 const INDEX: &str = "index.json";
 
@@ -18,7 +18,7 @@ pub(crate) struct FirstResults {
     pub(super) steps: BTreeMap<String, EvidenceOutcome>,
     /// Records of steps that ended, by step.
     #[serde(skip)]
-    pub(super) records: BTreeMap<String, RungRecord>,
+    pub(super) records: BTreeMap<String, ExperimentRecord>,
 }
 
 impl FirstResults {

@@ -9,8 +9,8 @@ use rknpu_regcmd::regs::cna;
 use rocket_uapi::DeviceInfo;
 
 use super::ladder::{form_a_behind_flying, subnormals};
-use super::record::{data, expected};
 use super::{LADDER, Rung};
+use crate::experiment::record::{data, expected};
 use crate::experiment::runner::{CoreRounds, ExperimentLog, SENTINEL, run_on_cores, run_on_model};
 use crate::experiment::{Experiment, TaskTemplate};
 

@@ -6,8 +6,9 @@ use std::borrow::Cow;
 use npu_matmul::profile::ContestedFact;
 use serde::{Deserialize, Serialize};
 
-use super::FactToSettle;
-use crate::first::RungRecord;
+use super::list::FactToSettle;
+use crate::experiment::judge::ExperimentOutcome;
+use crate::experiment::record::ExperimentRecord;
 
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub(crate) struct FactReport {
@@ -26,52 +27,7 @@ pub(crate) struct FactReport {
     pub(crate) shown: Vec<String>,
     /// The full record, if anything differs.
     #[serde(skip_deserializing, skip_serializing_if = "Option::is_none")]
-    pub(crate) record: Option<RungRecord>,
-}
-
-/// The outcome of an experiment, or why it did not run.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
-#[serde(tag = "outcome", rename_all = "snake_case")]
-pub(crate) enum ExperimentOutcome {
-    /// The device is on a side.
-    Settled {
-        side: Cow<'static, str>,
-        is_default: bool,
-        /// Whether all bytes equal the model's on that side; otherwise the wrong bytes have
-        /// other values.
-        exact: bool,
-    },
-    /// The device matches no side.
-    Neither {
-        /// The nearest side.
-        nearest: Option<Cow<'static, str>>,
-    },
-    /// Observed, and compared with the model's only variant.
-    Observed {
-        /// Whether the device matches the model.
-        as_model: bool,
-    },
-    /// Not run, and why not.
-    NotRun { reason: String },
-    /// Cannot be run, and why not.
-    Impossible { reason: Cow<'static, str> },
-}
-
-impl ExperimentOutcome {
-    /// The kind of the outcome, and its result or reason.
-    pub(crate) fn kind_and_result(&self) -> (&'static str, String) {
-        match self {
-            Self::Settled { side, .. } => ("settled", side.to_string()),
-            Self::Neither { nearest } => {
-                let nearest = nearest.as_deref().unwrap_or_default();
-                ("neither", format!("nearest to {nearest}"))
-            }
-            Self::Observed { as_model: true } => ("observed", "same as the model".to_owned()),
-            Self::Observed { .. } => ("observed", "differs from the model".to_owned()),
-            Self::NotRun { reason } => ("not run", reason.clone()),
-            Self::Impossible { reason } => ("impossible", reason.to_string()),
-        }
-    }
+    pub(crate) record: Option<ExperimentRecord>,
 }
 
 impl FactReport {

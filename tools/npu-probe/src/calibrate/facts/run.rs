@@ -8,12 +8,13 @@ use anyhow::anyhow;
 use rknpu_chip::Contested;
 use rocket_uapi::Device;
 
-use super::judge::judge;
-use super::report::{ExperimentOutcome, FactReport};
-use super::{FACTS, FactToSettle, SettlingMethod, matmuls};
+use super::list::{FACTS, FactToSettle, SettlingMethod};
+use super::report::FactReport;
 use crate::exit::Failure;
+use crate::experiment::judge::{ExperimentOutcome, differences, judge};
+use crate::experiment::programs::matmuls;
+use crate::experiment::record::ExperimentRecord;
 use crate::experiment::runner::{self, CoreRounds};
-use crate::first::{RungRecord, differences};
 use crate::table::joined;
 
 /// Runs the experiments for `chosen` facts. `heard` gets each settled fact.
@@ -96,7 +97,8 @@ fn settle_one(
         report.outcome = ExperimentOutcome::NotRun { reason };
         return Ok(false);
     }
-    let (mut record, seen) = RungRecord::start(fact.name, &experiment, device, CoreRounds::ONCE)?;
+    let (mut record, seen) =
+        ExperimentRecord::start(fact.name, &experiment, device, CoreRounds::ONCE)?;
     let seen = seen?;
     let like;
     if let Some(switch) = fact.switch() {
@@ -135,7 +137,7 @@ mod tests {
             assert!(
                 FACTS.iter().any(|fact| fact.name == switch.name),
                 "the model's switch `{}` has no fact in FACTS of npu-probe's \
-                 calibrate/facts/mod.rs: write an experiment that distinguishes {:?}, or \
+                 calibrate/facts/list.rs: write an experiment that distinguishes {:?}, or \
                  document why none is possible",
                 switch.name,
                 switch.sides

@@ -68,7 +68,7 @@ pub(crate) fn captured() -> anyhow::Result<Experiment> {
 }
 
 /// A run in which the padding affects the results at every border.
-pub(super) fn depthwise_pad() -> anyhow::Result<Experiment> {
+pub(crate) fn depthwise_pad() -> anyhow::Result<Experiment> {
     let mut random = SplitMix64::new(4);
     let weight = |random: &mut SplitMix64| {
         let real = random.signed(WEIGHT_BITS + 1).unsigned_abs() as i32;

@@ -18,11 +18,11 @@ const OPERAND_16_BITS: u32 = 2;
 const OPERAND_PER_PIXEL: u32 = 1;
 /// COMB_USE: both engines read.
 const COMBINED: u32 = 5;
-pub(super) const FP16: u32 = Precision::Fp16.code();
+pub(crate) const FP16: u32 = Precision::Fp16.code();
 
 /// A flying fp16 task of `pixels` atoms in a line, with BS, BN and EW bypassed, without its
 /// [`reader`].
-pub(super) fn writer(pixels: u32) -> Result<TaskTemplate, FieldRangeError> {
+pub(crate) fn writer(pixels: u32) -> Result<TaskTemplate, FieldRangeError> {
     let mut task = TaskTemplate::blank(FLYING);
     put! { task;
         dpu::FeatureModeCfg { flying_mode: 1, output_mode: 2, burst_len: BURST_16 }
@@ -44,7 +44,7 @@ pub(super) fn writer(pixels: u32) -> Result<TaskTemplate, FieldRangeError> {
 }
 
 /// Sets the registers of DPU_RDMA that feed `pixels` atoms of [`input`] 0.
-pub(super) fn reader(task: &mut TaskTemplate, pixels: u32) -> Result<(), FieldRangeError> {
+pub(crate) fn reader(task: &mut TaskTemplate, pixels: u32) -> Result<(), FieldRangeError> {
     put! { task;
         dpu_rdma::DataCubeWidth { width: pixels - 1 }
         dpu_rdma::DataCubeChannel { channel: LANES - 1 }
@@ -68,7 +68,7 @@ pub(crate) enum FlyingOperation {
 }
 
 /// Sets EW's second operand: from memory, two bytes per pixel and channel.
-pub(super) fn operand(
+pub(crate) fn operand(
     task: &mut TaskTemplate,
     algo: FlyingOperation,
 ) -> Result<(), FieldRangeError> {
@@ -83,7 +83,7 @@ pub(super) fn operand(
 }
 
 /// Sets `mode` with COMB_USE 5; accesses are computed without it.
-pub(super) fn combined(
+pub(crate) fn combined(
     task: &mut TaskTemplate,
     mode: dpu_rdma::FeatureModeCfg,
 ) -> Result<(), FieldRangeError> {
@@ -112,7 +112,7 @@ pub(crate) fn flying(
 
 /// A sum whose program writes no register of BS and BN. An active BS with operands of 0
 /// loses the first operand, or the whole sum.
-pub(super) fn fresh_stages() -> anyhow::Result<Experiment> {
+pub(crate) fn fresh_stages() -> anyhow::Result<Experiment> {
     let mut experiment = flying(FlyingOperation::Add, [1.5; 8], [2.0; 8])?;
     experiment
         .task()
@@ -128,14 +128,14 @@ pub(super) fn fresh_stages() -> anyhow::Result<Experiment> {
 }
 
 /// A sum of zeros, whose exponent field is below any MINUS_EXP.
-pub(super) fn small_exponent() -> anyhow::Result<Experiment> {
+pub(crate) fn small_exponent() -> anyhow::Result<Experiment> {
     let mut experiment = flying(FlyingOperation::Add, [0.0; 8], [0.0; 8])?;
     put!(experiment.task(); dpu::OutCvtShift { cvt_type: 1, minus_exp: 15 });
     Ok(experiment)
 }
 
 /// A sum with COMB_USE 5: both engines read.
-pub(super) fn flying_dual() -> anyhow::Result<Experiment> {
+pub(crate) fn flying_dual() -> anyhow::Result<Experiment> {
     let a = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0];
     let mut experiment = flying(FlyingOperation::Add, a, [0.5; 8])?;
     // Each engine reads one atom, from either of the two buffers.
@@ -145,7 +145,7 @@ pub(super) fn flying_dual() -> anyhow::Result<Experiment> {
 }
 
 /// Maxima of pairs with a NaN in the first place, in the second, in both, or in none.
-pub(super) fn nan_compare() -> anyhow::Result<Experiment> {
+pub(crate) fn nan_compare() -> anyhow::Result<Experiment> {
     const NAN: f32 = f32::NAN;
     let a = [NAN, 1.0, NAN, 1.0, NAN, -1.0, -1.0, 3.0];
     let b = [1.0, NAN, -1.0, 2.0, NAN, NAN, 2.0, 1.0];

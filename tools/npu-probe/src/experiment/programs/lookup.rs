@@ -90,7 +90,7 @@ fn sigmoid(index: i32) -> i16 {
 }
 
 /// 64 arguments between table entries, most of them also between index steps.
-pub(super) fn lut_index() -> anyhow::Result<Experiment> {
+pub(crate) fn lut_index() -> anyhow::Result<Experiment> {
     let table = Table {
         scale: STEPS_PER_UNIT,
         entry: sigmoid,
@@ -112,7 +112,7 @@ fn rising(index: i32) -> i16 {
 /// Arguments that are indices: halves, steps between entries, and values far
 /// beyond both ends. The first table has a negative first entry and a positive
 /// last one; the second the opposite.
-pub(super) fn lut_ends() -> anyhow::Result<Experiment> {
+pub(crate) fn lut_ends() -> anyhow::Result<Experiment> {
     let arguments: [f32; (PIXELS * 8) as usize / 2] = [
         0.5, 1.5, 2.5, 3.5, 1.0, 2.0, 7.0, 8.0, 15.0, 16.0, 17.0, 24.0, 31.0, 32.0, 33.0, 47.0,
         16376.0, 16384.0, 16400.0, 16416.0, 18000.0, 20000.0, 24000.0, 24576.0, 25000.0, 30000.0,

@@ -12,7 +12,7 @@ use crate::experiment::{Experiment, OUT, TaskTemplate, change, put, word_of};
 const INT16: u32 = Precision::Int16.code();
 
 /// An int16 matmul: an fp16 one, which has the same bytes and groups, changed.
-pub(super) fn int16_matmul(rows: u32, depth: u32, columns: u32) -> anyhow::Result<Experiment> {
+pub(crate) fn int16_matmul(rows: u32, depth: u32, columns: u32) -> anyhow::Result<Experiment> {
     let mut experiment = fp16(rows, depth, &[columns]).experiment()?;
     change! { experiment.task();
         cna::ConvCon1 { in_precision: INT16, proc_precision: INT16 }
@@ -28,12 +28,12 @@ pub(super) fn int16_matmul(rows: u32, depth: u32, columns: u32) -> anyhow::Resul
 }
 
 /// The int8 matmul that experiments change.
-pub(super) fn small() -> anyhow::Result<Experiment> {
+pub(crate) fn small() -> anyhow::Result<Experiment> {
     int8(4, 32, &[32]).without_spare_bank().experiment()
 }
 
 /// Sets the writer's groups: atoms per pixel, and lines.
-pub(super) fn groups(
+pub(crate) fn groups(
     task: &mut TaskTemplate,
     atoms: u32,
     rows: u32,
@@ -45,7 +45,7 @@ pub(super) fn groups(
 }
 
 /// Sums shifted right by one bit: every second one is a tie, half of these negative.
-pub(super) fn wide_rounding() -> anyhow::Result<Experiment> {
+pub(crate) fn wide_rounding() -> anyhow::Result<Experiment> {
     let mut experiment = small()?;
     change!(experiment.task(); dpu::OutCvtShift { out_cvt_shift: 1, cvt_type: 1 });
     Ok(experiment)
@@ -53,14 +53,14 @@ pub(super) fn wide_rounding() -> anyhow::Result<Experiment> {
 
 /// The same with CVT_ROUND 1, the other rule for ties, and CVT_TYPE 0, which is
 /// uncontested.
-pub(super) fn output_ties() -> anyhow::Result<Experiment> {
+pub(crate) fn output_ties() -> anyhow::Result<Experiment> {
     let mut experiment = small()?;
     change!(experiment.task(); dpu::OutCvtShift { out_cvt_shift: 1, cvt_round: 1 });
     Ok(experiment)
 }
 
 /// Sums times a scale of 0x8000, whose top bit may be a sign.
-pub(super) fn output_scale() -> anyhow::Result<Experiment> {
+pub(crate) fn output_scale() -> anyhow::Result<Experiment> {
     let mut experiment = small()?;
     change! { experiment.task();
         dpu::OutCvtScale { out_cvt_scale: i16::MIN.into() }
@@ -70,7 +70,7 @@ pub(super) fn output_scale() -> anyhow::Result<Experiment> {
 }
 
 /// int8 results of one group of 32 channels and half of another.
-pub(super) fn partial_group() -> anyhow::Result<Experiment> {
+pub(crate) fn partial_group() -> anyhow::Result<Experiment> {
     const ROWS: u32 = 4;
     const COLUMNS: u32 = 64;
     const WRITTEN: u32 = 48;
@@ -94,7 +94,7 @@ pub(super) fn partial_group() -> anyhow::Result<Experiment> {
 }
 
 /// A tf32 matmul; its operands take the bytes of an fp16 matmul of twice the depth.
-pub(super) fn tf32_operand() -> anyhow::Result<Experiment> {
+pub(crate) fn tf32_operand() -> anyhow::Result<Experiment> {
     const DEPTH: u32 = 16;
     const COLUMNS: u32 = 16;
     const ROWS: u32 = 4;
@@ -120,7 +120,7 @@ pub(super) fn tf32_operand() -> anyhow::Result<Experiment> {
 }
 
 /// An int16 matmul with QD_EN 0.
-pub(super) fn int16_without_sum() -> anyhow::Result<Experiment> {
+pub(crate) fn int16_without_sum() -> anyhow::Result<Experiment> {
     let mut experiment = int16_matmul(4, 32, 32)?;
     change!(experiment.task(); core::MiscCfg { qd_en: 0 });
     Ok(experiment)
@@ -128,7 +128,7 @@ pub(super) fn int16_without_sum() -> anyhow::Result<Experiment> {
 
 /// Matmuls of two rows, then three: fewer than a group of lines. The surface stride follows from
 /// the address formula.
-pub(super) fn short_height() -> anyhow::Result<Experiment> {
+pub(crate) fn short_height() -> anyhow::Result<Experiment> {
     const ROWS: u32 = 4;
     const DEPTH: u32 = 64;
     const COLUMNS: u32 = 16;
@@ -163,7 +163,7 @@ pub(super) fn short_height() -> anyhow::Result<Experiment> {
 }
 
 /// 144 lines of 224 bytes: 31.5 KiB if packed densely, 36 KiB in units of 64 bytes.
-pub(super) fn line_rounding() -> anyhow::Result<Experiment> {
+pub(crate) fn line_rounding() -> anyhow::Result<Experiment> {
     let matmul = int8(144, 224, &[32]).without_spare_bank();
     let mut experiment = matmul.experiment()?;
     change!(experiment.task(); cna::CbufCon0 { data_bank: 1 });
@@ -173,7 +173,7 @@ pub(super) fn line_rounding() -> anyhow::Result<Experiment> {
 
 /// Half as many grains as lines, for several depths. At depth 3840 too few grains failed
 /// (E-grains).
-pub(super) fn few_grains() -> anyhow::Result<Experiment> {
+pub(crate) fn few_grains() -> anyhow::Result<Experiment> {
     const ROWS: u32 = 16;
     let few = |depth| -> anyhow::Result<Experiment> {
         let mut experiment = fp16(ROWS, depth, &[16]).experiment()?;
@@ -190,7 +190,7 @@ pub(super) fn few_grains() -> anyhow::Result<Experiment> {
 
 /// Two matmuls. Of the first, 16 kernels take 8 banks and 32 take 16; of the second, 32
 /// take 5 and all 128 take 20. There are 12 banks, one of them for features.
-pub(super) fn weight_room() -> anyhow::Result<Experiment> {
+pub(crate) fn weight_room() -> anyhow::Result<Experiment> {
     const ROWS: u32 = 4;
     let features = fp16s((ROWS * 8192) as usize, 1);
     let weights = fp16s(128 * 2560, 2); // the larger of the two
@@ -232,7 +232,7 @@ const ROUND: usize = 4;
 
 /// A program that changes only the output address. Two whole programs before it set both
 /// register groups, so it runs with their registers, if it runs.
-pub(super) fn delta_program() -> anyhow::Result<Experiment> {
+pub(crate) fn delta_program() -> anyhow::Result<Experiment> {
     let mut experiment = small()?;
     let words = vec![
         word_of(dpu::SPointer::from_bits(POINTER)),
@@ -254,7 +254,7 @@ pub(crate) fn health() -> anyhow::Result<Experiment> {
 }
 
 /// A job that hangs, since it does not start the DPU, and good jobs behind it.
-pub(super) fn wedge() -> anyhow::Result<Experiment> {
+pub(crate) fn wedge() -> anyhow::Result<Experiment> {
     let mut experiment = health()?;
     let mut hang = experiment.task().clone();
     hang.enable(EnableMask::CNA | EnableMask::CORE);

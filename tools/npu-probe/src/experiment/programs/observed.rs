@@ -13,7 +13,7 @@ use crate::experiment::matmul::{fp16, int8, matmul};
 use crate::experiment::{Experiment, OUT, change, put};
 
 /// Sums from -16 to 15, halved to int8: ties of both signs, with both values of CVT_ROUND.
-pub(super) fn int8_ties() -> anyhow::Result<Experiment> {
+pub(crate) fn int8_ties() -> anyhow::Result<Experiment> {
     const ROWS: u32 = 4;
     const DEPTH: usize = 32;
     const COLUMNS: i8 = 32;
@@ -42,7 +42,7 @@ pub(super) fn int8_ties() -> anyhow::Result<Experiment> {
 }
 
 /// An int8 matmul with fp16 results: 64 columns, in groups of four atoms.
-pub(super) fn int8_to_fp16() -> anyhow::Result<Experiment> {
+pub(crate) fn int8_to_fp16() -> anyhow::Result<Experiment> {
     const ROWS: u32 = 8;
     const COLUMNS: u32 = 64;
     const GROUP_ATOMS: u32 = 4;
@@ -59,12 +59,12 @@ pub(super) fn int8_to_fp16() -> anyhow::Result<Experiment> {
 }
 
 /// An int16 matmul of 256 columns, in groups of four atoms.
-pub(super) fn int16_columns() -> anyhow::Result<Experiment> {
+pub(crate) fn int16_columns() -> anyhow::Result<Experiment> {
     int16_matmul(64, 32, 256)
 }
 
 /// 48 KiB of weights through one bank of 32 KiB.
-pub(super) fn one_weight_bank() -> anyhow::Result<Experiment> {
+pub(crate) fn one_weight_bank() -> anyhow::Result<Experiment> {
     const DATA_BANKS: u32 = 11;
     let mut experiment = fp16(4, 384, &[64]).experiment()?;
     put!(experiment.task(); cna::CbufCon0 { data_bank: DATA_BANKS, weight_bank: 1 });
@@ -72,7 +72,7 @@ pub(super) fn one_weight_bank() -> anyhow::Result<Experiment> {
 }
 
 /// A matmul, and behind it one with another output and no input lines.
-pub(super) fn no_lines() -> anyhow::Result<Experiment> {
+pub(crate) fn no_lines() -> anyhow::Result<Experiment> {
     /// The most that the field holds, since 0 may mean one more.
     const MOST_LINES: u32 = 2047;
     let mut experiment = small()?;
@@ -91,7 +91,7 @@ pub(super) fn no_lines() -> anyhow::Result<Experiment> {
 }
 
 /// Maximum and minimum of zeros of either sign, infinities and subnormals.
-pub(super) fn signed_zeros() -> anyhow::Result<Experiment> {
+pub(crate) fn signed_zeros() -> anyhow::Result<Experiment> {
     const TINY: f32 = 5.960_464_5e-8;
     const INF: f32 = f32::INFINITY;
     let a = [0.0, -0.0, 0.0, -0.0, INF, -INF, TINY, -TINY];
@@ -103,7 +103,7 @@ pub(super) fn signed_zeros() -> anyhow::Result<Experiment> {
 }
 
 /// Sums beyond fp16 on both sides, at its limit, and below its normal numbers.
-pub(super) fn fp16_overflow() -> anyhow::Result<Experiment> {
+pub(crate) fn fp16_overflow() -> anyhow::Result<Experiment> {
     /// The largest number, half the distance to the next, and the least number.
     const MAX: f32 = 65504.0;
     const HALF: f32 = 16.0;
@@ -117,7 +117,7 @@ pub(super) fn fp16_overflow() -> anyhow::Result<Experiment> {
 
 /// Means of numbers of very different size, so that the order of additions affects the
 /// result.
-pub(super) fn average_order() -> anyhow::Result<Experiment> {
+pub(crate) fn average_order() -> anyhow::Result<Experiment> {
     const BITS: u32 = 11;
     /// Exponents of two; the values take them in turn.
     const SCALES: [i32; 5] = [-10, -6, -2, 1, 4];
@@ -129,7 +129,7 @@ pub(super) fn average_order() -> anyhow::Result<Experiment> {
 }
 
 /// An fp16 matmul that adds its own output (librocketnpu's accumulation, but in place).
-pub(super) fn in_place() -> anyhow::Result<Experiment> {
+pub(crate) fn in_place() -> anyhow::Result<Experiment> {
     const ROWS: u32 = 16;
     const ATOM: u32 = 16;
     let mut experiment = matmul(MatmulType::Fp16ToFp16, ROWS, 32, &[32]).experiment()?;

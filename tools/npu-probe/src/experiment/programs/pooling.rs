@@ -60,22 +60,22 @@ fn average(channels: u32, read: u32, precision: u32) -> anyhow::Result<TaskTempl
 }
 
 /// Values of one channel group of the input.
-pub(super) const VALUES: usize = INPUT_BYTES / 2;
+pub(crate) const VALUES: usize = INPUT_BYTES / 2;
 
 /// Means of [`VALUES`] numbers.
-pub(super) fn fp16_average(values: impl IntoIterator<Item = f32>) -> anyhow::Result<Experiment> {
+pub(crate) fn fp16_average(values: impl IntoIterator<Item = f32>) -> anyhow::Result<Experiment> {
     let task = average(8, READ_16_BITS, FP16)?;
     let inputs = vec![fp16_bytes(values)];
     Ok(Experiment::of(inputs, OUTPUT_BYTES, vec![vec![task]]))
 }
 
 /// Means of zeros, which any rounding leaves at 0. Shows whether the job ends.
-pub(super) fn pooling_interrupt() -> anyhow::Result<Experiment> {
+pub(crate) fn pooling_interrupt() -> anyhow::Result<Experiment> {
     fp16_average([0.0; VALUES])
 }
 
 /// Means of numbers whose sums need more bits than fp16 has.
-pub(super) fn average_rounding() -> anyhow::Result<Experiment> {
+pub(crate) fn average_rounding() -> anyhow::Result<Experiment> {
     const BITS: u32 = 12;
     let mut random = SplitMix64::new(3);
     let step = (-10_f32).exp2();
@@ -83,7 +83,7 @@ pub(super) fn average_rounding() -> anyhow::Result<Experiment> {
 }
 
 /// Means of bytes below 100; pairs of them are valid fp16 numbers too.
-pub(super) fn byte_pooling() -> anyhow::Result<Experiment> {
+pub(crate) fn byte_pooling() -> anyhow::Result<Experiment> {
     const BELOW: usize = 100;
     const STEP: usize = 37;
     let bytes = (0..INPUT_BYTES).map(|i| (i * STEP % BELOW) as u8).collect();
