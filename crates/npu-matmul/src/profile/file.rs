@@ -146,8 +146,7 @@ impl Profile {
         if format != FORMAT || version != VERSION {
             return Err(ProfileError::Format { format, version });
         }
-        let mut whole: Value = serde_json::from_slice(json)?;
-        whole.get_mut("profile").map(drop_former_fields);
+        let whole: Value = serde_json::from_slice(json)?;
         let are_lines = has_lines_only(&whole);
         let profile = Whole::<Self>::deserialize(whole)?.profile;
         if !are_lines {
@@ -207,21 +206,6 @@ impl Profile {
             return Err(ProfileError::TooLong);
         }
         Ok(json)
-    }
-}
-
-/// Removes fields that earlier programs wrote and nothing uses any more: the fastest plans of some
-/// matmuls, and tiles of row-major operands.
-fn drop_former_fields(profile: &mut Value) {
-    let Some(profile) = profile.as_object_mut() else {
-        return;
-    };
-    profile.remove("plans");
-    if let Some(Value::Array(tiles)) = profile.get_mut("envelope") {
-        tiles.retain(|tile| tile["row_major"] != true);
-        for tile in tiles.iter_mut().filter_map(Value::as_object_mut) {
-            tile.remove("row_major");
-        }
     }
 }
 

@@ -165,20 +165,6 @@ fn files_are_regular_and_short() {
     assert!(long.to_string().contains("longer than"), "{long}");
 }
 
-/// The file's format is an interface: a change needs a new version.
-#[test]
-fn version_1_reads_on() {
-    let json = include_str!("version1.json");
-    let read = Profile::from_json(json.as_bytes()).unwrap();
-    // Plans, and tiles of row-major operands, are dropped.
-    assert_eq!((read.envelope.len(), read.facts.len()), (1, 1));
-    assert_eq!(read.choices, Profile::built_in().choices);
-    assert_eq!(
-        Profile::from_json(read.to_json().unwrap().as_bytes()).unwrap(),
-        read
-    );
-}
-
 #[test]
 fn the_first_place_that_has_a_file_is_read() {
     let folder = tempfile::tempdir().unwrap();
