@@ -10,7 +10,7 @@
 //!
 //! | file | what it is |
 //! |---|---|
-//! | `open`, `close`, `ioctl`, `mmap`, `mremap` | replacements |
+//! | `open`, `close`, `ioctl`, `mmap` | replacements |
 //! | `stat`, `paths`, `poll`, `syscall` | more replacements |
 //! | `next` | the macro that declares replacements, and the replaced functions |
 //! | `call`, `wire` | one call to the server; its messages, by address |
@@ -32,7 +32,6 @@ mod device;
 mod guard;
 mod ioctl;
 mod mmap;
-mod mremap;
 mod named;
 mod next;
 mod open;

@@ -4,7 +4,7 @@
 use libc::{c_int, c_long, c_uint, c_ulong};
 
 use crate::next::hook;
-use crate::{close, ioctl, mmap, mremap, open, paths, stat};
+use crate::{close, ioctl, mmap, open, paths, stat};
 
 fn pointer<T>(register: c_long) -> *mut T {
     std::ptr::with_exposed_provenance_mut(register.cast_unsigned() as usize)
@@ -29,11 +29,6 @@ hook! {
                 libc::SYS_mmap => {
                     let (len, prot, flags) = (b as usize, c as c_int, d as c_int);
                     let mapped = mmap::mmap(pointer(a), len, prot, flags, e as c_int, f);
-                    return mapped.expose_provenance() as c_long;
-                }
-                libc::SYS_mremap => {
-                    let (old_len, len, flags) = (b as usize, c as usize, d as c_int);
-                    let mapped = mremap::mremap(pointer(a), old_len, len, flags, pointer(e));
                     return mapped.expose_provenance() as c_long;
                 }
                 #[cfg(target_arch = "x86_64")]
