@@ -41,10 +41,11 @@ pub(crate) fn description(info: &DeviceInfo, root: &Path) -> String {
         Some(clock) => format!("{} MHz", clock / MEGAHERTZ),
         None => "clock unknown".to_owned(),
     };
-    let (major, minor, patch) = info.version;
+    let (major, minor, patch) = info.driver.version;
     format!(
         "{chip}, {} core{plural}, {clock}, {} {major}.{minor}.{patch}",
-        info.cores, info.driver
+        info.cores,
+        info.driver.name.display()
     )
 }
 
@@ -121,9 +122,12 @@ mod tests {
     fn board() -> DeviceInfo {
         DeviceInfo {
             name: "/dev/accel/accel0".to_owned(),
-            driver: "rocket".to_owned(),
-            version: (1, 0, 2),
-            description: "Rockchip NPU".to_owned(),
+            driver: drm::Driver {
+                version: (1, 0, 2),
+                name: "rocket".into(),
+                date: "0".into(),
+                desc: "Rockchip NPU".into(),
+            },
             is_model: false,
             cores: 3,
         }

@@ -4,17 +4,12 @@
 
 use rocket_uapi::sys::{LAYOUTS, REQUESTS};
 
-/// Fields that are unnamed padding in C.
-const UNNAMED: &str = "padding";
-
 fn main() {
     for layout in LAYOUTS {
         let name = layout.name;
         println!("struct {name} size {} align {}", layout.size, layout.align);
         for (field, offset, size) in layout.fields {
-            if *field != UNNAMED {
-                println!("field {name}.{field} offset {offset} size {size}");
-            }
+            println!("field {name}.{field} offset {offset} size {size}");
         }
     }
     for (name, request) in REQUESTS {

@@ -114,7 +114,7 @@ impl DerefMut for CpuWrite<'_> {
 impl Drop for CpuWrite<'_> {
     fn drop(&mut self) {
         if let Err(error) = self.bo.give_back() {
-            tracing::warn!(handle = %self.bo.handle(), %error, "FINI_BO failed");
+            tracing::warn!(%error, "a buffer object cannot be given back");
         }
     }
 }

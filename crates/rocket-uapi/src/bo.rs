@@ -15,7 +15,7 @@ use crate::fences::BufferAccess;
 use crate::file::MappedMemory;
 use crate::handles::GemHandle;
 use crate::sync_file::SyncFile;
-use crate::units::{ByteLen, Deadline, Handle};
+use crate::units::{self, ByteLen, Deadline, Handle};
 use crate::{Errno, sys};
 
 impl Device {
@@ -37,7 +37,7 @@ impl Device {
         };
         plain_ioctl(self.file(), sys::CREATE_BO, &mut created)
             .map_err(|errno| refused("CREATE_BO", None, errno))?;
-        let handle = Handle::new(created.handle)
+        let handle = units::handle(created.handle)
             .ok_or_else(|| Error::of("CREATE_BO", None, Errno::BADMSG))?;
         let gem = GemHandle::new(self, handle);
         let address = created.dma_address;

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Typed ioctls on any open file.
 
+use std::ffi::OsString;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::unix::ffi::OsStringExt;
 
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
@@ -142,16 +144,19 @@ pub fn device_info<F: FileOperations + ?Sized>(
     cores: u32,
 ) -> DeviceInfo {
     let (numbers, texts) = version(file).unwrap_or_default();
-    let [driver, _, description] = texts.map(|text| String::from_utf8_lossy(&text).into_owned());
+    let [driver, date, desc] = texts.map(OsString::from_vec);
     DeviceInfo {
         name,
-        driver,
-        version: (
-            numbers.version_major,
-            numbers.version_minor,
-            numbers.version_patchlevel,
-        ),
-        description,
+        driver: drm::Driver {
+            version: (
+                numbers.version_major,
+                numbers.version_minor,
+                numbers.version_patchlevel,
+            ),
+            name: driver,
+            date,
+            desc,
+        },
         is_model,
         cores,
     }

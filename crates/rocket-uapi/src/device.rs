@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Open devices, and pools of them.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::mem;
 use std::os::fd::OwnedFd;
@@ -61,9 +61,9 @@ struct Inner {
 #[derive(Debug, Default)]
 pub(crate) struct Handles {
     /// Made by CREATE_BO.
-    pub(crate) own: BTreeSet<Handle>,
+    pub(crate) own: HashSet<Handle>,
     /// Imported handles, with the number of uses of each.
-    pub(crate) imported: BTreeMap<Handle, usize>,
+    pub(crate) imported: HashMap<Handle, usize>,
 }
 
 /// A mapped buffer object without its file.
@@ -94,7 +94,7 @@ impl Inner {
     #[allow(unsafe_code)]
     fn close(&self, handle: Handle) {
         let mut bo = sys::GemClose {
-            handle: handle.get(),
+            handle: handle.into(),
             pad: 0,
         };
         // SAFETY: the argument holds no address. No buffer has the handle: a `GemHandle` closes it
@@ -102,7 +102,7 @@ impl Inner {
         let closed = unsafe { ioctl(&*self.file, sys::GEM_CLOSE, &mut bo, &Arena::new()) };
         if let Err(errno) = closed {
             let error = Error::of("GEM_CLOSE", Some(handle), errno);
-            tracing::warn!(%handle, %error, "cannot close a buffer object");
+            tracing::warn!(%error, "cannot close a buffer object");
         }
     }
 
@@ -226,7 +226,7 @@ impl Device {
 
     /// PRIME export: returns a dma-buf of a BO.
     pub(crate) fn export_bo(&self, handle: Handle) -> Result<OwnedFd, Error> {
-        export(self.file(), handle.get(), EXPORT_FLAGS).map_err(|errno| match errno {
+        export(self.file(), handle.into(), EXPORT_FLAGS).map_err(|errno| match errno {
             Errno::OPNOTSUPP => Error::Unsupported("PRIME_HANDLE_TO_FD"),
             _ => Error::of("PRIME_HANDLE_TO_FD", Some(handle), errno),
         })
@@ -265,7 +265,7 @@ impl Device {
     pub(crate) fn prep(&self, handle: Handle, len: usize, until: Deadline) -> Result<(), Error> {
         // Count before the call: the driver invalidates caches even if it fails.
         self.count_prep(len);
-        prep_bo(self.file(), handle.get(), until).map_err(|errno| match errno {
+        prep_bo(self.file(), handle.into(), until).map_err(|errno| match errno {
             // EBUSY if the deadline had passed before the call.
             Errno::BUSY | Errno::TIMEDOUT => Error::TimedOut(handle),
             _ => Error::of("PREP_BO", Some(handle), errno),
@@ -275,7 +275,7 @@ impl Device {
     /// Calls [`FileOperations::was_accepted`], and counts a PREP_BO of `len` bytes.
     pub(crate) fn was_accepted(&self, handle: Handle, len: usize) -> Result<bool, Error> {
         self.count_prep(len);
-        let accepted = self.file().was_accepted(handle.get());
+        let accepted = self.file().was_accepted(handle.into());
         accepted.map_err(|errno| Error::of("PREP_BO", Some(handle), errno))
     }
 
@@ -291,7 +291,7 @@ impl Device {
     pub(crate) fn fini(&self, handle: Handle, len: usize) -> Result<(), Error> {
         lock(&self.0.cache_traffic).fini_bytes += len as u64;
         let mut bo = sys::FiniBo {
-            handle: handle.get(),
+            handle: handle.into(),
             reserved: 0,
         };
         let called = plain_ioctl(self.file(), sys::FINI_BO, &mut bo);

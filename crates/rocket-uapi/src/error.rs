@@ -76,15 +76,16 @@ pub enum Error {
     #[error("{0} failed: the device is gone")]
     DeviceGone(&'static str),
     /// A wait ended at its deadline: a job still writes the BO.
-    #[error("the wait for buffer object {0} ended at its deadline; a job still writes it")]
+    #[error("the wait for buffer object {} ended at its deadline; a job still writes it", u32::from(*.0))]
     TimedOut(Handle),
     /// A wait for a fence ended at its deadline.
     #[error("the wait for a fence ended at its deadline; at least one of its jobs still runs")]
     FenceTimedOut,
     /// The dma-buf was exported from the file that imports it, where it has this handle.
     #[error(
-        "buffer object {0} cannot be imported into the open file that exported it; use the \
-         `DmaBuf`, or import it into another file"
+        "buffer object {} cannot be imported into the open file that exported it; use the \
+         `DmaBuf`, or import it into another file",
+        u32::from(*.0)
     )]
     OwnBuffer(Handle),
     /// A copy leaves the buffer.
@@ -120,8 +121,9 @@ pub enum Error {
     OtherDriver(String),
     /// The mapping of a BO is shorter than requested.
     #[error(
-        "buffer object {handle} was mapped with {mapped} bytes instead of {len}: a bug in the \
-         driver or its model"
+        "buffer object {} was mapped with {mapped} bytes instead of {len}: a bug in the driver or \
+         its model",
+        u32::from(*.handle)
     )]
     MappingTooShort {
         /// The handle of the new buffer object.
@@ -208,5 +210,6 @@ fn advice(errno: Errno) -> String {
 }
 
 fn on(handle: Option<Handle>) -> String {
-    handle.map_or_else(String::new, |handle| format!(" of buffer object {handle}"))
+    let named = |handle| format!(" of buffer object {}", u32::from(handle));
+    handle.map_or_else(String::new, named)
 }

@@ -25,12 +25,8 @@ use crate::{Errno, sys};
 pub struct DeviceInfo {
     /// The node's path, or a name of the model.
     pub name: String,
-    /// The DRM driver's name.
-    pub driver: String,
-    /// The DRM driver's version: major, minor, patch level.
-    pub version: (i32, i32, i32),
-    /// The DRM driver's description.
-    pub description: String,
+    /// The DRM driver: its answer to VERSION.
+    pub driver: drm::Driver,
     /// Whether this is the software model.
     pub is_model: bool,
     /// Number of NPU cores. The mainline uAPI has no call for it, so a kernel device gets

@@ -12,7 +12,7 @@ use crate::Errno;
 use crate::calls::import;
 use crate::device::Device;
 use crate::error::Error;
-use crate::units::Handle;
+use crate::units::{self, Handle};
 
 /// The handle of a buffer object that this file made, or one use of the handle of an
 /// imported dma-buf. Dropping it closes the handle, unless it is used elsewhere.
@@ -40,7 +40,7 @@ impl GemHandle {
         let refused = |errno| Error::of("PRIME_FD_TO_HANDLE", None, errno);
         let mut handles = device.handles();
         let handle = import(device.file(), dma_buf).map_err(refused)?;
-        let handle = Handle::new(handle).ok_or_else(|| refused(Errno::BADMSG))?;
+        let handle = units::handle(handle).ok_or_else(|| refused(Errno::BADMSG))?;
         if handles.own.contains(&handle) {
             return Err(Error::OwnBuffer(handle));
         }

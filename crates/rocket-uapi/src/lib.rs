@@ -99,7 +99,7 @@ pub use rustix::io::Errno;
 pub use select::{DEVICE_VARIABLE, Selected, Selector};
 pub use sync_file::{SyncFile, write_fence};
 pub use units::{
-    ByteLen, Deadline, Handle, LengthError, PAGE_BYTES, errno, errno_of, monotonic_ns,
+    ByteLen, Deadline, Handle, LengthError, PAGE_BYTES, errno, errno_of, handle, monotonic_ns,
 };
 
 /// Runs the program of docs/uapi.md as a doctest.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Conversion of jobs to the structures of SUBMIT, and from a client's memory.
 
-use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes};
+use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
 use crate::arena::Arena;
 use crate::caller::Caller;
@@ -35,7 +35,10 @@ pub struct RawJob<'a> {
 
 /// Builds SUBMIT's argument. All that it points to lies in `arena`.
 pub(crate) fn place(jobs: &[RawJob<'_>], arena: &Arena) -> Result<sys::Submit, Errno> {
-    let place = |job: &RawJob<'_>| place_job(job.tasks, job.reads, job.writes, arena);
+    let numbers =
+        |handles: &[Handle]| -> Vec<u32> { handles.iter().map(|&one| one.into()).collect() };
+    let place =
+        |job: &RawJob<'_>| place_job(job.tasks, &numbers(job.reads), &numbers(job.writes), arena);
     place_jobs(jobs.iter().map(place), arena)
 }
 
@@ -46,8 +49,8 @@ fn count(len: usize) -> Result<u32, Errno> {
 /// Builds a job's structure, with its arrays in `arena`.
 fn place_job(
     tasks: &[sys::Task],
-    reads: &[impl IntoBytes + Immutable],
-    writes: &[impl IntoBytes + Immutable],
+    reads: &[u32],
+    writes: &[u32],
     arena: &Arena,
 ) -> Result<sys::Job, Errno> {
     Ok(sys::Job {

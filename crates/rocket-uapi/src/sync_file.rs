@@ -13,7 +13,7 @@ use crate::fences::{BufferAccess, FenceStatus, SyncFileInfo};
 use crate::file::FileOperations;
 use crate::node::KernelFiles;
 use crate::shared_files::SharedFiles;
-use crate::units::{Deadline, Handle};
+use crate::units::{self, Deadline};
 
 /// A sync_file: fences for the ends of jobs, of this or any other device.
 ///
@@ -105,7 +105,7 @@ impl AsFd for SyncFile {
 /// # Errors
 /// An unknown handle; no file descriptor left; no dma-bufs on this device.
 pub fn write_fence<F: FileOperations + ?Sized>(file: &F, handle: u32) -> Result<SyncFile, Error> {
-    let refused = |errno| Error::of("PRIME_HANDLE_TO_FD", Handle::new(handle), errno);
+    let refused = |errno| Error::of("PRIME_HANDLE_TO_FD", units::handle(handle), errno);
     let dma_buf = export(file, handle, EXPORT_FLAGS).map_err(refused)?;
     let files = SharedFiles::new(file.shared_files());
     let fence = files.export_sync_file(dma_buf.as_fd(), BufferAccess::Read)?;

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Types for handles, lengths and deadlines, so that they cannot be confused.
+//! Types for lengths and deadlines, so that they cannot be confused, and handles.
 
 use std::fmt;
 use std::num::NonZeroU32;
 use std::time::Duration;
 
+pub use drm::buffer::Handle;
 use rustix::io::Errno;
 use rustix::time::{ClockId, clock_gettime};
 use thiserror::Error;
-use zerocopy::{Immutable, IntoBytes};
 
 /// Page size, bytes. The kernel rounds BO mappings up to pages, of 4 KiB on every kernel
 /// that runs on the RK3588.
@@ -46,32 +46,10 @@ pub enum LengthError {
     },
 }
 
-/// The handle of a GEM object, never 0 (Linux `drm_gem.c`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, IntoBytes, Immutable)]
-#[repr(transparent)]
-pub struct Handle(NonZeroU32);
-
-impl Handle {
-    /// The handle with this number; `None` for 0.
-    #[must_use]
-    pub const fn new(raw: u32) -> Option<Self> {
-        match NonZeroU32::new(raw) {
-            Some(raw) => Some(Self(raw)),
-            None => None,
-        }
-    }
-
-    /// The number that ioctls take.
-    #[must_use]
-    pub const fn get(self) -> u32 {
-        self.0.get()
-    }
-}
-
-impl fmt::Display for Handle {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(&self.0, f)
-    }
+/// The handle with this number; `None` for 0, which is never one (Linux `drm_gem.c`).
+#[must_use]
+pub fn handle(number: u32) -> Option<Handle> {
+    NonZeroU32::new(number).map(Handle::from)
 }
 
 /// The length of a BO in bytes: at least 1, below 2 GiB.

@@ -2,6 +2,7 @@
 //! Compares two captures.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsStr;
 use std::fmt;
 
 use rknpu_regcmd::{Iova, Item};
@@ -46,12 +47,13 @@ type Facts = Vec<(String, String)>;
 fn capture_facts(capture: &Capture) -> Facts {
     let device = capture.device();
     let info = &device.info;
-    let (major, minor, patch) = info.version;
+    let (major, minor, patch) = info.driver.version;
+    let text = |text: &OsStr| text.to_string_lossy().into_owned();
     let named = [
         ("device", info.name.clone()),
-        ("driver", info.driver.clone()),
+        ("driver", text(&info.driver.name)),
         ("driver version", format!("{major}.{minor}.{patch}")),
-        ("driver description", info.description.clone()),
+        ("driver description", text(&info.driver.desc)),
         ("software model", info.is_model.to_string()),
         ("cores", info.cores.to_string()),
         ("chip", device.chip.clone()),

@@ -22,9 +22,12 @@ use test_support::cases;
 fn info() -> DeviceInfo {
     DeviceInfo {
         name: "a test".into(),
-        driver: "rocket".into(),
-        version: (0, -1, 2),
-        description: "rocket DRM".into(),
+        driver: drm::Driver {
+            version: (0, -1, 2),
+            name: "rocket".into(),
+            date: "".into(),
+            desc: "rocket DRM".into(),
+        },
         is_model: true,
         cores: 3,
     }

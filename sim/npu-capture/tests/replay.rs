@@ -226,7 +226,7 @@ fn submit_idle(bo: &Bo, writes: &[Handle]) {
 fn hang(device: &Device) {
     let mut bo = device.alloc(ByteLen::new(4096).unwrap()).unwrap();
     bo.write(Deadline::FOREVER).unwrap()[..8].fill(0);
-    let (own, unknown) = (bo.handle(), Handle::new(77).unwrap());
+    let (own, unknown) = (bo.handle(), rocket_uapi::handle(77).unwrap());
     for writes in [&[own][..], &[], &[own, own], &[own, unknown]] {
         submit_idle(&bo, writes);
     }

@@ -123,8 +123,8 @@ impl Ready {
         Ok(Busy {
             hold,
             pending,
-            output: output.get(),
-            input: input.get(),
+            output: output.into(),
+            input: input.into(),
         })
     }
 }

@@ -85,7 +85,7 @@ impl Hold {
     }
 
     pub(crate) fn handle(&self) -> u32 {
-        self.gate.handle().get()
+        self.gate.handle().into()
     }
 
     pub(crate) fn release(&self) -> Result<(), NotPassed> {

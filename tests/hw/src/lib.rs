@@ -163,7 +163,9 @@ pub fn run(
     };
     let mut remarks = vec![format!(
         "{} ({}), expecting the behaviour of {}",
-        info.name, info.driver, expected.name
+        info.name,
+        info.driver.name.display(),
+        expected.name
     )];
     if !hold::is_possible(device) {
         remarks.push(

@@ -48,11 +48,15 @@ pub(crate) fn is_capture(path: &Path) -> bool {
 pub(crate) fn head(capture: &Capture) -> String {
     let device = capture.device();
     let info = &device.info;
-    let (major, minor, patch) = info.version;
+    let (major, minor, patch) = info.driver.version;
     let kind = if info.is_model { " (a model)" } else { "" };
     let mut text = format!(
         "recorded   on {}{kind}, {} {major}.{minor}.{patch}, {} with {} cores, by {}\n",
-        info.name, info.driver, device.chip, info.cores, device.recorder
+        info.name,
+        info.driver.name.display(),
+        device.chip,
+        info.cores,
+        device.recorder
     );
     for (name, value) in capture.notes() {
         text += &format!("note       {name}: {value}\n");

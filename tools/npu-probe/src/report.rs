@@ -33,13 +33,13 @@ pub(crate) struct DeviceReport {
 
 impl DeviceReport {
     pub(crate) fn new(info: DeviceInfo, why: Vec<String>) -> Self {
-        let (major, minor, patch) = info.version;
+        let (major, minor, patch) = info.driver.version;
         Self {
             name: info.name,
             is_model: info.is_model,
-            driver: info.driver,
+            driver: info.driver.name.to_string_lossy().into_owned(),
             driver_version: format!("{major}.{minor}.{patch}"),
-            description: info.description,
+            description: info.driver.desc.to_string_lossy().into_owned(),
             cores: info.cores,
             why,
             host: HostMachine::read(),

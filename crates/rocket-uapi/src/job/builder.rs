@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The job builder, which refuses jobs that would be dropped or leave their buffers.
 
-use std::collections::BTreeSet;
+use std::collections::HashSet;
 use std::slice;
 
 use rknpu_regcmd::{Direction, Extent};
@@ -200,7 +200,7 @@ impl JobBuilder {
         }
         // Buffers that are moved in cannot repeat. This catches shared buffers, and a
         // backend that returns a handle twice.
-        let mut seen: BTreeSet<Handle> = self.job.frozen.iter().map(|bo| bo.handle()).collect();
+        let mut seen: HashSet<Handle> = self.job.frozen.iter().map(|bo| bo.handle()).collect();
         for (handle, _) in owned {
             if !seen.insert(handle) {
                 return Err(Refusal::NamedTwice(handle));
@@ -267,10 +267,10 @@ pub enum Refusal {
     )]
     NothingWritten,
     /// A BO is listed twice.
-    #[error("buffer object {0} is listed twice; the driver would drop the job silently")]
+    #[error("buffer object {} is listed twice; the driver would drop the job silently", u32::from(*.0))]
     NamedTwice(Handle),
     /// A BO belongs to another open file, where it has this handle.
-    #[error("buffer object {0} belongs to another open file, where addresses differ")]
+    #[error("buffer object {} belongs to another open file, where addresses differ", u32::from(*.0))]
     ForeignBo(Handle),
     /// A program reads outside the buffers of the job.
     #[error("the {0} is read, but lies in no buffer object of the job")]

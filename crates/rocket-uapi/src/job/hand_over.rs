@@ -2,8 +2,6 @@
 //! Submission of checked jobs: the only place where the safe interface promises which
 //! memory a program may access.
 
-use std::collections::BTreeSet;
-
 use super::builder::Job;
 use super::witness::Witness;
 use crate::bo::Bo;
@@ -25,18 +23,21 @@ struct Lists {
 impl Lists {
     fn new((job, witness): &(Job, Witness)) -> Self {
         // A frozen BO may be listed often; the driver takes each handle once.
-        let reads: BTreeSet<Handle> = job
+        let mut reads: Vec<Handle> = job
             .frozen
             .iter()
             .map(|bo| bo.handle())
             .chain(job.reads.iter().map(Bo::handle))
             .chain(job.shared_reads.iter().map(DmaBuf::handle))
             .collect();
+        reads.sort_unstable_by_key(|&handle| u32::from(handle));
+        reads.dedup();
+        reads.push(witness.operands);
         let shared_writes = job.shared_writes.iter().map(DmaBuf::handle);
         let writes = job.writes.iter().map(Bo::handle).chain(shared_writes);
         Self {
             tasks: job.tasks.iter().copied().chain([witness.task]).collect(),
-            reads: reads.into_iter().chain([witness.operands]).collect(),
+            reads,
             writes: writes.chain([witness.handle()]).collect(),
         }
     }

@@ -117,7 +117,7 @@ impl Submission {
         let was_killed = job
             .device
             .file()
-            .was_killed(witness.handle().get(), self.since);
+            .was_killed(witness.handle().into(), self.since);
         Ok(match (was_killed, self.is_accepted) {
             (Some(true), _) => JobEnd::Killed,
             _ if witness.is_written()? => JobEnd::Ran,
@@ -140,7 +140,7 @@ impl Submission {
             ..
         } = self;
         let before = job.device.note_end();
-        let modelled = job.device.file().core_time(witness.handle().get());
+        let modelled = job.device.file().core_time(witness.handle().into());
         let core_time = modelled.unwrap_or_else(|| {
             let since = before.map_or(since, |before| before.max(since));
             since.elapsed()

@@ -4,8 +4,9 @@
 //!
 //! Sources: `include/uapi/drm/rocket_accel.h` (Linux 6.18, unchanged to 7.2), `drm.h`,
 //! `linux/dma-buf.h`, `linux/sync_file.h`, and for timelines `drivers/dma-buf/sw_sync.c`,
-//! which has no header. The compiler checks sizes, alignments and offsets.
-//! `abi/print_abi.c` prints the same facts from the kernel's headers, and `cargo xtask abi`
+//! which has no header. The compiler checks sizes, alignments and offsets, and compares the
+//! structures of the DRM core with those of drm-ffi. `abi/print_abi.c` prints the other
+//! structures and all request numbers from the kernel's headers, and `cargo xtask abi`
 //! compares them.
 //!
 //! A new ioctl needs one number here and an implementation in the model. The layers between
@@ -21,7 +22,6 @@
 
 use std::mem::offset_of;
 
-use rustix::fs::OFlags;
 use rustix::ioctl::opcode;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
@@ -38,11 +38,11 @@ pub struct StructLayout {
     pub fields: &'static [(&'static str, usize, usize)],
 }
 
-/// Declares the structures of the kernel's headers, and the list of their layouts.
-macro_rules! uapi_structs {
+/// Declares structures, and checks their layouts.
+macro_rules! layouts {
     ($(
         $(#[$doc:meta])*
-        $name:ident = $c_name:literal, size $size:literal, align $align:literal {
+        $name:ident, size $size:literal, align $align:literal {
             $( $(#[$field_doc:meta])* $offset:literal $field:ident: $type:ty, )*
         }
     )+) => {
@@ -61,8 +61,36 @@ macro_rules! uapi_structs {
                 $( assert!(offset_of!($name, $field) == $offset); )*
             };
         )+
+    };
+}
 
-        /// All structures of the kernel's headers, to compare them with those headers.
+/// Compares structures with those of drm-ffi.
+macro_rules! same_as_drm_ffi {
+    ($( $name:ident = $theirs:ident { $( $field:ident )* } )+) => {$(
+        const _: () = {
+            assert!(size_of::<$name>() == size_of::<drm_ffi::$theirs>());
+            assert!(align_of::<$name>() == align_of::<drm_ffi::$theirs>());
+            $( assert!(offset_of!($name, $field) == offset_of!(drm_ffi::$theirs, $field)); )*
+        };
+    )+};
+}
+
+/// Declares the structures of the kernel's headers, and the list of their layouts.
+macro_rules! uapi_structs {
+    ($(
+        $(#[$doc:meta])*
+        $name:ident = $c_name:literal, size $size:literal, align $align:literal {
+            $( $(#[$field_doc:meta])* $offset:literal $field:ident: $type:ty, )*
+        }
+    )+) => {
+        layouts! {$(
+            $(#[$doc])*
+            $name, size $size, align $align {
+                $( $(#[$field_doc])* $offset $field: $type, )*
+            }
+        )+}
+
+        /// The structures of drivers' headers, to compare them with those headers.
         pub const LAYOUTS: &[StructLayout] = &[
             $( StructLayout {
                 name: $c_name,
@@ -145,56 +173,6 @@ uapi_structs! {
         4 reserved: u32,
     }
 
-    /// Argument of the DRM core's VERSION.
-    Version = "drm_version", size 64, align 8 {
-        /// Out: major version of the driver.
-        0 version_major: i32,
-        /// Out: minor version.
-        4 version_minor: i32,
-        /// Out: patch level.
-        8 version_patchlevel: i32,
-        /// Padding, unnamed in C.
-        12 padding: u32,
-        /// In: buffer size at `name`; out: length of the name.
-        16 name_len: u64,
-        /// Address of a buffer for the name, which gets no terminator.
-        24 name: u64,
-        /// As `name_len`, of the date.
-        32 date_len: u64,
-        /// As `name`, for the date.
-        40 date: u64,
-        /// As `name_len`, of the description.
-        48 desc_len: u64,
-        /// As `name`, for the description.
-        56 desc: u64,
-    }
-
-    /// Argument of the DRM core's GET_CAP.
-    GetCap = "drm_get_cap", size 16, align 8 {
-        /// Number of the capability (`DRM_CAP_*`).
-        0 capability: u64,
-        /// Out: its value.
-        8 value: u64,
-    }
-
-    /// Argument of the DRM core's GEM_CLOSE.
-    GemClose = "drm_gem_close", size 8, align 4 {
-        /// GEM handle.
-        0 handle: u32,
-        /// Not read.
-        4 pad: u32,
-    }
-
-    /// Argument of PRIME_HANDLE_TO_FD and PRIME_FD_TO_HANDLE.
-    PrimeHandle = "drm_prime_handle", size 12, align 4 {
-        /// GEM handle.
-        0 handle: u32,
-        /// `O_CLOEXEC`, `O_RDWR`.
-        4 flags: u32,
-        /// dma-buf.
-        8 fd: i32,
-    }
-
     /// Argument of a dma-buf's EXPORT_SYNC_FILE (since Linux 6.0).
     ExportSyncFile = "dma_buf_export_sync_file", size 8, align 4 {
         /// [`DMA_BUF_SYNC_READ`]: fences that a reader waits for.
@@ -263,6 +241,68 @@ uapi_structs! {
     }
 }
 
+layouts! {
+    /// Argument of the DRM core's VERSION.
+    Version, size 64, align 8 {
+        /// Out: major version of the driver.
+        0 version_major: i32,
+        /// Out: minor version.
+        4 version_minor: i32,
+        /// Out: patch level.
+        8 version_patchlevel: i32,
+        /// Padding, unnamed in C.
+        12 padding: u32,
+        /// In: buffer size at `name`; out: length of the name.
+        16 name_len: u64,
+        /// Address of a buffer for the name, which gets no terminator.
+        24 name: u64,
+        /// As `name_len`, of the date.
+        32 date_len: u64,
+        /// As `name`, for the date.
+        40 date: u64,
+        /// As `name_len`, of the description.
+        48 desc_len: u64,
+        /// As `name`, for the description.
+        56 desc: u64,
+    }
+
+    /// Argument of the DRM core's GET_CAP.
+    GetCap, size 16, align 8 {
+        /// Number of the capability (`DRM_CAP_*`).
+        0 capability: u64,
+        /// Out: its value.
+        8 value: u64,
+    }
+
+    /// Argument of the DRM core's GEM_CLOSE.
+    GemClose, size 8, align 4 {
+        /// GEM handle.
+        0 handle: u32,
+        /// Not read.
+        4 pad: u32,
+    }
+
+    /// Argument of PRIME_HANDLE_TO_FD and PRIME_FD_TO_HANDLE.
+    PrimeHandle, size 12, align 4 {
+        /// GEM handle.
+        0 handle: u32,
+        /// `O_CLOEXEC`, `O_RDWR`.
+        4 flags: u32,
+        /// dma-buf.
+        8 fd: i32,
+    }
+}
+
+same_as_drm_ffi! {
+    Version = drm_version {
+        version_major version_minor version_patchlevel
+        name_len name date_len date desc_len desc
+    }
+    GetCap = drm_get_cap { capability value }
+    GemClose = drm_gem_close { handle pad }
+    PrimeHandle = drm_prime_handle { handle flags fd }
+}
+
 /// Argument of a timeline's SW_SYNC_IOC_CREATE_FENCE.
 #[repr(C)]
 #[derive(
@@ -285,15 +325,15 @@ pub const DMA_BUF_SYNC_WRITE: u32 = 2;
 pub const DMA_BUF_SYNC_END: u32 = 4;
 
 /// `DRM_CLOEXEC`.
-pub const DRM_CLOEXEC: u32 = OFlags::CLOEXEC.bits();
+pub const DRM_CLOEXEC: u32 = drm::CLOEXEC;
 /// `DRM_RDWR`.
-pub const DRM_RDWR: u32 = OFlags::RDWR.bits();
+pub const DRM_RDWR: u32 = drm::RDWR;
 
 /// [`SyncFileInfo::status`] of a fence that has not signalled.
 pub const SYNC_STATUS_ACTIVE: i32 = 0;
 
 /// Letter of DRM's requests (`DRM_IOCTL_BASE`).
-const DRM: u8 = b'd';
+const DRM: u8 = drm_ffi::DRM_IOCTL_BASE;
 /// Letter of dma-buf's requests (`DMA_BUF_BASE`).
 const DMA_BUF: u8 = b'b';
 /// Letter of sync_file's requests (`SYNC_IOC_MAGIC`).

@@ -7,7 +7,7 @@ mod memory;
 pub mod on_model;
 mod sharing;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{HashMap, VecDeque};
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
@@ -80,12 +80,12 @@ pub struct State {
     fail_at: Option<usize>,
     vanish_at: Option<usize>,
     events: Vec<Event>,
-    bos: BTreeMap<Handle, Arc<Pages>>,
-    iovas: BTreeMap<Handle, Iova>,
+    bos: HashMap<Handle, Arc<Pages>>,
+    iovas: HashMap<Handle, Iova>,
     next_iova: u32,
     fates: VecDeque<Fate>,
     /// Job that last wrote the BO.
-    jobs: BTreeMap<Handle, Arc<Mutex<MockJob>>>,
+    jobs: HashMap<Handle, Arc<Mutex<MockJob>>>,
     pub submissions: usize,
     pub exports: usize,
     dma_bufs: Vec<sharing::MockDmaBuf>,
@@ -198,10 +198,15 @@ impl Drop for MockFile {
 }
 
 impl State {
+    /// One more than the largest handle.
+    fn next_handle(&self) -> Handle {
+        let last = self.bos.keys().copied().map(u32::from).max();
+        handle(last.unwrap_or(0) + 1)
+    }
+
     fn create(&mut self, bo: &mut sys::CreateBo) {
-        let number = self.bos.keys().last().map_or(1, |last| last.get() + 1);
-        let new = || Handle::new(number).unwrap();
-        let handle = self.same_handle.take().unwrap_or_else(new);
+        let next = self.next_handle();
+        let handle = self.same_handle.take().unwrap_or(next);
         let iova = self.wrong_iova.take().unwrap_or(Iova(self.next_iova));
         let mapped = if self.short_mapping { 4096 } else { bo.size };
         self.next_iova += bo.size.next_multiple_of(PAGE_BYTES as u32);
@@ -209,7 +214,7 @@ impl State {
         self.bos.insert(handle, pages);
         self.iovas.insert(handle, iova);
         self.events.push(Event::Create(handle));
-        (bo.handle, bo.dma_address) = (handle.get(), iova.0.into());
+        (bo.handle, bo.dma_address) = (handle.into(), iova.0.into());
     }
 
     fn prep(&mut self, handle: Handle, until: Deadline) -> Result<(), Errno> {
@@ -282,7 +287,7 @@ impl State {
 }
 
 fn handle(number: u32) -> Handle {
-    Handle::new(number).unwrap()
+    rocket_uapi::handle(number).unwrap()
 }
 
 // SAFETY: handles count up, addresses do not overlap, and jobs write only within SUBMIT and
@@ -291,9 +296,12 @@ unsafe impl FileOperations for MockFile {
     fn info(&self) -> DeviceInfo {
         DeviceInfo {
             name: "mock".into(),
-            driver: "rocket".into(),
-            version: (0, 0, 0),
-            description: String::new(),
+            driver: drm::Driver {
+                version: (0, 0, 0),
+                name: "rocket".into(),
+                date: "0".into(),
+                desc: "rocket DRM".into(),
+            },
             is_model: true,
             cores: 1,
         }
@@ -344,7 +352,7 @@ unsafe impl FileOperations for MockFile {
             }
             sys::PRIME_FD_TO_HANDLE => {
                 let mut prime: sys::PrimeHandle = sys::structure(arg);
-                prime.handle = state.import(prime.fd)?.get();
+                prime.handle = state.import(prime.fd)?.into();
                 arg.copy_from_slice(prime.as_bytes());
             }
             _ => return Err(Errno::INVAL),

@@ -70,11 +70,9 @@ impl State {
     pub(super) fn import(&mut self, fd: RawFd) -> Result<Handle, Errno> {
         // SAFETY: the caller keeps the descriptor open during the call.
         let fd = unsafe { BorrowedFd::borrow_raw(fd) };
-        let number = self.bos.keys().last().map_or(1, |last| last.get() + 1);
+        let next = self.next_handle();
         let exported = exported(&mut self.dma_bufs, fd)?;
-        let handle = *exported
-            .imported
-            .get_or_insert(Handle::new(number).unwrap());
+        let handle = *exported.imported.get_or_insert(next);
         self.bos.insert(handle, Arc::clone(&exported.pages));
         Ok(handle)
     }

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! DEVI: the device.
 
+use std::ffi::OsString;
+
+use drm::Driver;
 use rknpu_regcmd::ChipProfile;
 use rocket_uapi::DeviceInfo;
 
@@ -26,14 +29,15 @@ pub(crate) fn encode(info: &DeviceInfo) -> Vec<u8> {
         ("input_channels_max", chip.input_channels_max),
         ("output_channels_max", chip.output_channels_max),
     ];
-    let (major, minor, patch) = info.version;
+    let (major, minor, patch) = info.driver.version;
     let [major, minor, patch] = [major, minor, patch].map(i32::cast_unsigned);
     let flags = if info.is_model { DEVICE_IS_MODEL } else { 0 };
     let entries = profile.len() as u32;
     let mut payload = numbers(&[flags, info.cores, major, minor, patch, entries]);
     let recorder = concat!(env!("CARGO_PKG_NAME"), " ", env!("CARGO_PKG_VERSION"));
-    for text in [&info.name, &info.driver, &info.description] {
-        push_text(&mut payload, text);
+    push_text(&mut payload, &info.name);
+    for text in [&info.driver.name, &info.driver.desc] {
+        push_text(&mut payload, &text.to_string_lossy());
     }
     push_text(&mut payload, chip.name);
     push_text(&mut payload, recorder);
@@ -50,9 +54,13 @@ pub(crate) fn decode(mut fields: Fields<'_>) -> Result<RecordedDevice, CaptureEr
     let [major, minor, patch] = [major, minor, patch].map(u32::cast_signed);
     let info = DeviceInfo {
         name: fields.text()?,
-        driver: fields.text()?,
-        version: (major, minor, patch),
-        description: fields.text()?,
+        driver: Driver {
+            version: (major, minor, patch),
+            name: fields.text()?.into(),
+            // Not in the file.
+            date: OsString::new(),
+            desc: fields.text()?.into(),
+        },
         is_model: flags & DEVICE_IS_MODEL != 0,
         cores,
     };

@@ -5,6 +5,7 @@
 
 use std::ops::RangeInclusive;
 
+use drm::DriverCapability;
 use rocket_uapi::sys;
 
 /// `DRM_IOCTL_GET_UNIQUE`, the bus id.
@@ -19,10 +20,10 @@ pub(crate) const GEM_OPEN: u32 = 0xc010_640b;
 pub(crate) const UNSUPPORTED_CORE: [RangeInclusive<u32>; 3] =
     [0x0d..=0x0d, 0xa0..=0xbe, 0xbf..=0xd0];
 
-pub(crate) const CAP_PRIME: u64 = 0x5;
-pub(crate) const CAP_TIMESTAMP_MONOTONIC: u64 = 0x6;
-pub(crate) const CAP_SYNCOBJ: u64 = 0x13;
-pub(crate) const CAP_SYNCOBJ_TIMELINE: u64 = 0x14;
+pub(crate) const CAP_PRIME: u64 = DriverCapability::Prime as u64;
+pub(crate) const CAP_TIMESTAMP_MONOTONIC: u64 = DriverCapability::MonotonicTimestamp as u64;
+pub(crate) const CAP_SYNCOBJ: u64 = DriverCapability::SyncObj as u64;
+pub(crate) const CAP_SYNCOBJ_TIMELINE: u64 = DriverCapability::TimelineSyncObj as u64;
 /// `DRM_PRIME_CAP_IMPORT | DRM_PRIME_CAP_EXPORT`.
 pub(crate) const PRIME_CAP_BOTH: u64 = 3;
 

@@ -13,9 +13,12 @@ use rocket_uapi::{ByteLen, DeviceInfo, Error, PAGE_BYTES};
 fn the_model_says_what_it_is() {
     let expected = DeviceInfo {
         name: "software model".into(),
-        driver: "rocket".into(),
-        version: (0, 0, 0),
-        description: "rocket DRM".into(),
+        driver: drm::Driver {
+            version: (0, 0, 0),
+            name: "rocket".into(),
+            date: "0".into(),
+            desc: "rocket DRM".into(),
+        },
         is_model: true,
         cores: 3,
     };

@@ -76,6 +76,6 @@ impl File {
 
     pub fn wait(&self) {
         let raw = self.device.raw_file();
-        prep_bo(raw, self.out().get(), Deadline::FOREVER).unwrap();
+        prep_bo(raw, self.out().into(), Deadline::FOREVER).unwrap();
     }
 }

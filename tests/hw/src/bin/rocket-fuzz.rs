@@ -65,7 +65,11 @@ fn main() -> ExitCode {
     let since = SystemTime::now().duration_since(UNIX_EPOCH);
     let now = || since.map_or(0, |since| since.as_nanos() as u64);
     let seed = arguments.seed.unwrap_or_else(now);
-    println!("{} ({}), seed {seed}", info.name, info.driver);
+    println!(
+        "{} ({}), seed {seed}",
+        info.name,
+        info.driver.name.display()
+    );
     match run(&opened.device, seed, arguments.options) {
         Ok(steps) => {
             println!("RESULT {steps} calls, all checks passed");

@@ -113,7 +113,7 @@ pub(super) fn poll(context: &RowContext) -> RowOutcome {
 pub(super) fn imported_write(context: &RowContext) -> RowOutcome {
     let file = context.file();
     let shared = exported_page(&context.device)?;
-    let handle = shared.handle().get();
+    let handle = shared.handle().into();
     let busy = Busy::start(&context.reopen()?)?;
     let fence = busy.fence()?;
     shared.add_fence(BufferAccess::Read, &fence)?;

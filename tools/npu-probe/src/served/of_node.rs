@@ -39,10 +39,10 @@ impl NodeUse {
     pub(crate) fn new(calls: Counts, node: &ForwardService, ended: Option<Outcomes>) -> Self {
         let (tasks, words) = node.tasks_and_words();
         let info = node.info();
-        let (major, minor, patch) = info.version;
+        let (major, minor, patch) = info.driver.version;
         Self {
             node: info.name.clone(),
-            driver: format!("{} {major}.{minor}.{patch}", info.driver),
+            driver: format!("{} {major}.{minor}.{patch}", info.driver.name.display()),
             calls,
             ended: ended.map(|ended| Ended {
                 jobs_completed: ended.completed,
