@@ -11,8 +11,10 @@ use std::ops::Range;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use rangemap::RangeSet;
+
 use crate::abi::Buffer;
-use crate::ranges::RangeSet;
+use crate::ranges::covers;
 use crate::shared::lock;
 
 /// What happened to the bytes of each buffer.
@@ -26,9 +28,9 @@ pub(crate) struct Evidence {
 #[derive(Debug, Default)]
 struct BufferEvidence {
     /// Addresses of bytes that the client wrote.
-    given: RangeSet,
+    given: RangeSet<usize>,
     /// Addresses of bytes that a graph computed at any time.
-    computed: RangeSet,
+    computed: RangeSet<usize>,
 }
 
 impl Evidence {
@@ -54,24 +56,26 @@ impl Evidence {
     /// Records that the client wrote the bytes of `range`.
     pub(crate) fn given(&self, buffer: *const Buffer, range: &Range<usize>) {
         // The inputs of each token are written again and again.
-        if !self.known(buffer, |bytes| bytes.given.covers(range)) {
-            self.change(buffer, |bytes| bytes.given.add(range));
+        if !self.known(buffer, |bytes| covers(&bytes.given, range)) {
+            self.change(buffer, |bytes| bytes.given.insert(range.clone()));
         }
     }
 
     /// Records that the bytes of `range` were filled with one value, so that they are not weights.
     pub(crate) fn filled(&self, buffer: *const Buffer, range: &Range<usize>) {
-        self.change(buffer, |bytes| bytes.given.remove(range));
+        if !range.is_empty() {
+            self.change(buffer, |bytes| bytes.given.remove(range.clone()));
+        }
     }
 
     /// Records that a graph computes the bytes of `range`. Returns whether the client wrote some of
     /// them.
     pub(crate) fn computed(&self, buffer: *const Buffer, range: &Range<usize>) -> bool {
-        if self.known(buffer, |bytes| bytes.computed.covers(range)) {
+        if self.known(buffer, |bytes| covers(&bytes.computed, range)) {
             return false;
         }
         self.change(buffer, |bytes| {
-            bytes.computed.add(range);
+            bytes.computed.insert(range.clone());
             bytes.given.overlaps(range)
         })
     }
@@ -85,7 +89,7 @@ impl Evidence {
     /// Whether the bytes of `range` are weights.
     pub(crate) fn are_weights(&self, buffer: *const Buffer, range: &Range<usize>) -> bool {
         self.known(buffer, |bytes| {
-            bytes.given.covers(range) && !bytes.computed.overlaps(range)
+            covers(&bytes.given, range) && !bytes.computed.overlaps(range)
         })
     }
 }

@@ -3,9 +3,11 @@
 
 use std::collections::HashMap;
 
+use rangemap::RangeSet;
+
 use crate::memory;
 use crate::mul_mat_error::MulMatError;
-use crate::ranges::RangeSet;
+use crate::ranges::covers;
 
 /// Incomplete tensors by address.
 #[derive(Debug, Default)]
@@ -15,7 +17,7 @@ pub(crate) struct TensorPieces(HashMap<usize, Partial>);
 struct Partial {
     bytes: Vec<u8>,
     /// Ranges of bytes that are there.
-    present: RangeSet,
+    present: RangeSet<usize>,
 }
 
 /// Why a piece was not added.
@@ -60,8 +62,10 @@ impl TensorPieces {
         }
         let partial = self.0.entry(address).or_default();
         partial.bytes[offset..end].copy_from_slice(piece);
-        partial.present.add(&(offset..end));
-        if !partial.present.covers(&(0..len)) {
+        if offset < end {
+            partial.present.insert(offset..end);
+        }
+        if !covers(&partial.present, &(0..len)) {
             return Ok(None);
         }
         Ok(self.0.remove(&address).map(|partial| partial.bytes))

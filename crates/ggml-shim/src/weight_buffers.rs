@@ -18,6 +18,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use npu_offload::{OffloadRules, WeightRole};
+use rangemap::RangeSet;
 
 use crate::abi::{Buffer, usage};
 use crate::budget::{Budget, LeftOnCpu};
@@ -28,7 +29,7 @@ use crate::layout::BufferCallbacks;
 use crate::log::LogLevel;
 use crate::patterns::Patterns;
 use crate::pieces::TensorPieces;
-use crate::ranges::RangeSet;
+use crate::ranges::covers;
 use crate::reason::DeclineReason;
 use crate::resident::ResidentWeights;
 use crate::shared::{GgmlPtr, lock};
@@ -110,7 +111,7 @@ pub(crate) struct WeightBuffer {
     /// Tensors with a decision, by address and description.
     decided: Mutex<HashMap<(usize, TensorDescriptor), Arc<ResidentWeights>>>,
     /// Addresses that graphs write.
-    written: Mutex<RangeSet>,
+    written: Mutex<RangeSet<usize>>,
     /// Parts of tensors that are not complete yet.
     pub(crate) pieces: Mutex<TensorPieces>,
 }
@@ -148,10 +149,10 @@ impl WeightBuffer {
     /// ranges is not reported again.
     fn leave_written(&self, range: &Range<usize>) -> WrittenRange {
         let mut written = lock(&self.written);
-        if written.covers(range) {
+        if covers(&written, range) {
             return WrittenRange::Known;
         }
-        written.add(range);
+        written.insert(range.clone());
         // A thread that decides meanwhile either sees the range, or its decision is seen here.
         drop(written);
         let mut answer = WrittenRange::New;
