@@ -51,11 +51,13 @@ def new_writer(
     layers: int,
     kv_heads: int,
     experts: int = 0,
+    file_type: int = gguf.LlamaFileType.MOSTLY_F16,
 ) -> gguf.GGUFWriter:
-    """A file of a llama model with F16 weights; the caller adds its tensors."""
+    """A file of a llama model, most of its weights in F16 if not said otherwise; the caller adds its
+    tensors."""
     writer = gguf.GGUFWriter(path, "llama")
     writer.add_name(name)
-    writer.add_file_type(gguf.LlamaFileType.MOSTLY_F16)
+    writer.add_file_type(file_type)
     writer.add_context_length(CONTEXT)
     writer.add_embedding_length(embedding)
     writer.add_feed_forward_length(feed_forward)

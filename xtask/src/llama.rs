@@ -80,8 +80,8 @@ pub(crate) fn run(args: &CheckArgs) -> Result<()> {
     python::pytest("llama", missing, command, &[])
 }
 
-/// `cargo xtask demo`: runs the stock llama-completion on a prompt twice, without and with our
-/// backend. An error if the texts differ or nothing was offloaded.
+/// `cargo xtask demo`: has the stock llama-completion continue a story twice, without and with our
+/// backend. An error if nothing was offloaded.
 pub(crate) fn demo(args: &LlamaArgs) -> Result<()> {
     // No check, so nothing is fetched or built for single checks.
     let only = ["demo".to_owned()];
