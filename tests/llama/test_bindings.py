@@ -19,9 +19,9 @@ from test_hosts import NPM
 
 FETCH_LIMIT, BUILD_LIMIT, RUN_LIMIT = 600, 7200, 300
 
-# The source release of llama-cpp-python, what pip must find it to be, and the ggml in it.
-PYTHON_RELEASE, GGML = "0.3.36", "0.25.3"
-SHA256 = "832db0699007f1be95a7e41ef12e88926b02ba836461e36a36372db2760c1a2e"
+# The source release of llama-cpp-python, with what pip must find it to be, and the ggml in it.
+PYTHON = HERE / "llama-cpp-python.txt"
+PYTHON_RELEASE, GGML = PYTHON.read_text().partition("==")[2].split()[0], "0.25.3"
 # Packages that build it, and that it imports.
 BUILDERS = ["cmake==4.1.0", "ninja==1.13.0"]
 IMPORTS = ["numpy>=1.26,<3", "typing-extensions>=4.5,<5", "diskcache>=5.6.1,<6", "jinja2>=3,<4"]
@@ -84,7 +84,7 @@ def build(directory: Path, python: Path) -> Path:
     """Fetches and builds it, unless that is done; returns the directory of its package."""
     source = directory / f"llama_cpp_python-{PYTHON_RELEASE}"
     stamp = directory / "complete"
-    wanted = "\n".join([PYTHON_RELEASE, SHA256, *BUILDERS, *IMPORTS, *CMAKE])
+    wanted = "\n".join([PYTHON.read_text(), *BUILDERS, *IMPORTS, *CMAKE])
     if stamp.exists() and stamp.read_text() == wanted:
         return source
     shutil.rmtree(directory, ignore_errors=True)
@@ -92,11 +92,8 @@ def build(directory: Path, python: Path) -> Path:
     process.run(["python3", "-m", "venv", directory / "venv"])
     pip = [python, "-m", "pip", "--quiet", "--disable-pip-version-check"]
     fetched(*pip, "install", *BUILDERS, *IMPORTS, cwd=directory)
-    # pip compares the hash.
-    pinned = f"llama-cpp-python=={PYTHON_RELEASE} --hash=sha256:{SHA256}\n"
-    (directory / "pinned.txt").write_text(pinned)
     print(f"fetching llama-cpp-python {PYTHON_RELEASE} (77 MB), and building it, for ten minutes")
-    sources = ["--no-deps", "--no-binary", "llama-cpp-python", "-r", "pinned.txt"]
+    sources = ["--no-deps", "--no-binary", "llama-cpp-python", "-r", PYTHON]
     fetched(*pip, "download", *sources, cwd=directory)
     with tarfile.open(f"{source}.tar.gz") as archive:
         archive.extractall(directory, filter="data")
