@@ -27,16 +27,19 @@ pub struct Permission {
     pub mode: u32,
     /// Name of the group that owns the node, or its number.
     pub group: String,
+    /// Name of the user of this process, or its number; `$USER` of the shell if not given.
+    pub user: Option<String>,
 }
 
 impl fmt::Display for Permission {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { mode, group } = self;
+        let Self { mode, group, user } = self;
+        let user = user.as_deref().unwrap_or("$USER");
         if mode & GROUP_READ_WRITE == GROUP_READ_WRITE && group != "root" {
             write!(
                 f,
                 "it is for the group `{group}` (mode {mode:04o}); join it with \
-                 `sudo usermod -aG {group} $USER` and log in again"
+                 `sudo usermod -aG {group} {user}`, then log in again, or restart the service"
             )
         } else {
             write!(

@@ -80,7 +80,8 @@ fn not_opened(error: &io::Error, metadata: Option<&fs::Metadata>) -> Error {
         (io::ErrorKind::NotFound, _) => Error::NoSuchNode,
         (io::ErrorKind::PermissionDenied, Some(metadata)) => Error::NoPermission(Permission {
             mode: metadata.mode() & PERMISSION_BITS,
-            group: group_name(metadata.gid()).unwrap_or_else(|| metadata.gid().to_string()),
+            group: name_of(metadata.gid(), "/etc/group"),
+            user: Some(name_of(rustix::process::geteuid().as_raw(), "/etc/passwd")),
         }),
         _ => {
             let errno = Errno::from_io_error(error).unwrap_or(Errno::IO);
@@ -89,15 +90,16 @@ fn not_opened(error: &io::Error, metadata: Option<&fs::Metadata>) -> Error {
     }
 }
 
-/// The group's name in /etc/group. That is enough for system groups and avoids the C
-/// library's name services.
-fn group_name(gid: u32) -> Option<String> {
-    let groups = fs::read_to_string("/etc/group").ok()?;
-    groups.lines().find_map(|line| {
+/// The name that `file`, /etc/group or /etc/passwd, has for a number, else the number. The files
+/// are enough for users of a machine and avoid the C library's name services.
+fn name_of(number: u32, file: &str) -> String {
+    let entries = fs::read_to_string(file).unwrap_or_default();
+    let name = entries.lines().find_map(|line| {
         let mut fields = line.split(':');
         let name = fields.next()?;
-        (fields.nth(1)?.parse() == Ok(gid)).then(|| name.to_owned())
-    })
+        (fields.nth(1)?.parse() == Ok(number)).then(|| name.to_owned())
+    });
+    name.unwrap_or_else(|| number.to_string())
 }
 
 fn last_errno() -> Errno {

@@ -59,10 +59,14 @@ fn a_named_node_is_explained_too() {
 fn a_permission_error_says_which_group_helps() {
     let text = |mode, group: &str| {
         let group = group.to_owned();
-        Error::NoPermission(Permission { mode, group }).to_string()
+        let user = Some("_llama-server".to_owned());
+        Error::NoPermission(Permission { mode, group, user }).to_string()
     };
     let member = text(0o660, "render");
-    assert!(member.contains("usermod -aG render"), "{member}");
+    assert!(
+        member.contains("usermod -aG render _llama-server"),
+        "{member}"
+    );
     for nobody in [text(0o600, "render"), text(0o660, "root")] {
         assert!(nobody.contains("udev rule"), "{nobody}");
     }

@@ -77,7 +77,9 @@ fn judge(root: &SystemRoot, name: &str) -> DoctorRow {
         );
     }
     if !stat.is_usable {
-        let who = Permission { mode, group }.to_string();
+        // `doctor` is run in a shell, and its report names no users.
+        let user = None;
+        let who = Permission { mode, group, user }.to_string();
         return DoctorRow::problem(
             format!("{path}: this user may not open it"),
             capitalised(&who) + ".",
