@@ -32,7 +32,7 @@ int main(void)
     for (int m = 0; m < M; m++)
         printf("%d %d %d\n", (int)c[m * N], (int)c[m * N + 1], (int)c[m * N + 2]);
 
-    /* What makes no sense is told. */
+    /* Calls that do not fit the weights return an error. */
     float floats[M * K] = {0}, results[M * N];
     if (rocket_npu_run_f32(matmul, floats, results) == ROCKET_NPU_STATUS_INVALID)
         printf("refused: %s\n", rocket_npu_error());
