@@ -57,7 +57,7 @@ impl Arch {
     }
 
     /// The CPU, as in `std::env::consts::ARCH`.
-    fn cpu(self) -> &'static str {
+    pub(crate) fn cpu(self) -> &'static str {
         match self {
             Self::Amd64 => "x86_64",
             Self::Arm64 => "aarch64",

@@ -140,5 +140,9 @@ fn command(selection: &[&str], profile: CargoProfile, target: Option<&str>) -> C
 }
 
 fn run(command: &mut Command, selection: &[&str]) -> Result<()> {
+    println!(
+        "building {}, for minutes the first time",
+        selection.join(" ")
+    );
     run_checked(command).with_context(|| format!("building {}", selection.join(" ")))
 }

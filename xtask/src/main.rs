@@ -53,9 +53,9 @@ enum Command {
     Dist(dist::DistArgs),
     /// Write the generated pages below docs/
     Docs(docs::DocsArgs),
-    /// Build docs/ as a book for browsers, and check its links
+    /// Build README and docs/ as a book for browsers
     Book,
-    /// Show stock llama.cpp writing the same text with the backend and without
+    /// Have stock llama.cpp continue a story with the NPU and without
     Demo(llama::LlamaArgs),
     /// Run stock llama.cpp with the backend on the model and compare
     Llama(llama::CheckArgs),

@@ -129,9 +129,18 @@ mod tests {
             assert!(run, "CI no longer runs `{told}`");
         }
         let install = format!("apt-get install {}\n", fresh::PACKAGES.join(" "));
+        // In the order in which one types them.
+        let typed = [
+            "apt-get update\n",
+            &install,
+            "https://sh.rustup.rs | sh",
+            "git clone ",
+            fresh::COMMANDS[0],
+        ];
+        let places = typed.map(|command| readme.find(command));
         assert!(
-            readme.contains(&install),
-            "README no longer contains `{install}`"
+            places.iter().all(Option::is_some) && places.is_sorted(),
+            "README has {typed:?} at {places:?}"
         );
     }
 }

@@ -17,7 +17,7 @@ pub(super) fn same_again(
     files: &[PathBuf],
     make: impl FnOnce(&Path) -> Result<Vec<PathBuf>>,
 ) -> Result<()> {
-    let folder = paths::target().join("dist/again");
+    let folder = paths::target().join("packaging/again");
     fs::create_dir_all(&folder).context("making a directory")?;
     for (first, second) in files.iter().zip(make(&folder)?) {
         let same = fs::read(first)? == fs::read(&second)?;
@@ -32,10 +32,9 @@ pub(super) fn same_again(
 }
 
 /// Installs, uses and removes the packages in the oldest supported Debian, and in one whose
-/// llama.cpp and libwhisper find the backend. For another architecture everything runs under an
-/// emulator.
+/// llama.cpp and libwhisper find the backend. For another architecture everything runs under an emulator.
 pub(super) fn packages(packages: &[PathBuf], arch: Arch) -> Result<()> {
-    let folder = paths::target().join("dist/files");
+    let folder = paths::target().join("packaging/files");
     fs::create_dir_all(&folder).context("making a directory")?;
     let client = folder.join("whisper_logits");
     let mut compile = Command::new(arch.compiler());
@@ -54,14 +53,14 @@ pub(super) fn packages(packages: &[PathBuf], arch: Arch) -> Result<()> {
         ),
         (client, "whisper_logits"),
     ];
-    transcript::check(("bookworm", arch), &[], packages, &files)?;
+    transcript::check("bookworm", ("bookworm", arch), &[], packages, &files)?;
     let users = ["llama.cpp-tools", "libwhisper1"];
-    transcript::check(("sid", arch), &users, packages, &files)
+    transcript::check("sid", ("sid", arch), &users, packages, &files)
 }
 
 /// Runs the self-test and some of the driver suite of the archive on the model.
-pub(super) fn archive(archive: &Path) -> Result<()> {
-    let root = paths::target().join("dist/static");
+pub(super) fn static_archive(archive: &Path) -> Result<()> {
+    let root = paths::target().join("packaging/static");
     fs::create_dir_all(&root).context("making a directory")?;
     let mut tar = Command::new("tar");
     tar.args(["--extract", "--strip-components=1", "--file"])

@@ -34,6 +34,7 @@ npu-probe)
     file 644 "$MANUALS/npu-probe.fish" usr/share/fish/vendor_completions.d/npu-probe.fish
     file 644 "$MANUALS/_npu-probe" usr/share/zsh/vendor-completions/_npu-probe
     file 644 xtask/src/dist/60-rocket-npu.rules usr/lib/udev/rules.d/60-rocket-npu.rules
+    file 644 tests/llama/stories/stories-q4_0.gguf usr/share/npu-probe/stories-q4_0.gguf
     manuals npu-probe
     for page in "$PAGES"/*; do
         file 644 "$page" "usr/share/doc/$PACKAGE/${page##*/}"
@@ -54,6 +55,8 @@ libggml-rocket)
     # ggml looks there for a list of names that has no place for others. This
     # one is of a processor that is never beside an RK3588's NPU.
     symlink ../libggml-rocket.so "$lib/ggml/backends0/libggml-hexagon-rocket.so"
+    # The user of Debian's llama-server.service is in no group of the node.
+    file 644 xtask/src/dist/llama-server.conf usr/lib/systemd/system/llama-server.service.d/rocket-npu.conf
     control="Section: libs
 Depends: $libraries
 Enhances: libggml0, llama.cpp, whisper.cpp

@@ -1,21 +1,22 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `cargo xtask dist`: packages for Debian and its relatives, and an archive of
-//! programs for any aarch64 Linux, with their checksums.
+//! `cargo xtask dist`: packages for Debian and its relatives, wheels for Python, and archives for
+//! other systems, with their checksums.
 //!
 //! The same sources and tools give the same bytes: times are those of the commit, and no path of
 //! this machine is included.
 
 mod check;
 mod licences;
+mod start;
 mod transcript;
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 
-use crate::arch::Arch;
+use crate::arch::{Arch, first_missing};
 use crate::build::{self, GUEST_TARGET};
 use crate::process::run_checked;
 use crate::{links, paths, process};
@@ -32,8 +33,12 @@ const PACKAGES: [(&str, &[&str]); 5] = [
     ("librocket-npu-dev", &[]),
 ];
 
-/// The workspace members in the archive.
-const IN_ARCHIVE: [&str; 2] = ["npu-probe", "rocket-hw-tests"];
+/// The workspace members in a wheel.
+const IN_WHEEL: [&str; 3] = ["ggml-shim", "npu-matmul-c", "npu-probe"];
+/// Those in the archive for systems without dpkg.
+const IN_ARCHIVE: [&str; 4] = ["ggml-shim", "npu-matmul-c", "npu-probe", "rocket-preload"];
+/// Those in the archive of static programs.
+const IN_STATIC: [&str; 2] = ["npu-probe", "rocket-hw-tests"];
 /// The programs that are shipped.
 const PROGRAMS: [&str; 2] = ["--bin=npu-probe", "--bin=rocket-conformance"];
 
@@ -50,6 +55,10 @@ pub(crate) struct DistArgs {
     /// packaging
     #[arg(long, conflicts_with = "arch")]
     unoptimised: bool,
+    /// Follow docs/start.md with the packages for this machine: build llama.cpp from source in a
+    /// clean Debian 12, which takes many minutes, and run a prompt on the software model
+    #[arg(long)]
+    follow: bool,
     /// Check the packages with lintian
     #[arg(long)]
     lintian: bool,
@@ -57,16 +66,25 @@ pub(crate) struct DistArgs {
 
 /// Makes everything, and checks it if asked.
 pub(crate) fn run(args: &DistArgs) -> Result<()> {
-    let to = std::path::absolute(paths::target().join("dist"))?;
-    fs::create_dir_all(to.join("manuals")).with_context(|| format!("making {}", to.display()))?;
-    manuals(&to.join("manuals"))?;
-    pages(&to.join("pages"))?;
-    let mut all = Vec::new();
     let only = args.arch.or(args.unoptimised.then(Arch::native));
-    for arch in [Arch::Amd64, Arch::Arm64] {
-        if only.is_some_and(|only| only != arch) {
-            continue;
-        }
+    let mut archs = vec![Arch::Amd64, Arch::Arm64];
+    archs.retain(|arch| only.is_none_or(|only| only == *arch));
+    if !args.unoptimised {
+        check_tools(&archs)?;
+    }
+    // Not target/dist, which is cargo's.
+    let to = std::path::absolute(paths::target().join("packages"))?;
+    // Nothing of an earlier version.
+    let _ = fs::remove_dir_all(&to);
+    let written = work("manuals")?;
+    for folder in [&to, &written] {
+        fs::create_dir_all(folder).with_context(|| format!("making {}", folder.display()))?;
+    }
+    println!("building; the first time it takes minutes");
+    manuals(&written)?;
+    pages(&work("pages")?)?;
+    let mut all = Vec::new();
+    for arch in archs {
         let members = &PACKAGES.map(|(_, members)| members).concat();
         let kinds = [&PROGRAMS[..], &["--lib"]].concat();
         let built = if args.unoptimised {
@@ -75,15 +93,20 @@ pub(crate) fn run(args: &DistArgs) -> Result<()> {
             build::shipped(members, &kinds, arch.rust_target())
         }?;
         let make = |to: &Path| {
-            PACKAGES
-                .iter()
-                .map(|one| package(*one, &built, arch, to))
-                .collect()
+            let packages = PACKAGES.iter().map(|one| package(*one, &built, arch, to));
+            packages.collect()
         };
         let packages: Vec<PathBuf> = make(&to)?;
+        let make_others =
+            |to: &Path| Ok(vec![wheel(&built, arch, to)?, archive(&built, arch, to)?]);
+        let others: Vec<PathBuf> = make_others(&to)?;
         if args.check {
             check::same_again(&packages, make)?;
+            check::same_again(&others, make_others)?;
             check::packages(&packages, arch)?;
+        }
+        if args.follow && arch.is_native() {
+            start::follow(&packages)?;
         }
         if args.lintian {
             let options = [
@@ -94,14 +117,14 @@ pub(crate) fn run(args: &DistArgs) -> Result<()> {
             run_checked(Command::new("lintian").args(options).args(&packages))?;
             println!("PASS lintian: {} packages", packages.len());
         }
-        all.extend(packages);
+        all.extend(packages.into_iter().chain(others));
         if arch == Arch::Arm64 && !args.unoptimised {
-            let built = build::shipped(&IN_ARCHIVE, &PROGRAMS, GUEST_TARGET)?;
-            let make = |to: &Path| Ok(vec![archive(&built, to)?]);
+            let built = build::shipped(&IN_STATIC, &PROGRAMS, GUEST_TARGET)?;
+            let make = |to: &Path| Ok(vec![static_archive(&built, to)?]);
             let archive: Vec<PathBuf> = make(&to)?;
             if args.check {
                 check::same_again(&archive, make)?;
-                check::archive(&archive[0])?;
+                check::static_archive(&archive[0])?;
             }
             all.extend(archive);
         }
@@ -110,7 +133,46 @@ pub(crate) fn run(args: &DistArgs) -> Result<()> {
     let mut sums = Command::new("sh");
     sums.args(["-euc", r#"sha256sum "$@" | tee SHA256SUMS"#, "sh"])
         .current_dir(&to);
-    run_checked(sums.args(all.iter().filter_map(|file| file.file_name())))
+    run_checked(sums.args(all.iter().filter_map(|file| file.file_name())))?;
+    println!("wrote {} files to {}", all.len(), to.display());
+    Ok(())
+}
+
+/// An error that names everything that is missing to build for `archs`, before a build begins.
+fn check_tools(archs: &[Arch]) -> Result<()> {
+    let mut targets: Vec<&str> = archs.iter().map(|arch| arch.rust_target()).collect();
+    if archs.contains(&Arch::Arm64) {
+        targets.push(GUEST_TARGET);
+    }
+    let mut missing = Vec::new();
+    for target in targets {
+        let mut rustc = Command::new("rustc");
+        rustc.args(["--print", "target-libdir", "--target", target]);
+        if !Path::new(&process::stdout(
+            rustc.current_dir(paths::root()),
+            process::LIMIT,
+        )?)
+        .exists()
+        {
+            missing.push(target);
+        }
+    }
+    let mut todo = Vec::new();
+    if !missing.is_empty() {
+        todo.push(format!("rustup target add {}", missing.join(" ")));
+    }
+    if let Some(linker) = archs
+        .iter()
+        .filter(|arch| !arch.is_native())
+        .find_map(|arch| first_missing([arch.cross_linker()]))
+    {
+        let package = linker.trim_end_matches("-gcc");
+        todo.push(format!(
+            "sudo apt install gcc-{package}  (it lacks {linker})"
+        ));
+    }
+    ensure!(todo.is_empty(), "run first: {}", todo.join("; "));
+    Ok(())
 }
 
 /// Makes a Debian package from `built` in the directory `to`; returns its file.
@@ -121,53 +183,87 @@ fn package(
     to: &Path,
 ) -> Result<PathBuf> {
     let file = to.join(format!("{name}_{VERSION}_{}.deb", arch.debian()));
-    let mut script = script("deb.sh", built, to, &file)?;
+    let mut script = script("deb.sh", built, &file)?;
     script.envs([
         ("PACKAGE", name),
         ("ARCH", arch.debian()),
         ("TRIPLET", arch.triplet()),
     ]);
-    write_licences(to, members, arch.rust_target())?;
+    write_licences(members, arch.rust_target())?;
     run_checked(&mut script)?;
     Ok(file)
 }
 
-/// Makes the archive of static programs; returns its file.
-fn archive(built: &Path, to: &Path) -> Result<PathBuf> {
-    let name = format!("rocket-npu-{VERSION}-aarch64-static");
+/// Makes a wheel for Python; returns its file.
+fn wheel(built: &Path, arch: Arch, to: &Path) -> Result<PathBuf> {
+    let cpu = arch.cpu();
+    let file = to.join(format!(
+        "rocket_npu-{VERSION}-py3-none-manylinux_2_36_{cpu}.whl"
+    ));
+    let mut script = script("wheel.py", built, &file)?;
+    write_licences(&IN_WHEEL, arch.rust_target())?;
+    run_checked(script.env("WHEEL_ARCH", cpu))?;
+    Ok(file)
+}
+
+/// Makes the archive for systems without dpkg; returns its file.
+fn archive(built: &Path, arch: Arch, to: &Path) -> Result<PathBuf> {
+    let name = format!("rocket-npu-{VERSION}-{}", arch.cpu());
     let file = to.join(format!("{name}.tar.xz"));
-    let mut script = script("tarball.sh", built, to, &file)?;
-    write_licences(to, &IN_ARCHIVE, GUEST_TARGET)?;
+    let mut script = script("archive.sh", built, &file)?;
+    write_licences(&IN_ARCHIVE, arch.rust_target())?;
     run_checked(script.env("NAME", name))?;
     Ok(file)
 }
 
-fn write_licences(to: &Path, members: &[&str], target: &str) -> Result<()> {
+/// Makes the archive of static programs; returns its file.
+fn static_archive(built: &Path, to: &Path) -> Result<PathBuf> {
+    let name = format!("rocket-npu-{VERSION}-aarch64-static");
+    let file = to.join(format!("{name}.tar.xz"));
+    let mut script = script("static.sh", built, &file)?;
+    write_licences(&IN_STATIC, GUEST_TARGET)?;
+    run_checked(script.env("NAME", name))?;
+    Ok(file)
+}
+
+fn write_licences(members: &[&str], target: &str) -> Result<()> {
     if members.is_empty() {
         return Ok(());
     }
     let texts = licences::third_party(members, target)?;
-    fs::write(to.join("licences"), texts).context("writing licences")
+    fs::write(work("licences")?, texts).context("writing licences")
+}
+
+/// The path of a file that packages are made from.
+fn work(name: &str) -> Result<PathBuf> {
+    Ok(std::path::absolute(
+        paths::target().join("packaging").join(name),
+    )?)
 }
 
 /// A script beside this file, with the variables that all scripts use.
-fn script(name: &str, built: &Path, to: &Path, file: &Path) -> Result<Command> {
+fn script(name: &str, built: &Path, file: &Path) -> Result<Command> {
     let time = |format: &str| -> Result<String> {
         let mut git = Command::new("git");
         git.args(["log", "-1", "--date=rfc2822", format])
             .current_dir(paths::root());
         process::stdout(&git, process::LIMIT)
     };
-    let mut script = Command::new("sh");
+    let program = if name.ends_with(".py") {
+        "python3"
+    } else {
+        "sh"
+    };
+    let mut script = Command::new(program);
     script
         .arg(paths::root().join("xtask/src/dist").join(name))
         .current_dir(paths::root())
         .env("VERSION", VERSION)
         .env("BUILT", std::path::absolute(built)?)
-        .env("MANUALS", paths::target().join("dist/manuals"))
-        .env("PAGES", paths::target().join("dist/pages"))
-        .env("STAGE", to.join("staging"))
-        .env("LICENCES", to.join("licences"))
+        .env("MANUALS", work("manuals")?)
+        .env("PAGES", work("pages")?)
+        .env("STAGE", work("staging")?)
+        .env("LICENCES", work("licences")?)
         .env("OUT", file)
         .env("SOURCE_DATE_EPOCH", time("--format=%ct")?)
         .env("DATE", time("--format=%cd")?);
@@ -195,7 +291,8 @@ fn manuals(folder: &Path) -> Result<()> {
     ] {
         let mut cargo = Command::new("cargo");
         cargo
-            .args(["run", "--quiet", "--features=manual", "--package", package])
+            .args(["run", "--release", "--quiet", "--features=manual"])
+            .args(["--package", package])
             .args(["--bin", program, "--", argument])
             .arg(folder)
             .current_dir(paths::root());

@@ -27,72 +27,34 @@ s/_(amd64|arm64)\.deb/_ARCH.deb/g";
 /// A line of output, and its time since the start.
 type TimedLine = (Duration, String);
 
-/// Runs the script of a Debian `suite` with the packages `with`, and compares the output. The
-/// script finds `packages` in /packages and the `added` files in /files, under the given names.
+/// Runs the script `name` in a Debian `suite` with the packages `with`, and compares the output.
+/// The script finds `packages` in /packages and the `added` files in /files, under the given names.
 pub(super) fn check(
+    name: &str,
     (suite, arch): (&str, Arch),
     with: &[&str],
     packages: &[PathBuf],
     added: &[(PathBuf, &str)],
 ) -> Result<()> {
     let scripts = paths::root().join("xtask/src/dist/transcripts");
-    let golden = scripts.join(format!("{suite}.txt"));
-    let folder = std::path::absolute(paths::target().join("dist/check"))?;
-    let [root, debs, files] = ["root", "packages", "files"].map(|name| folder.join(name));
-    run_checked(as_root("rm").arg("-rf").arg(&folder))?;
-    for folder in [&root, &debs, &files] {
-        fs::create_dir_all(folder).with_context(|| format!("making {}", folder.display()))?;
-    }
-    for package in packages {
-        fs::copy(package, debs.join(package.file_name().unwrap_or_default()))?;
-    }
-    for (file, name) in added {
-        fs::copy(file, files.join(name)).with_context(|| format!("copying {name}"))?;
-    }
-    let script = paths::text(&scripts.join(format!("{suite}.sh")))?;
-    fs::write(files.join("script.sh"), &script)?;
-    // Made again after a day.
-    let name = [&[suite, arch.debian()], with].concat().join("+");
-    let archive = paths::target().join(format!("debian/{name}.tar"));
-    if !debian::is_fresh(&archive) {
-        fs::create_dir_all(archive.with_file_name("")).context("making a directory")?;
-        clean::make((suite, arch), with, &archive)?;
-    }
-    let mut extract = as_root("tar");
-    extract.args([
-        "--extract",
-        "--numeric-owner",
-        "--exclude=./dev/*",
-        "--file",
-    ]);
-    run_checked(extract.arg(archive).arg("--directory").arg(&root))?;
-
-    let mounts = [
-        [&debs, Path::new("/packages")],
-        [&files, Path::new("/files")],
-    ];
-    let mut inside = clean::enter((&root, arch), &mounts, &["--net"], &[]);
-    inside
-        .args([
-            "env",
-            "-i",
-            "HOME=/root",
-            "PATH=/usr/sbin:/usr/bin:/sbin:/bin",
-            "LC_ALL=C.UTF-8",
-        ])
-        .args(["sh", "-c", "exec 2>&1; set -v; . /files/script.sh"]);
+    let golden = scripts.join(format!("{name}.txt"));
+    let script = paths::text(&scripts.join(format!("{name}.sh")))?;
+    let debian = CleanDebian::prepare((suite, arch), with, packages, added)?;
+    fs::write(debian.files().join("script.sh"), &script)?;
+    let mut inside = debian.enter();
+    inside.args(["sh", "-c", "exec 2>&1; set -v; . /files/script.sh"]);
     let limit = if arch.is_native() {
         LIMIT
     } else {
         EMULATED_LIMIT
     };
     let (status, lines, whole) = run(&inside, limit)?;
-    run_checked(as_root("rm").arg("-rf").arg(&folder))?;
-    println!("the commands in a clean Debian {suite} ({arch}):");
+    debian.remove()?;
+    println!("the commands of {name}.sh in a clean Debian {suite} ({arch}):");
     for (command, took) in durations(&script, &lines, whole) {
         println!("{:8.1} s  {command}", took.as_secs_f64());
     }
-    let told = paths::target().join(format!("dist/{suite}-{arch}.txt"));
+    let told = paths::target().join(format!("packaging/{name}-{arch}.txt"));
     let text: String = lines.into_iter().map(|(_, line)| line).collect();
     fs::write(&told, text).context("writing the transcript")?;
     run_checked(Command::new("sed").args(["-E", "-i", MASK]).arg(&told))?;
@@ -109,8 +71,86 @@ pub(super) fn check(
         status.success(),
         "the script in {suite} ended with {status}"
     );
-    println!("PASS a clean Debian {suite} ({arch}): packages install, work and uninstall");
+    println!("PASS {name}.sh in a clean Debian {suite} ({arch}): it installs, works and goes");
     Ok(())
+}
+
+/// A Debian in a directory, with packages in /packages and files in /files.
+pub(super) struct CleanDebian {
+    folder: PathBuf,
+    arch: Arch,
+}
+
+impl CleanDebian {
+    /// Makes it. Its packages are fetched again after a day.
+    pub(super) fn prepare(
+        (suite, arch): (&str, Arch),
+        with: &[&str],
+        packages: &[PathBuf],
+        added: &[(PathBuf, &str)],
+    ) -> Result<Self> {
+        let folder = std::path::absolute(paths::target().join("packaging/check"))?;
+        let debian = Self { folder, arch };
+        debian.remove()?;
+        let [root, debs, files] = debian.places();
+        for folder in [&root, &debs, &files] {
+            fs::create_dir_all(folder).with_context(|| format!("making {}", folder.display()))?;
+        }
+        for package in packages {
+            fs::copy(package, debs.join(package.file_name().unwrap_or_default()))?;
+        }
+        for (file, name) in added {
+            fs::copy(file, files.join(name)).with_context(|| format!("copying {name}"))?;
+        }
+        let name = [&[suite, arch.debian()], with].concat().join("+");
+        let archive = paths::target().join(format!("debian/{name}.tar"));
+        if !debian::is_fresh(&archive) {
+            fs::create_dir_all(archive.with_file_name("")).context("making a directory")?;
+            clean::make((suite, arch), with, &archive)?;
+        }
+        let mut extract = as_root("tar");
+        extract.args([
+            "--extract",
+            "--numeric-owner",
+            "--exclude=./dev/*",
+            "--file",
+        ]);
+        run_checked(extract.arg(archive).arg("--directory").arg(&root))?;
+        Ok(debian)
+    }
+
+    fn places(&self) -> [PathBuf; 3] {
+        ["root", "packages", "files"].map(|name| self.folder.join(name))
+    }
+
+    /// The directory of /files.
+    pub(super) fn files(&self) -> PathBuf {
+        let [_, _, files] = self.places();
+        files
+    }
+
+    /// A command that runs the program which the caller adds, with arguments, without a network.
+    pub(super) fn enter(&self) -> Command {
+        let [root, debs, files] = self.places();
+        let mounts = [
+            [&*debs, Path::new("/packages")],
+            [&*files, Path::new("/files")],
+        ];
+        let mut inside = clean::enter((&root, self.arch), &mounts, &["--net"], &[]);
+        inside.args([
+            "env",
+            "-i",
+            "HOME=/root",
+            "PATH=/usr/sbin:/usr/bin:/sbin:/bin",
+            "LC_ALL=C.UTF-8",
+        ]);
+        inside
+    }
+
+    /// Removes it.
+    pub(super) fn remove(&self) -> Result<()> {
+        run_checked(as_root("rm").arg("-rf").arg(&self.folder))
+    }
 }
 
 /// Runs `command`; returns its exit status, its output and the total time.

@@ -8,6 +8,4 @@ mkdir -p "$STAGE/$NAME"
 install --mode=755 "$BUILT/npu-probe" "$BUILT/rocket-conformance" "$STAGE/$NAME"
 install --mode=644 LICENSE-APACHE LICENSE-MIT "$STAGE/$NAME"
 install --mode=644 "$LICENCES" "$STAGE/$NAME/third-party-licences"
-tar --create --sort=name --format=gnu --owner=0 --group=0 --numeric-owner \
-    --mtime="@$SOURCE_DATE_EPOCH" --use-compress-program="xz --threads=1" --file="$OUT" \
-    --directory="$STAGE" "$NAME"
+. xtask/src/dist/tar.sh
