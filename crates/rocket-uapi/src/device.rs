@@ -232,10 +232,11 @@ impl Device {
         })
     }
 
-    /// Submits any register programs, without checks.
+    /// Submits any register programs, without checks of their words.
     ///
     /// # Errors
-    /// The driver refuses the call.
+    /// A job lists a handle that this file does not have, or has a task without words;
+    /// the driver refuses the call.
     ///
     /// # Safety
     /// Until the jobs have ended, every address that a program can make the NPU read or
@@ -243,6 +244,12 @@ impl Device {
     /// slice.
     #[allow(unsafe_code)]
     pub unsafe fn submit_raw(&self, jobs: &[RawJob<'_>]) -> Result<(), Error> {
+        // Kept until SUBMIT has looked the handles up, so that none of them is closed.
+        let handles = self.handles();
+        let exists =
+            |handle| handles.own.contains(&handle) || handles.imported.contains_key(&handle);
+        let mut indexed = jobs.iter().enumerate();
+        indexed.try_for_each(|(index, job)| job.check(index, exists))?;
         self.0.raw_jobs.store(true, Ordering::Release);
         self.note_end();
         // SAFETY: the caller promises more: no guard or slice of any of the BOs.

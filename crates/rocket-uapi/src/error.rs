@@ -122,6 +122,12 @@ pub enum Error {
     /// The node is served by another driver, with this name in its VERSION.
     #[error("it is served by the driver `{0}`, not by `rocket`; choose another node")]
     OtherDriver(String),
+    /// The driver drives the NPU of another chip, with this name in the device tree.
+    #[error(
+        "its NPU is `{0}`, and this project supports the RK3588's only; use a board with an \
+         RK3588 or RK3588S, or the software model"
+    )]
+    OtherChip(String),
     /// The mapping of a BO is shorter than requested.
     #[error(
         "buffer object {} was mapped with {mapped} bytes instead of {len}: a bug in the driver or \
@@ -156,6 +162,29 @@ pub enum Error {
          driver gave that address: a bug in the driver or its model"
     )]
     Unaligned(Iova),
+    /// A job lists a handle that the file does not have.
+    #[error(
+        "job {job} lists buffer object {handle}, which this open file does not have; keep its \
+         `Bo` until the job has ended (not submitted: before Linux 7.2 such a SUBMIT crashes the \
+         kernel)"
+    )]
+    UnknownHandle {
+        /// Index of the job in the list that was given.
+        job: usize,
+        /// The handle.
+        handle: Handle,
+    },
+    /// A task has no words.
+    #[error(
+        "task {task} of job {job} has no words; leave it out (not submitted: before Linux 7.2 \
+         such a SUBMIT crashes the kernel)"
+    )]
+    EmptyTask {
+        /// Index of the job in the list that was given.
+        job: usize,
+        /// Index of the task in the job.
+        task: usize,
+    },
     /// The witness program could not be built.
     #[error("the witness program is invalid: a bug in rocket-uapi")]
     Witness,

@@ -5,6 +5,7 @@ use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
 use crate::arena::Arena;
 use crate::caller::Caller;
+use crate::error::Error;
 use crate::units::Handle;
 use crate::{Errno, sys};
 
@@ -31,6 +32,21 @@ pub struct RawJob<'a> {
     /// BOs that the job writes (and may read), each once, none also in
     /// `reads`.
     pub writes: &'a [Handle],
+}
+
+impl RawJob<'_> {
+    /// Checks that the driver will queue the job with the index `job`. Its first version
+    /// (before Linux 7.2) takes the kernel down at such an error.
+    pub(crate) fn check(&self, job: usize, exists: impl Fn(Handle) -> bool) -> Result<(), Error> {
+        if let Some(task) = self.tasks.iter().position(|task| task.regcmd_count == 0) {
+            return Err(Error::EmptyTask { job, task });
+        }
+        let mut listed = self.reads.iter().chain(self.writes);
+        match listed.find(|&&handle| !exists(handle)) {
+            Some(&handle) => Err(Error::UnknownHandle { job, handle }),
+            None => Ok(()),
+        }
+    }
 }
 
 /// Builds SUBMIT's argument. All that it points to lies in `arena`.
@@ -130,6 +146,17 @@ impl ClientJob {
         jobs.collect()
     }
 
+    /// Whether the driver drops the job before it is queued, although SUBMIT returns 0: it
+    /// has a task without words, or lists a handle for which `exists` is false. The
+    /// driver's first version (before Linux 7.2) takes the kernel down instead, so nobody
+    /// should pass such a job on.
+    #[must_use]
+    pub fn cannot_be_queued(&self, exists: impl Fn(u32) -> bool) -> bool {
+        let mut listed = self.reads.iter().chain(&self.writes);
+        self.tasks.iter().any(|task| task.regcmd_count == 0)
+            || listed.any(|&handle| !exists(handle))
+    }
+
     fn read(at: u64, bytes: usize, caller: &dyn Caller) -> Result<Self, ReadJobsError> {
         let mut structure = vec![0; bytes];
         if caller.read(at, &mut structure).is_err() {
@@ -173,9 +200,12 @@ impl ClientJob {
     ///
     /// # Errors
     /// `EINVAL` if a count exceeds SUBMIT's range.
-    pub fn submit_all(jobs: &[Self], arena: &Arena) -> Result<sys::Submit, Errno> {
+    pub fn submit_all<'a>(
+        jobs: impl IntoIterator<Item = &'a Self>,
+        arena: &Arena,
+    ) -> Result<sys::Submit, Errno> {
         let place = |job: &Self| place_job(&job.tasks, &job.reads, &job.writes, arena);
-        place_jobs(jobs.iter().map(place), arena)
+        place_jobs(jobs.into_iter().map(place), arena)
     }
 
     /// Builds a SUBMIT of this job alone with its whole structure, which lists `writes` as

@@ -150,6 +150,10 @@ impl<F: Deref<Target: FileOperations>> RecordedFile<F> {
         } else {
             waited(job, &token)
         };
+        if job.cannot_be_queued(exists) {
+            token.finish(JobOutcome::Dropped, Some(view.bytes));
+            return Ok(0);
+        }
         let since = Instant::now();
         let arena = Arena::new();
         let submit = job.submit_alone(&waited, &arena);

@@ -19,7 +19,8 @@ use npu_capture::{
 };
 use npu_model::{Model, ModelOptions};
 use rknpu_regcmd::{Precision, TaskRegisters, Word, written_element};
-use rocket_uapi::{Bo, ByteLen, Deadline, Device, Errno, Handle, RawJob, sys};
+use rocket_uapi::{Arena, Bo, ByteLen, Deadline, Device, Errno, Handle, RawJob, sys};
+use zerocopy::IntoBytes;
 
 fn model() -> Device {
     Model::new(quick()).open_device()
@@ -222,14 +223,41 @@ fn submit_idle(bo: &Bo, writes: &[Handle]) {
     unsafe { bo.device().submit_raw(&[job]) }.unwrap();
 }
 
+/// Submits a job that writes `bo` and an unknown object, without the checks of `submit_raw`.
+fn submit_unknown(bo: &Bo) {
+    let arena = Arena::new();
+    let task = [bo.iova().0, 4].map(u32::to_ne_bytes).concat();
+    let writes = [bo.handle().get(), 77].map(u32::to_ne_bytes).concat();
+    let job = sys::Job {
+        tasks: arena.push(&task),
+        in_bo_handles: 0,
+        out_bo_handles: arena.push(&writes),
+        task_count: 1,
+        task_struct_size: size_of::<sys::Task>() as u32,
+        in_bo_handle_count: 0,
+        out_bo_handle_count: 2,
+    };
+    let mut submit = sys::Submit {
+        jobs: arena.push(job.as_bytes()),
+        job_count: 1,
+        job_struct_size: size_of::<sys::Job>() as u32,
+        reserved: 0,
+    };
+    let file = bo.device().raw_file();
+    // SAFETY: the addresses are the arena's, and the job does not run.
+    #[allow(unsafe_code)]
+    unsafe { rocket_uapi::ioctl(file, sys::SUBMIT, &mut submit, &arena) }.unwrap();
+}
+
 /// Submits jobs that never end, and two that the driver drops.
 fn hang(device: &Device) {
     let mut bo = device.alloc(ByteLen::new(4096).unwrap()).unwrap();
     bo.write(Deadline::FOREVER).unwrap()[..8].fill(0);
-    let (own, unknown) = (bo.handle(), rocket_uapi::handle(77).unwrap());
-    for writes in [&[own][..], &[], &[own, own], &[own, unknown]] {
+    let own = bo.handle();
+    for writes in [&[own][..], &[], &[own, own]] {
         submit_idle(&bo, writes);
     }
+    submit_unknown(&bo);
     assert!(bo.read(Deadline::FOREVER).is_ok());
 }
 

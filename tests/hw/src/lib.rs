@@ -135,8 +135,15 @@ impl Choice {
         names.find(|name| !known(name)).map(String::as_str)
     }
 
-    /// The reason not to run the row on this device, if there is one.
-    fn refuses(&self, row: &Row, info: &DeviceInfo) -> Option<String> {
+    /// The reason not to run the row on this device, of whose kernel this behaviour is
+    /// expected, if there is one.
+    fn refuses(&self, row: &Row, info: &DeviceInfo, expected: &DriverProfile) -> Option<String> {
+        if row.fails_submit && !expected.submit_unwinds && !info.is_model {
+            let kernel = expected.name;
+            return Some(format!(
+                "a failing job takes {kernel} down (bug `null-domain`)"
+            ));
+        }
         if info.is_model && row.name.starts_with("bug-") {
             return Some("only a real kernel can have this bug".to_owned());
         }
@@ -186,7 +193,7 @@ pub fn run(
     }
     let mut report = RowReport::new(out, format, rows.len(), &remarks)?;
     for row in rows {
-        let outcome = match choice.refuses(row, &info) {
+        let outcome = match choice.refuses(row, &info, &expected) {
             Some(reason) => Err(NotPassed::Skip(reason)),
             None => run_row(row, device, &info),
         };

@@ -12,6 +12,8 @@
 //! - A row that needs another process is `with_processes`, and left out on the model.
 //! - A row that fails on released kernels because of a bug is named `bug-...`, with a
 //!   line in `expected/rows.txt` and a file in `bugs`. On the model the suite skips it.
+//! - A row whose jobs fail before they are queued is `with_failing_jobs`. The suite skips
+//!   it on kernels that this takes down, even with `--destructive`.
 
 mod bugs;
 mod cores;
@@ -41,6 +43,9 @@ pub struct Row {
     pub what: &'static str,
     /// How it may damage the kernel that it runs on, if it may.
     pub danger: Option<&'static str>,
+    /// Whether it submits jobs that fail before they are queued, which the driver
+    /// survives from Linux 7.2 on.
+    pub fails_submit: bool,
     /// Whether it needs several processes, which a model within one process does not
     /// have.
     pub needs_kernel: bool,
@@ -54,6 +59,7 @@ const fn row(name: &'static str, run: fn(&RowContext) -> RowOutcome) -> Row {
         name,
         what: "",
         danger: None,
+        fails_submit: false,
         needs_kernel: false,
         run,
     }
@@ -67,6 +73,13 @@ impl Row {
     const fn danger(self, danger: &'static str) -> Self {
         let danger = Some(danger);
         Self { danger, ..self }
+    }
+
+    const fn with_failing_jobs(self) -> Self {
+        Self {
+            fails_submit: true,
+            ..self
+        }
     }
 
     const fn with_processes(self) -> Self {
@@ -153,7 +166,8 @@ pub const ROWS: &[Row] = &[
     row("submit-strides", jobs::strides)
         .checks("a larger size of the job or task structure is used as the stride"),
     row("submit-bad", jobs::bad)
-        .checks("SUBMIT works with a bad job, which does not run; the next job runs"),
+        .checks("SUBMIT works with a bad job, which does not run; the next job runs")
+        .with_failing_jobs(),
     row("submit-twice", jobs::twice)
         .checks("a job that lists an object twice, or as input and output, does not run"),
     row("close-busy", jobs::closed)
@@ -277,7 +291,8 @@ pub const ROWS: &[Row] = &[
         .danger(WARNS),
     row("bug-count-warning", bugs::count)
         .checks("SUBMIT of a job with absurdly many tasks does not make the kernel warn")
-        .danger(WARNS),
+        .danger(WARNS)
+        .with_failing_jobs(),
     // Must follow the row above: the kernel warns once.
     row("bug-count-jobs", bugs::count_of_jobs)
         .checks("SUBMIT of absurdly many jobs is ENOMEM")

@@ -24,6 +24,13 @@ pub enum Bug {
     /// A failed CREATE_BO leaves a handle to freed memory, in kernels without
     /// [`create_unwinds`](super::DriverProfile::create_unwinds).
     DanglingHandle,
+    /// A job of a SUBMIT that fails before it is queued, because of an unknown handle or
+    /// its tasks: the kernel releases an address space that it has not taken, in kernels
+    /// without [`submit_unwinds`](super::DriverProfile::submit_unwinds).
+    NullDomain,
+    /// A job of a SUBMIT with an unreadable task or a task without words: the kernel frees
+    /// the task array twice, in the same kernels.
+    TaskDoubleFree,
     /// `DRM_IOCTL_GET_UNIQUE` on any accel node follows a null pointer.
     GetUnique,
     /// SUBMIT with a count whose array exceeds `INT_MAX` bytes: `kvmalloc` prints a warning with a
@@ -35,10 +42,12 @@ pub enum Bug {
 
 impl Bug {
     /// Every bug that the model can have.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 8] = [
         Self::UseAfterClose,
         Self::HugeBo,
         Self::DanglingHandle,
+        Self::NullDomain,
+        Self::TaskDoubleFree,
         Self::GetUnique,
         Self::CountWarning,
         Self::DmaWarning,
@@ -51,6 +60,8 @@ impl Bug {
             Self::UseAfterClose => "use-after-close",
             Self::HugeBo => "huge-bo",
             Self::DanglingHandle => "dangling-handle",
+            Self::NullDomain => "null-domain",
+            Self::TaskDoubleFree => "task-double-free",
             Self::GetUnique => "get-unique",
             Self::CountWarning => "count-warning",
             Self::DmaWarning => "dma-warning",

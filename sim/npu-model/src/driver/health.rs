@@ -12,6 +12,7 @@ use rustix::io::Errno;
 
 use super::bugs::Bug;
 use super::iommu::AddressSpace;
+use super::job::DropReason;
 use crate::event::{Event, EventLog, TaskPlace};
 
 #[derive(Debug)]
@@ -101,6 +102,17 @@ impl Health {
     pub(super) fn dangling_handle_used(&self, handle: u32) {
         let how = format!("used handle {handle}, which a failed CREATE_BO left");
         self.run_into(Bug::DanglingHandle, how);
+    }
+
+    /// A job of a SUBMIT failed for `reason`, in a kernel that does not clean up then.
+    pub(super) fn submit_failed(&self, reason: DropReason) {
+        if reason.is_before_queue() {
+            let how = format!("SUBMIT of a job that cannot run: {reason}");
+            self.run_into(Bug::NullDomain, how.clone());
+            if reason.frees_tasks() {
+                self.run_into(Bug::TaskDoubleFree, how);
+            }
+        }
     }
 
     /// An interrupt had a DMA error bit. It has already caused another event.

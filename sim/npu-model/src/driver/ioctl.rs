@@ -117,7 +117,10 @@ impl DrmFile {
 
     fn submit(&self, arg: &mut sys::Submit, user: &dyn Caller) -> Result<(), Errno> {
         let DriverState {
-            health, scheduler, ..
+            options,
+            health,
+            scheduler,
+            ..
         } = self.driver();
         let jobs = job::read_jobs(arg, user);
         let jobs = jobs.inspect_err(|&errno| {
@@ -141,6 +144,10 @@ impl DrmFile {
                     });
                     if reason == DropReason::Count {
                         health.absurd_count();
+                    }
+                    if !options.driver.submit_unwinds {
+                        health.submit_failed(reason);
+                        self.check_device()?;
                     }
                 }
             }

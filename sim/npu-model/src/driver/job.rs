@@ -98,6 +98,18 @@ pub(super) enum DropReason {
     Twice,
 }
 
+impl DropReason {
+    /// Whether the kernel finds this before the job has all that a queued job has.
+    pub(super) const fn is_before_queue(self) -> bool {
+        !matches!(self, Self::NoTasks | Self::Twice)
+    }
+
+    /// Whether the kernel has freed the task array by itself then.
+    pub(super) const fn frees_tasks(self) -> bool {
+        matches!(self, Self::Tasks | Self::NoWords(_))
+    }
+}
+
 /// Largest allocation of `kvmalloc_array`, bytes: it refuses more than
 /// `INT_MAX`.
 const KERNEL_ALLOCATION_LIMIT: u64 = i32::MAX as u64;

@@ -2,8 +2,8 @@
 //! Differences between kernels, as plain data.
 //!
 //! The uAPI is the same from Linux 6.18 on: four ioctls, driver version 0.0.0.
-//! Versions are known to differ in how CREATE_BO fails. The machine's IOMMU and
-//! CONFIG_HZ differ independently of the version.
+//! Versions are known to differ in how CREATE_BO and SUBMIT fail. The machine's IOMMU
+//! and CONFIG_HZ differ independently of the version.
 
 use std::time::Duration;
 
@@ -33,8 +33,8 @@ impl Iommu {
 /// The properties of one kernel in which kernels can differ.
 ///
 /// [`Self::ALL`] has mainline kernels as released, on an RK3588. They differ in
-/// [`Self::create_unwinds`]. The other fields are equal: observed on 7.2.12, and
-/// unchanged in the sources of 6.18 to 7.3.4.
+/// [`Self::create_unwinds`] and [`Self::submit_unwinds`]. The other fields are equal:
+/// observed on 7.2.12, and unchanged in the sources of 6.18 to 7.3.4.
 ///
 /// ```
 /// use npu_model::driver::{DriverProfile, Iommu};
@@ -78,13 +78,18 @@ pub struct DriverProfile {
     /// create_bo", mainline in May 2026, hence 7.1; in 6.18.y since June 2026) a
     /// failed CREATE_BO leaves a handle to freed memory. Source.
     pub create_unwinds: bool,
+    /// Whether SUBMIT takes a job's address space before it can fail, and forgets a task
+    /// array that it has freed. Before 7.2 a job with an unknown handle, or a task
+    /// without words, dereferences NULL in the kernel. Source; observed on 7.3.4 with
+    /// those two lines as in the first version (tests/hw/kernels).
+    pub submit_unwinds: bool,
 }
 
 /// Prefix of the names of mainline kernels.
 const NAME_PREFIX: &str = "linux-";
 
-/// A mainline kernel of that name, as released.
-const fn mainline(name: &'static str, create_unwinds: bool) -> DriverProfile {
+/// A mainline kernel of that name, as released, with all known fixes.
+const fn mainline(name: &'static str) -> DriverProfile {
     DriverProfile {
         name,
         iommu: Iommu::Rockchip,
@@ -93,26 +98,39 @@ const fn mainline(name: &'static str, create_unwinds: bool) -> DriverProfile {
         autosuspend: Duration::from_millis(50),
         exit_wait: Duration::from_secs(1),
         free_delay: Duration::from_millis(20),
-        create_unwinds,
+        create_unwinds: true,
+        submit_unwinds: true,
     }
 }
 
 impl DriverProfile {
     /// Linux 6.18, the first with the driver, as released.
-    pub const LINUX_6_18: Self = mainline("linux-6.18", false);
+    pub const LINUX_6_18: Self = Self::first_version("linux-6.18");
     /// Linux 7.2. What this crate calls "observed" was observed on it.
-    pub const LINUX_7_2: Self = mainline("linux-7.2", true);
+    pub const LINUX_7_2: Self = mainline("linux-7.2");
 
-    /// All profiles, oldest first. CREATE_BO was fixed in 7.1. 7.3 has the code of
-    /// 7.2 in all places that were compared (7.3.4).
+    /// All profiles, oldest first. CREATE_BO was fixed in 7.1, SUBMIT in 7.2. 7.3 has
+    /// the code of 7.2 in all places that were compared (7.3.4).
     pub const ALL: [Self; 6] = [
         Self::LINUX_6_18,
-        mainline("linux-6.19", false),
-        mainline("linux-7.0", false),
-        mainline("linux-7.1", true),
+        Self::first_version("linux-6.19"),
+        Self::first_version("linux-7.0"),
+        Self {
+            submit_unwinds: false,
+            ..mainline("linux-7.1")
+        },
         Self::LINUX_7_2,
-        mainline("linux-7.3", true),
+        mainline("linux-7.3"),
     ];
+
+    /// A kernel with the driver's first version.
+    const fn first_version(name: &'static str) -> Self {
+        Self {
+            create_unwinds: false,
+            submit_unwinds: false,
+            ..mainline(name)
+        }
+    }
 
     /// The profile of that name: `linux-7.2`.
     #[must_use]

@@ -196,6 +196,57 @@ fn absurd_counts_warn() {
     assert_down(&bench, &client);
 }
 
+/// Each error of a job, and what a kernel before 7.2 does at it.
+#[test]
+fn failing_jobs_before_7_2() {
+    let arena = Arena::new();
+    let of = |tasks: &[sys::Task], reads: &[u32]| {
+        let job = Job {
+            tasks: tasks.to_vec(),
+            reads: reads.to_vec(),
+            ..Job::default()
+        };
+        job.place(&arena)
+    };
+    let [good, empty] = [2, 0].map(|regcmd_count| sys::Task {
+        regcmd: 0,
+        regcmd_count,
+    });
+    let one = of(&[good], &[]);
+    let null = &[Bug::NullDomain][..];
+    let both = &[Bug::NullDomain, Bug::TaskDoubleFree][..];
+    let short = sys::Job {
+        task_struct_size: 7,
+        ..one
+    };
+    let unreadable = sys::Job { tasks: 0, ..one };
+    let no_outputs = sys::Job {
+        out_bo_handles: 0,
+        out_bo_handle_count: 1,
+        ..one
+    };
+    for (what, job, bugs) in [
+        ("no tasks", of(&[], &[]), &[][..]),
+        ("tasks of 7 bytes", short, null),
+        ("a task without words", of(&[good, empty], &[]), both),
+        ("tasks at NULL", unreadable, both),
+        ("an unknown input", of(&[good], &[4711]), null),
+        ("outputs at NULL", no_outputs, null),
+    ] {
+        for profile in DriverProfile::ALL {
+            let expected = if profile.submit_unwinds { &[] } else { bugs };
+            let bench = Bench::of(profile.clone(), &[]);
+            bench.client().submit_placed(&[job], &arena).unwrap();
+            assert_eq!(bench.bugs(), expected, "{what}, {}", profile.name);
+            let bench = Bench::of(profile, &Bug::ALL);
+            let submitted = bench.client().submit_placed(&[job], &arena);
+            let is_down = !expected.is_empty();
+            assert_eq!(submitted, if is_down { Err(Errno::NODEV) } else { Ok(()) });
+            assert_eq!(bench.model.is_oopsed(), is_down, "{what}");
+        }
+    }
+}
+
 #[test]
 fn a_dma_error_warns() {
     let bench = Bench::of(DriverProfile::default(), &[Bug::DmaWarning]);
@@ -231,7 +282,7 @@ fn a_failed_create_leaves_a_handle() {
         |client| {
             let mut job = client.job(&[], &[], &[]);
             job.reads.push(1);
-            client.submit(&[job]).unwrap();
+            assert_eq!(client.submit(&[job]), Err(Errno::NODEV));
         },
         drop,
     ];

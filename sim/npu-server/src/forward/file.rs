@@ -206,11 +206,24 @@ impl ForwardFile {
             }
             Err(ReadJobsError::Fault) => return Err(Errno::FAULT),
         };
-        let mut submit = ClientJob::submit_all(&jobs, &arena)?;
+        // Locked until the driver has looked the handles up, so that none of them is closed.
+        let handles = self.handles();
+        let is_queued = |job: &&ClientJob| {
+            let stays = job.cannot_be_queued(|handle| handles.contains_key(&handle));
+            if stays {
+                tracing::warn!(
+                    "a job with an unknown handle or a task without words is not forwarded"
+                );
+            }
+            !stays
+        };
+        let jobs: Vec<_> = jobs.iter().filter(is_queued).collect();
+        let mut submit = ClientJob::submit_all(jobs.iter().copied(), &arena)?;
         self.submitted.store(true, Ordering::Relaxed);
         // SAFETY: all addresses are `arena`'s, and the driver copies what is
         // there before it returns; the rest is the caller's promise.
         let value = unsafe { ioctl(&self.node, sys::SUBMIT, &mut submit, &arena) }?;
+        drop(handles);
         let mut work = self.work.lock().unwrap_or_else(PoisonError::into_inner);
         for task in jobs.iter().flat_map(|job| &job.tasks) {
             work.tasks += 1;

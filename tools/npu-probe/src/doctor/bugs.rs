@@ -138,27 +138,27 @@ mod tests {
             let row = row(version);
             row.is_some_and(|row| row.details.iter().any(|line| line.starts_with(name)))
         };
-        for (version, update) in [
-            ("6.18", Some("6.18.35")),
-            ("6.18.34", Some("6.18.35")),
-            ("6.18.35", None),
-            ("6.18.40", None),
+        let submit = ["null-domain", "task-double-free"];
+        let create = ["dangling-handle", "null-domain", "task-double-free"];
+        for (version, fixes) in [
+            ("6.18", &create[..]),
+            ("6.18.34", &create),
+            ("6.18.35", &submit),
+            ("6.18.40", &submit),
             // Has no stable release with the fix.
-            ("6.19.14", Some("7.0.12")),
-            ("7.0.11", Some("7.0.12")),
-            ("7.0.12", None),
-            ("7.1", None),
-            ("7.2.12", None),
+            ("6.19.14", &create),
+            ("7.0.11", &create),
+            ("7.0.12", &submit),
+            ("7.1", &submit),
+            ("7.2.12", &[]),
         ] {
             let version = KernelVersion::parse(version).unwrap();
-            let update = update.and_then(KernelVersion::parse);
-            let fixes = update.map(|update| (vec!["dangling-handle"], update));
-            assert_eq!(missing_fixes(version), fixes, "{version}");
-            assert_eq!(
-                has(version, "dangling-handle"),
-                fixes.is_some(),
-                "{version}"
-            );
+            let missing = missing_fixes(version);
+            let expected = (!fixes.is_empty()).then(|| (fixes.to_vec(), KernelVersion(7, 2, 0)));
+            assert_eq!(missing, expected, "{version}");
+            for bug in create {
+                assert_eq!(has(version, bug), fixes.contains(&bug), "{version}");
+            }
             assert!(has(version, "use-after-close"), "{version}");
         }
         assert!(row(KernelVersion(6, 12, 0)).is_none());
