@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::Errno;
+use crate::bound_cores::BoundCores;
 use crate::calls::version;
 use crate::error::{DRIVER_REMEDY, Error};
 use crate::file::FileOperations;
@@ -81,7 +82,7 @@ pub(crate) fn first_usable(directory: &Path) -> Result<Arc<dyn FileOperations>, 
     Err(DiscoverError { refused })
 }
 
-/// Opens the node at `path` if its driver is `rocket`.
+/// Opens the node at `path` if its driver is `rocket` and drives an RK3588.
 pub(crate) fn open(path: &Path) -> Result<Arc<dyn FileOperations>, Error> {
     let node = Node::open(path)?;
     let (_, [driver, ..]) = version(&node).map_err(|errno| match errno {
@@ -92,6 +93,7 @@ pub(crate) fn open(path: &Path) -> Result<Arc<dyn FileOperations>, Error> {
         let driver = String::from_utf8_lossy(&driver).into_owned();
         return Err(Error::OtherDriver(driver));
     }
+    BoundCores::of(Path::new("/")).check_chip()?;
     Ok(Arc::new(node))
 }
 

@@ -29,8 +29,8 @@ pub struct DeviceInfo {
     pub driver: drm::Driver,
     /// Whether this is the software model.
     pub is_model: bool,
-    /// Number of NPU cores. The mainline uAPI has no call for it, so a kernel device gets
-    /// the count of the chip.
+    /// Number of NPU cores. The mainline uAPI has no call for it, so it is the
+    /// number of cores that sysfs lists, or the chip's if sysfs cannot be read.
     pub cores: u32,
 }
 

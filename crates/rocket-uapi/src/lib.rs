@@ -41,6 +41,7 @@
 mod access;
 mod arena;
 mod bo;
+mod bound_cores;
 mod caller;
 #[allow(unsafe_code)]
 mod calls;
@@ -73,6 +74,7 @@ pub mod words;
 pub use access::{CpuRead, CpuWrite};
 pub use arena::Arena;
 pub use bo::{Bo, FrozenBo};
+pub use bound_cores::{BoundCores, CORE_COMPATIBLE};
 pub use caller::{Caller, Descriptor, Wake};
 pub use calls::{
     PLAIN_REQUESTS, device_info, export, import, ioctl, ioctl_bytes, is_busy, plain_ioctl, prep_bo,

@@ -19,6 +19,7 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fs::{OFlags, SeekFrom};
 use rustix::mm::MapFlags;
 
+use crate::bound_cores::BoundCores;
 use crate::caller::Caller;
 use crate::calls::{device_info, is_busy};
 use crate::error::{Error, Permission};
@@ -127,8 +128,8 @@ unsafe fn ioctl(file: BorrowedFd<'_>, request: u32, arg: *mut c_void) -> Result<
 unsafe impl FileOperations for Node {
     fn info(&self) -> DeviceInfo {
         let name = self.path.display().to_string();
-        // The uAPI does not report the number of cores.
-        device_info(self, name, false, ChipProfile::RK3588.cores)
+        let cores = BoundCores::of(Path::new("/")).count_or(ChipProfile::RK3588.cores);
+        device_info(self, name, false, cores)
     }
 
     fn settle(&self) -> Duration {

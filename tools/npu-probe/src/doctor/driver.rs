@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The driver of the NPU, and the cores as platform devices: their IOMMUs and power states.
 
+use rocket_uapi::BoundCores;
+
 use super::root::{SystemRoot, shown_line};
 use super::row::DoctorRow;
 use crate::table::joined;
@@ -22,18 +24,21 @@ pub(super) struct DriverBinding {
     is_there: bool,
     /// The platform devices that rocket drives, such as `fdab0000.npu`.
     pub(super) cores: Vec<String>,
+    /// The name of another chip's NPU that rocket drives.
+    other: Option<String>,
     vendors: bool,
 }
 
 impl DriverBinding {
     pub(super) fn of(root: &SystemRoot) -> Self {
         let rocket = format!("{DRIVERS}/rocket");
-        let is_core = |name: &String| name.ends_with(NPU);
+        let bound = BoundCores::of(&root.at("/"));
         let there = VENDOR_DRIVERS.map(|name| root.exists(&format!("{DRIVERS}/{name}")));
         let traces = VENDOR_TRACES.map(|path| root.exists(path));
         Self {
             is_there: root.exists(&rocket),
-            cores: root.names(&rocket).into_iter().filter(is_core).collect(),
+            cores: bound.names,
+            other: bound.other,
             vendors: there.contains(&true) || traces.contains(&true),
         }
     }
@@ -69,6 +74,13 @@ impl DriverBinding {
                 "the vendor's rknpu, whose interface differs",
                 "Boot a mainline kernel without rknpu: not built in, not as a module, and not \
                  from an overlay.",
+            );
+        }
+        if let Some(other) = self.other.as_ref().filter(|_| bound == 0) {
+            return DoctorRow::problem(
+                format!("rocket drives `{other}`, another chip's NPU"),
+                "Use a board with an RK3588 or RK3588S, or the software model (`--device model`): \
+                 programs for an RK3588 compute nothing elsewhere.",
             );
         }
         let lacks_some = bound < enabled.unwrap_or(bound.max(1));

@@ -4,6 +4,8 @@
 //! Names and properties: Linux, arch/arm64/boot/dts/rockchip/rk3588-base.dtsi, and
 //! Documentation/devicetree/bindings/npu/rockchip,rk3588-rknn-core.yaml.
 
+use rocket_uapi::CORE_COMPATIBLE;
+
 use super::root::SystemRoot;
 use super::row::DoctorRow;
 
@@ -11,8 +13,6 @@ use super::row::DoctorRow;
 const PLACES: [&str; 2] = ["sys/firmware/devicetree/base", "proc/device-tree"];
 /// Parent of the first path; containers mask it with an empty directory.
 const FIRMWARE: &str = "sys/firmware";
-/// `compatible` of a core, for the mainline driver.
-const CORE: &str = "rockchip,rk3588-rknn-core";
 /// Prefix of Rockchip's `compatible`, and end of that of the vendor's NPU node.
 const VENDOR: &str = "rockchip,";
 const VENDOR_NODE: &str = "rknpu";
@@ -39,7 +39,7 @@ impl TreeNode {
     }
 
     fn is_core(&self) -> bool {
-        self.compatible.iter().any(|name| name == CORE)
+        self.compatible.iter().any(|name| name == CORE_COMPATIBLE)
     }
 
     fn is_vendors(&self) -> bool {
