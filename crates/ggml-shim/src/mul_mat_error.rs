@@ -142,7 +142,7 @@ impl ListError {
 mod tests {
     use std::time::Duration;
 
-    use npu_matmul::{Dtype, Remedy, TaskKind, WrongResult, open_npu};
+    use npu_matmul::{Dtype, MatmulKind, Remedy, TaskKind, WrongResult, open_npu};
     use rknpu_regcmd::{MatmulForm, MatmulType, Reuse};
     use rocket_uapi::Selector;
 
@@ -198,7 +198,8 @@ mod tests {
             MulMatError::Engine(Error::WrongResult { device: 0, source })
         };
         let dtype = Dtype::Int8;
-        let refused = MulMatError::Engine(Error::Distrusted { dtype });
+        let kind = MatmulKind::resident(dtype);
+        let refused = MulMatError::Engine(Error::Distrusted { kind });
         let job = |source| {
             MulMatError::Engine(Error::Job {
                 device: 0,
@@ -219,7 +220,7 @@ mod tests {
                 Consequence::CpuAndDistrust,
             ),
             (
-                wrong(Remedy::Refuse(dtype)),
+                wrong(Remedy::Refuse(kind)),
                 false,
                 Consequence::CpuAndDistrust,
             ),

@@ -16,7 +16,7 @@ use crate::cache::LruMap;
 use crate::counters::Counters;
 use crate::dtype::Dtype;
 use crate::error::Error;
-use crate::first_run::FirstRuns;
+use crate::first_run::{FirstRuns, MatmulKind};
 use crate::matrix::MatrixView;
 use crate::memory::MemoryPlan;
 use crate::observe::{Activity, Done, Observer};
@@ -192,11 +192,12 @@ impl Engine {
         self.clock.stopwatch(section)
     }
 
-    /// Whether matmuls of this precision still run. A wrong result may have disabled them; see
-    /// [`Error::WrongResult`].
+    /// Whether matmuls of this precision still run, at least those whose weights stay in CBUF. A
+    /// wrong result may have disabled them; see [`Error::WrongResult`].
     #[must_use]
     pub fn is_usable(&self, dtype: Dtype) -> bool {
-        !self.first_runs.found().refused.contains(&dtype)
+        let resident = MatmulKind::resident(dtype);
+        !self.first_runs.found().refused.contains(&resident)
     }
 
     /// Current options for programs of this precision.

@@ -7,7 +7,7 @@ use rknpu_regcmd::{LinkError, MatmulError};
 use rocket_uapi::{Refusal, WaitError};
 
 use crate::dtype::{Dtype, Output};
-use crate::first_run::WrongResult;
+use crate::first_run::{MatmulKind, WrongResult};
 use crate::plan::PlanError;
 use crate::threads::ThreadsError;
 
@@ -164,14 +164,14 @@ pub enum Error {
         /// What is wrong, and what the engine does about it.
         source: Box<WrongResult>,
     },
-    /// Matmuls of this precision gave wrong results before, with every workaround.
+    /// Matmuls of this kind gave wrong results before, with every workaround.
     #[error(
-        "the NPU computed wrong {dtype} results before, so {dtype} matmuls are disabled until \
-         the program restarts; use another precision, and run `npu-probe first` to find the cause"
+        "the NPU computed wrong results before, so {kind} are disabled until the program \
+         restarts; use another precision, and run `npu-probe first` to find the cause"
     )]
     Distrusted {
-        /// The precision.
-        dtype: Dtype,
+        /// The kind of matmul.
+        kind: MatmulKind,
     },
 }
 

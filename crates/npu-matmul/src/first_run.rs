@@ -3,19 +3,20 @@
 //!
 //! The check takes the bytes that the NPU read and computes some rows of the tile again. If they
 //! differ, the call fails and the engine disables the most likely cause: first reuse of CBUF
-//! contents, then form A of the programs, then the precision.
+//! contents, then form A of the programs, then the [kind](MatmulKind) of matmul.
 
 use std::collections::HashSet;
 use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard};
 
 use half::f16;
 use rayon::prelude::*;
-use rknpu_regcmd::{MatmulForm, MatmulType, Reuse, ReuseRule};
+use rknpu_regcmd::{ChipProfile, MatmulForm, MatmulType, Reuse, ReuseRule};
 
 use crate::dtype::{CHANNEL_GROUP, Dtype};
 use crate::emit;
-use crate::layout::{Position, activation, output, weight};
+use crate::layout::{Position, activation, output, tile_task, weight};
 use crate::plan::{JobPlan, TaskPlan};
 use crate::profile::Choices;
 use crate::reference::{Expected, tolerance};
@@ -57,6 +58,55 @@ impl TaskKind {
     const fn dtype(&self) -> Dtype {
         Dtype::of(self.ty)
     }
+
+    /// The kind of matmul that such a task computes.
+    #[must_use]
+    pub fn matmul(&self) -> MatmulKind {
+        let [m, k, n] = [self.m, self.k, self.n].map(|size| size as usize);
+        MatmulKind::of(self.ty, [m, k, n])
+    }
+}
+
+/// What the engine stops using after a wrong result without another cause: matmuls of these types,
+/// with or without weights that stream through CBUF.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct MatmulKind {
+    /// Types of operands and results.
+    pub ty: MatmulType,
+    /// Whether CBUF cannot hold all weights of a tile, so that they stream through it.
+    pub streams: bool,
+}
+
+impl MatmulKind {
+    /// The kind of a tile of the size `[m, k, n]`.
+    fn of(ty: MatmulType, [m, k, n]: [usize; 3]) -> Self {
+        let streams = !tile_task(ty, m, k, n).fits_cbuf(false, &ChipProfile::RK3588);
+        Self { ty, streams }
+    }
+
+    /// Matmuls of this precision whose weights stay in CBUF: if the NPU cannot compute these, it
+    /// cannot compute any of the precision.
+    #[must_use]
+    pub const fn resident(dtype: Dtype) -> Self {
+        Self {
+            ty: dtype.matmul_type(),
+            streams: false,
+        }
+    }
+}
+
+impl fmt::Display for MatmulKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} matmuls", Dtype::of(self.ty))?;
+        if self.ty == MatmulType::Fp16ToFp16 {
+            f.write_str(" with fp16 results")?;
+        }
+        f.write_str(if self.streams {
+            " whose weights stream through CBUF"
+        } else {
+            ""
+        })
+    }
 }
 
 impl fmt::Display for TaskKind {
@@ -84,8 +134,8 @@ pub enum Remedy {
     NoReuse(Dtype),
     /// All programs use form B.
     FormB,
-    /// Matmuls of this precision return [`Error::Distrusted`](crate::Error).
-    Refuse(Dtype),
+    /// Matmuls of this kind return [`Error::Distrusted`](crate::Error).
+    Refuse(MatmulKind),
 }
 
 impl Remedy {
@@ -106,7 +156,11 @@ impl fmt::Display for Remedy {
                 )
             }
             Self::FormB => f.write_str("all programs use form B from now on; run the call again"),
-            Self::Refuse(dtype) => write!(f, "{dtype} is not used on this NPU from now on"),
+            Self::Refuse(kind) => write!(
+                f,
+                "{kind} are refused until the program restarts, so the CPU must compute them, which \
+                 is slower"
+            ),
         }
     }
 }
@@ -147,8 +201,8 @@ pub(crate) struct TaskFindings {
     /// Current choices for programs.
     pub(crate) choices: Choices,
     right: HashSet<TaskKind>,
-    /// Disabled precisions.
-    pub(crate) refused: Vec<Dtype>,
+    /// Disabled kinds of matmuls.
+    pub(crate) refused: Vec<MatmulKind>,
 }
 
 /// The buffers of a job that the NPU has read and written.
@@ -191,7 +245,24 @@ impl FirstRuns {
         tasks
     }
 
-    /// Compares tasks with the CPU's results. Kinds that are right are not checked again.
+    /// A kind of matmul that the job needs and that is disabled, if there is one.
+    pub(crate) fn refused_in(&self, job: &JobPlan) -> Option<MatmulKind> {
+        let found = self.found();
+        if found.refused.is_empty() {
+            return None;
+        }
+        let sizes = |task: &TaskPlan| {
+            [task.m_padded, task.k_padded, task.n_padded].map(|size| size as usize)
+        };
+        let mut kinds = job
+            .tasks
+            .iter()
+            .map(|task| MatmulKind::of(job.ty, sizes(task)));
+        kinds.find(|kind| found.refused.contains(kind))
+    }
+
+    /// Compares tasks with the CPU's results. Kinds that are right are not checked again, unless
+    /// their operands show nothing: all zeros, or not finite.
     ///
     /// # Errors
     /// The first wrong result; the likely cause is then disabled.
@@ -201,9 +272,13 @@ impl FirstRuns {
         memory: JobMemory<'_>,
     ) -> Result<(), WrongResult> {
         for (kind, task) in tasks {
-            let Some(wrong) = wrong_element(kind, task, memory) else {
-                self.found().right.insert(*kind);
-                continue;
+            let wrong = match compare_tile(kind, task, memory) {
+                TileResult::Right => {
+                    self.found().right.insert(*kind);
+                    continue;
+                }
+                TileResult::ShowsNothing => continue,
+                TileResult::Wrong(wrong) => *wrong,
             };
             if self.found().apply(wrong.remedy) {
                 tracing::error!(%wrong, "the NPU computed a wrong result");
@@ -215,13 +290,13 @@ impl FirstRuns {
 }
 
 /// Chooses the most likely cause: the one with the least evidence that it works.
-const fn remedy(kind: &TaskKind) -> Remedy {
+fn remedy(kind: &TaskKind) -> Remedy {
     match (kind.reuse, kind.form) {
         (Reuse { features: true, .. } | Reuse { weights: true, .. }, _) => {
             Remedy::NoReuse(kind.dtype())
         }
         (_, MatmulForm::A) => Remedy::FormB,
-        (_, MatmulForm::B) => Remedy::Refuse(kind.dtype()),
+        (_, MatmulForm::B) => Remedy::Refuse(kind.matmul()),
     }
 }
 
@@ -237,10 +312,10 @@ impl TaskFindings {
                 let form = &mut self.choices.form.value;
                 std::mem::replace(form, MatmulForm::B) != MatmulForm::B
             }
-            Remedy::Refuse(dtype) => {
-                let is_new = !self.refused.contains(&dtype);
+            Remedy::Refuse(kind) => {
+                let is_new = !self.refused.contains(&kind);
                 if is_new {
-                    self.refused.push(dtype);
+                    self.refused.push(kind);
                 }
                 is_new
             }
@@ -248,8 +323,16 @@ impl TaskFindings {
     }
 }
 
-/// Finds the first wrong element in the first, middle and last two rows, in all columns.
-fn wrong_element(kind: &TaskKind, task: &TaskPlan, memory: JobMemory<'_>) -> Option<WrongResult> {
+/// What the results of a tile show.
+enum TileResult {
+    Right,
+    /// Right, but so would be a buffer of zeros, or anything.
+    ShowsNothing,
+    Wrong(Box<WrongResult>),
+}
+
+/// Looks for a wrong element in the first, middle and last two rows, in all columns.
+fn compare_tile(kind: &TaskKind, task: &TaskPlan, memory: JobMemory<'_>) -> TileResult {
     let dtype = kind.dtype();
     let (m, k, n) = (kind.m as usize, kind.k as usize, kind.n as usize);
     let a = &memory.a[task.a as usize..];
@@ -258,17 +341,22 @@ fn wrong_element(kind: &TaskKind, task: &TaskPlan, memory: JobMemory<'_>) -> Opt
 
     let last = kind.rows.saturating_sub(1);
     let mut rows = vec![0, kind.rows / 2, last.saturating_sub(1), last];
+    rows.sort_unstable();
     rows.dedup();
     let operand = |row| (0..k).map(move |k| operand(dtype, a, activation(dtype, m, row, k)));
     let rows: Vec<(usize, Vec<f64>)> = (rows.into_iter())
         .map(|row| (row, operand(row).collect()))
         .collect();
-    (0..n).into_par_iter().find_map_first(|column| {
+    let shows = AtomicBool::new(false);
+    let wrong = (0..n).into_par_iter().find_map_first(|column| {
         let kernel = kernel(dtype, b, k, column);
         rows.iter().find_map(|(row, features)| {
             let products = features.iter().zip(&kernel).map(|(a, b)| a * b);
             // Integers are exact in f64: 2^14 * 2^14 is far below 2^53.
             let (sum, magnitudes) = products.fold((0.0, 0.0), |(v, s), p| (v + p, s + p.abs()));
+            if sum != 0.0 && magnitudes.is_finite() {
+                shows.store(true, Ordering::Relaxed);
+            }
             let at = output(kind.ty, m, *row, column);
             let (got, is_right) = compare(kind.ty, &c[at..], sum, magnitudes);
             (!is_right).then(|| WrongResult {
@@ -280,7 +368,12 @@ fn wrong_element(kind: &TaskKind, task: &TaskPlan, memory: JobMemory<'_>) -> Opt
                 remedy: remedy(kind),
             })
         })
-    })
+    });
+    match wrong {
+        Some(wrong) => TileResult::Wrong(Box::new(wrong)),
+        None if shows.into_inner() => TileResult::Right,
+        None => TileResult::ShowsNothing,
+    }
 }
 
 /// All channels of a kernel, in order; the channels of a group are adjacent.

@@ -11,6 +11,7 @@ use crate::dtype::{Dtype, Output, Results};
 use crate::engine::{Engine, check_int4, matrix};
 use crate::error::{Error, GemmCallError};
 use crate::exec::{AbortCheck, Again, Epilogue, Matmul, MatmulRun, Operand};
+use crate::first_run::MatmulKind;
 use crate::operands::{Activations, OutputRows};
 use crate::packed::PackedWeights;
 use crate::plan::Plan;
@@ -156,7 +157,9 @@ impl Engine {
         }
         let dtype = weights.dtype();
         if !self.is_usable(dtype) {
-            return Err(Error::Distrusted { dtype });
+            return Err(Error::Distrusted {
+                kind: MatmulKind::resident(dtype),
+            });
         }
         let key = MatmulKey {
             weights: Arc::clone(&weights.plan),

@@ -82,7 +82,7 @@ pub use dtype::{Dtype, Output, Results};
 pub use engine::Engine;
 pub use error::{Error, ErrorKind, GemmCallError, JobFailure};
 pub use exec::AbortCheck;
-pub use first_run::{Remedy, TaskKind, WrongResult};
+pub use first_run::{MatmulKind, Remedy, TaskKind, WrongResult};
 pub use gemm::{Gemm, GemmCall};
 pub use observe::{Activity, Done, Observer, SubmittedJob};
 pub use open::{OpenNpuError, OpenedNpu, open_npu, open_pool};

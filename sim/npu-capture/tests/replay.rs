@@ -227,7 +227,7 @@ fn submit_idle(bo: &Bo, writes: &[Handle]) {
 fn submit_unknown(bo: &Bo) {
     let arena = Arena::new();
     let task = [bo.iova().0, 4].map(u32::to_ne_bytes).concat();
-    let writes = [bo.handle().get(), 77].map(u32::to_ne_bytes).concat();
+    let writes = [u32::from(bo.handle()), 77].map(u32::to_ne_bytes).concat();
     let job = sys::Job {
         tasks: arena.push(&task),
         in_bo_handles: 0,

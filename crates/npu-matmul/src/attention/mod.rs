@@ -61,6 +61,7 @@ mod time;
 use crate::engine::Engine;
 use crate::error::{Error, GemmCallError};
 use crate::exec::{AbortCheck, Again};
+use crate::first_run::MatmulKind;
 use plan::{HALF, Tiling};
 
 pub use call::{AttentionBatch, AttentionCall, HeadRows};
@@ -119,7 +120,9 @@ impl Engine {
     /// result.
     pub fn can_attend(&self, batch: &AttentionBatch) -> Result<(), Error> {
         if !self.is_usable(HALF) {
-            return Err(Error::Distrusted { dtype: HALF });
+            return Err(Error::Distrusted {
+                kind: MatmulKind::resident(HALF),
+            });
         }
         Tiling::new(batch, &self.options, self.program(HALF))?;
         Ok(())

@@ -31,6 +31,7 @@ use super::scores;
 use crate::engine::Engine;
 use crate::error::{Error, GemmCallError};
 use crate::exec::{Again, OnDevice};
+use crate::first_run::MatmulKind;
 use crate::observe::Activity;
 use crate::plan::JobPlan;
 use crate::prepared::JobIndex;
@@ -122,7 +123,9 @@ impl Run<'_, '_> {
             return Ok(());
         }
         if !engine.is_usable(HALF) {
-            return Err(Error::Distrusted { dtype: HALF });
+            return Err(Error::Distrusted {
+                kind: MatmulKind::resident(HALF),
+            });
         }
         let sizes = call.batch();
         let tiling = Tiling::new(&sizes, &engine.options, engine.program(HALF))?;

@@ -192,6 +192,9 @@ impl<'e> OnDevice<'e> {
         (b, b_range): (&FrozenBo, Range<usize>),
         c: Bo,
     ) -> Result<JobBuilder, Error> {
+        if let Some(kind) = self.engine.first_runs.refused_in(job) {
+            return Err(Error::Distrusted { kind });
+        }
         // Cannot overflow: a buffer object is below 2 GiB and ends below 4 GiB.
         let at_range = |bo: &FrozenBo, range: &Range<usize>| Iova(bo.iova().0 + range.start as u32);
         let addresses = [at_range(a, &a_range), at_range(b, &b_range), c.iova()];

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use half::f16;
 use npu_matmul::profile::Board;
 use npu_matmul::{
-    Dtype, Engine, Error, Output, PlanOptions, Profile, Remedy, WeightFormat, Weights, WrongResult,
-    reference,
+    Dtype, Engine, Error, MatmulKind, Output, PlanOptions, Profile, Remedy, WeightFormat, Weights,
+    WrongResult, reference,
 };
 use npu_model::{Model, ModelOptions};
 use rknpu_regcmd::{MatmulForm, MatmulType};
@@ -74,18 +74,84 @@ fn a_wrong_row_at_either_end_is_found_in_each_type_which_is_then_refused() {
                 lying_engine(PlanOptions::default(), |_, _, _| Some([0, 5]))
             };
             let found = wrong(run(&engine, ty));
-            assert_eq!((found.kind.ty, found.remedy), (ty, Remedy::Refuse(dtype)));
+            let kind = MatmulKind { ty, streams: false };
+            assert_eq!((found.kind.ty, found.remedy), (ty, Remedy::Refuse(kind)));
             let row = if last { found.kind.rows - 1 } else { 0 };
             assert_eq!(found.row, row);
             assert_ne!(found.got, found.expected);
             let refused = run(&engine, ty).unwrap_err();
             assert!(
-                matches!(refused, Error::Distrusted { dtype: d } if d == dtype),
+                matches!(refused, Error::Distrusted { kind: k } if k == kind),
                 "{refused}"
             );
-            assert!(!engine.is_usable(dtype));
+            // Wrong FP16 results leave sums in FP32 usable.
+            assert_eq!(engine.is_usable(dtype), ty != dtype_type(dtype));
         }
     }
+}
+
+/// The type of the sums of a precision.
+fn dtype_type(dtype: Dtype) -> MatmulType {
+    MatmulKind::resident(dtype).ty
+}
+
+/// Operands that show nothing leave the kind unchecked.
+#[test]
+fn zeros_and_operands_that_are_not_finite_prove_nothing() {
+    let engine = lying_engine(PlanOptions::default(), |_, _, _| None);
+    let b = random_f16(2, N * K);
+    let weights = engine.load(Weights::f16(N, K, &b)).unwrap();
+    let mut checked = 0;
+    for (value, is_proof) in [
+        (f16::ZERO, false),
+        (f16::NAN, false),
+        (f16::INFINITY, false),
+        (f16::ONE, true),
+        (f16::ONE, true),
+    ] {
+        let before = engine.counters().checked_tasks;
+        let a = vec![value; M * K];
+        multiply(&engine, &weights, M, &a, &mut vec![0.0_f32; M * N]).unwrap();
+        let is_checked = engine.counters().checked_tasks > before;
+        assert_eq!(is_checked, checked == 0, "{value}");
+        checked += usize::from(is_proof);
+    }
+}
+
+/// Wrong results of streamed weights leave resident ones usable.
+#[test]
+fn a_kind_is_refused_rather_than_a_precision() {
+    let streams = PlanOptions {
+        n_tile: Some(4096),
+        unmeasured_tiles: Some(true),
+        ..PlanOptions::default()
+    };
+    let engine = lying_engine(streams, |_, task, _| {
+        (task.n.len() > 1000).then_some([0, 5])
+    });
+    let n = 4096;
+    let b = random_i8(2, n * 512);
+    let wide = engine.load(Weights::i8(n, 512, &b)).unwrap();
+    let a = random_i8(1, M * 512);
+    let mut c = vec![0; M * n];
+    let found = wrong(multiply(&engine, &wide, M, &a, &mut c));
+    let kind = MatmulKind {
+        ty: MatmulType::Int8ToInt32,
+        streams: true,
+    };
+    assert_eq!(found.remedy, Remedy::Refuse(kind));
+    let text = found.to_string();
+    assert!(
+        text.contains("whose weights stream through CBUF are refused"),
+        "{text}"
+    );
+    let refused = multiply(&engine, &wide, M, &a, &mut c).unwrap_err();
+    assert!(
+        matches!(refused, Error::Distrusted { kind: k } if k == kind),
+        "{refused}"
+    );
+    assert!(engine.is_usable(Dtype::Int8));
+    run(&engine, MatmulType::Int8ToInt32).unwrap();
 }
 
 /// Without the check wrong results pass, so the test above is effective.
