@@ -29,7 +29,7 @@ impl Dram {
     ///   error over four single-core figures at 600 MHz: tile 256x384x256 fp16 in a
     ///   chain (150 us) and kicked separately (194 us; E-time-tiles), a submit of
     ///   64x256x512 (109 us; E-time-submit), a job of 16 tasks 256x512x256 (3 ms;
-    ///   E-time-job16).
+    ///   E-time-job16, whose source is gone).
     /// * Upper bound of a core: its rate at 600 MHz, as the same tiles take as long
     ///   at 900 MHz (E-time-tiles).
     /// * All cores: 17 GB/s, the bandwidth of the board's LPDDR (E-time-lpddr).

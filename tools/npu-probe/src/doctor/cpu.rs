@@ -99,6 +99,24 @@ pub(super) fn interrupt_row(root: &SystemRoot, cores: &[String]) -> DoctorRow {
     DoctorRow::note(told, remedy).with([cost.to_owned()])
 }
 
+/// How often the lines of the platform devices `cores` were raised; `None` if unknown.
+pub(super) fn interrupt_count(root: &SystemRoot, cores: &[String]) -> Option<u64> {
+    let text = root.text("proc/interrupts")?;
+    let of_core = |line: &str| {
+        let (_, rest) = line.split_once(':')?;
+        let mut words = rest.split([' ', ',', '\t']);
+        if !words.any(|word| cores.iter().any(|core| core == word)) {
+            return None;
+        }
+        let counts = rest
+            .split_whitespace()
+            .map_while(|word| word.parse::<u64>().ok());
+        Some(counts.fold(0, u64::saturating_add))
+    };
+    let counts: Vec<u64> = text.lines().filter_map(of_core).collect();
+    (!counts.is_empty()).then(|| counts.into_iter().fold(0, u64::saturating_add))
+}
+
 fn interrupts(root: &SystemRoot, cores: &[String]) -> Vec<CoreInterrupt> {
     let text = root.text("proc/interrupts").unwrap_or_default();
     let of_core = |line: &str| {

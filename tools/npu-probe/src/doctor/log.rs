@@ -11,6 +11,10 @@ const LOG: &str = "dev/kmsg";
 const RESTRICTED: &str = "proc/sys/kernel/dmesg_restrict";
 /// Message of the driver for each core that it probes (Linux, rocket_core.c).
 const CORE: &str = "Rockchip NPU core ";
+/// Message of the driver for a job that it kills (Linux, rocket_job.c).
+const TIMED_OUT: &str = "NPU job timed out";
+/// Boards with 4 GiB or less have less memory than this, boards with 8 GiB more.
+const LARGE_MEMORY: u64 = 5 << 30;
 /// Message of the kernel for an unused regulator, 30 seconds after boot (Linux,
 /// drivers/regulator/core.c).
 const SWITCHED_OFF: &str = "disabling";
@@ -34,6 +38,46 @@ impl KernelLog {
     pub(super) fn switched_off(&self, regulator: &str) -> bool {
         let message = format!("{regulator}: {SWITCHED_OFF}");
         self.lines().any(|line| line.trim_end().ends_with(&message))
+    }
+
+    /// Number of jobs that the driver killed after its time limit.
+    fn timeouts(&self) -> usize {
+        self.lines().filter(|line| line.contains(TIMED_OUT)).count()
+    }
+
+    /// The row of killed jobs; none if the log has none. `interrupts`: how often the cores
+    /// raised one. `memory`: bytes of the machine.
+    pub(super) fn killed_row(
+        &self,
+        interrupts: Option<u64>,
+        memory: Option<u64>,
+    ) -> Option<DoctorRow> {
+        let killed = self.timeouts();
+        if killed == 0 {
+            return None;
+        }
+        let found = format!("{killed} by the driver (kernel log)");
+        let all_died = interrupts == Some(0);
+        let is_large = memory.is_some_and(|bytes| bytes > LARGE_MEMORY);
+        Some(if all_died && is_large {
+            DoctorRow::problem(
+                format!("{found}, and no job has ended"),
+                "Boot with `mem=3838M` (kernel command line) and try again: if jobs end then, the \
+                 page directory of the IOMMU lies above 4 GiB, where the NPU's IOMMU cannot read \
+                 it. Report the board and its kernel.",
+            )
+        } else if all_died {
+            DoctorRow::problem(
+                format!("{found}, and no job has ended"),
+                "Check power, clocks and device tree: `npu-probe first` finds the first program \
+                 that does not run.",
+            )
+        } else {
+            DoctorRow::note(
+                found,
+                "Run `npu-probe first`: it finds what does not run on this board.",
+            )
+        })
     }
 
     /// The number that the driver gave a core at its last probe.

@@ -28,6 +28,11 @@ pub(super) fn row(root: &SystemRoot) -> DoctorRow {
     }
 }
 
+/// The machine's memory, bytes.
+pub(super) fn total(root: &SystemRoot) -> Option<u64> {
+    AvailableMemory::read(|path| root.text(path)).map(|memory| memory.total)
+}
+
 /// Bytes as text, in GiB.
 fn shown(bytes: u64) -> String {
     const GIB: u64 = 1 << 30;

@@ -79,6 +79,9 @@ fn npu_rows(
     if bound {
         rows.push(driver.iommu_row(root).about("IOMMU"));
         rows.push(log.numbers_row(root, &driver.cores).about("core numbers"));
+        let interrupts = cpu::interrupt_count(root, &driver.cores);
+        let killed = log.killed_row(interrupts, memory::total(root));
+        rows.extend(killed.map(|row| row.about("killed jobs")));
     }
     let (nodes, usable) = node::rows(root, bound);
     rows.extend(nodes.into_iter().map(|row| row.about("device node")));
