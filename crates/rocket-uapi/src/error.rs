@@ -164,9 +164,9 @@ pub enum Error {
     Unaligned(Iova),
     /// A job lists a handle that the file does not have.
     #[error(
-        "job {job} lists buffer object {handle}, which this open file does not have; keep its \
-         `Bo` until the job has ended (not submitted: before Linux 7.2 such a SUBMIT crashes the \
-         kernel)"
+        "job {job} lists buffer object {}, which this open file does not have; keep its `Bo` until \
+         the job has ended (not submitted: before Linux 7.2 such a SUBMIT crashes the kernel)",
+        u32::from(*handle)
     )]
     UnknownHandle {
         /// Index of the job in the list that was given.
