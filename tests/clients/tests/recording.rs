@@ -139,10 +139,11 @@ fn jobs_that_fail_do_so_through_a_node() {
         return;
     };
     let seen = record_node(folder.path(), "fails", &[]);
-    for report in [&seen.node, &seen.model] {
-        assert_eq!(report["jobs"], 8, "{report:#}");
+    // The server drops the job with an unknown handle itself.
+    for (report, dropped) in [(&seen.node, 4), (&seen.model, 3)] {
+        assert_eq!(report["jobs"], 4 + dropped, "{report:#}");
         assert_eq!(report["jobs_completed"], 3, "{report:#}");
-        assert_eq!(report["jobs_dropped"], 4, "{report:#}");
+        assert_eq!(report["jobs_dropped"], dropped, "{report:#}");
         assert_eq!(report["jobs_killed"], 1, "{report:#}");
     }
     assert_eq!(seen.node["jobs_others"], 0);

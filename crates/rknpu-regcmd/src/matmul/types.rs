@@ -11,7 +11,8 @@ pub enum MatmulType {
     Int8ToInt32,
     /// fp16 operands, fp32 sums.
     Fp16ToFp32,
-    /// fp16 operands, sums rounded to fp16 once.
+    /// fp16 operands, sums rounded to fp16 once; how the chip rounds is unknown
+    /// (E-fp32-to-fp16).
     Fp16ToFp16,
     /// int4 operands (two's complement, the even index in the low nibble),
     /// int16 sums that saturate.

@@ -12,7 +12,6 @@ use rustix::io::Errno;
 
 use super::bugs::Bug;
 use super::iommu::AddressSpace;
-use super::job::DropReason;
 use crate::event::{Event, EventLog, TaskPlace};
 
 #[derive(Debug)]
@@ -104,14 +103,13 @@ impl Health {
         self.run_into(Bug::DanglingHandle, how);
     }
 
-    /// A job of a SUBMIT failed for `reason`, in a kernel that does not clean up then.
-    pub(super) fn submit_failed(&self, reason: DropReason) {
-        if reason.is_before_queue() {
-            let how = format!("SUBMIT of a job that cannot run: {reason}");
-            self.run_into(Bug::NullDomain, how.clone());
-            if reason.frees_tasks() {
-                self.run_into(Bug::TaskDoubleFree, how);
-            }
+    /// A job of a SUBMIT cannot be queued for this `reason`, in a kernel that does not clean up
+    /// then. It frees the tasks a second time if `frees_tasks`.
+    pub(super) fn not_queued(&self, reason: &str, frees_tasks: bool) {
+        let how = format!("SUBMIT of a job that cannot run: {reason}");
+        self.run_into(Bug::NullDomain, how.clone());
+        if frees_tasks {
+            self.run_into(Bug::TaskDoubleFree, how);
         }
     }
 

@@ -146,7 +146,9 @@ impl DrmFile {
                         health.absurd_count();
                     }
                     if !options.driver.submit_unwinds {
-                        health.submit_failed(reason);
+                        if reason.is_before_queue() {
+                            health.not_queued(&reason.to_string(), reason.frees_tasks());
+                        }
                         self.check_device()?;
                     }
                 }

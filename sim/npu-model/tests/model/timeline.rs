@@ -11,7 +11,7 @@ use npu_model::timeline::DeviceTimeline;
 use npu_model::{Level, Model, ModelOptions};
 use rknpu_regcmd::DmaEngine;
 use rknpu_regcmd::timing::{JobTime, Machine};
-use rocket_uapi::{BufferAccess, Deadline, export, import, prep_bo, sys};
+use rocket_uapi::{BufferAccess, Deadline, export, prep_bo, sys};
 use serde_json::Value;
 
 use crate::matmul::File;
@@ -153,11 +153,11 @@ fn what_is_over_here_may_not_be_over_in_modelled_time() {
         let dma_buf = export(own, out, sys::DRM_RDWR).unwrap();
         writer.run(4);
         let file = reader.file.device.raw_file();
-        let imported = import(file, dma_buf.as_fd()).unwrap();
+        let shared = reader.file.device.import(dma_buf.as_fd()).unwrap();
         let mut reads = vec![];
         match pass {
-            "object" => reads.extend(rocket_uapi::handle(imported)),
-            "wait" => prep_bo(file, imported, Deadline::FOREVER).unwrap(),
+            "object" => reads.push(shared.handle()),
+            "wait" => prep_bo(file, shared.handle().into(), Deadline::FOREVER).unwrap(),
             _ => {
                 let fence = writer.file.operands[2].fence(BufferAccess::Read);
                 let added = reader.file.operands[2].add_reader(&fence.unwrap());
