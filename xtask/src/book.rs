@@ -138,8 +138,8 @@ mod tests {
     #[test]
     fn links_of_the_readme_lead_to_pages_and_sources() {
         assert_eq!(
-            of_root("[a](docs/b.md) [c](crates/d.rs) [e](#f) [g](https://h.i)"),
-            "[a](b.md) [c](../crates/d.rs) [e](#f) [g](https://h.i)"
+            of_root("[a](docs/model.md) [c](crates/d.rs) [e](#f) [g](https://h.i)"),
+            "[a](model.md) [c](../crates/d.rs) [e](#f) [g](https://h.i)"
         );
     }
 }
