@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `libnpu_vm_plugin.so`: the NPU as a plugin of stock QEMU.
 //!
-//!     -plugin libnpu_vm_plugin.so,ram=FD,qmp=FD,qtest=FD,cores=N,fact=NAME=SIDE,wedged=N,\
-//!         stall=N
+//! ```text
+//! -plugin libnpu_vm_plugin.so,ram=FD,qmp=FD,qtest=FD,cores=N,fact=NAME=SIDE,wedged=N,stall=N
+//! ```
 //!
 //! Each FD is a file descriptor that QEMU inherits: the file that is the guest's RAM, and the
 //! far ends of QEMU's monitor and test server. `fact` selects a side of a contested fact,
-//! `wedged` the number of a core whose tasks never end; both may be repeated. With `stall=N` each Nth
-//! job never starts.
+//! `wedged` the number of a core whose tasks never end; both may be repeated. With `stall=N`
+//! each Nth job never starts.
 //!
 //! The plugin watches the word stores of the guest's kernel, and passes those
 //! to the NPU's registers on before the guest's next instruction.
