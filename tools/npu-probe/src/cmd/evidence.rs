@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `npu-probe first` and `npu-probe evidence`: all checks of a board in one command.
 
+use std::collections::BTreeSet;
 use std::env;
 use std::fs::{self, File};
 use std::io::{ErrorKind, Read};
@@ -19,9 +20,11 @@ use crate::evidence::{
     FIRST_PROFILE, PrivateWords, RECORDING_END, find, pack,
 };
 use crate::exit::{Failure, Verdict};
+use crate::experiment::record::ExperimentRecord;
 use crate::first::{FirstReport, FirstResults, HEALTH_STEP, LADDER, Rung, broken_since};
 use crate::flags::{DeviceFlags, ReportFlags};
 use crate::report::HostMachine;
+use crate::table::joined;
 use crate::{calibrate, output};
 
 /// Options of `first`, which `evidence` has too.
@@ -61,6 +64,10 @@ pub(crate) struct RungFlags {
     /// Run the parent experiment's program instead, once for each register that differs
     #[arg(long, hide = true, requires = "rung")]
     flip: bool,
+
+    /// Ignore the results of these cores
+    #[arg(long, value_delimiter = ',', hide = true, requires = "rung")]
+    dead: Vec<u32>,
 }
 
 #[derive(Debug, Args)]
@@ -96,20 +103,20 @@ pub(crate) fn run(args: &EvidenceFlags) -> Result<Verdict, Failure> {
 /// `npu-probe first`: without measurements and without the driver suite.
 pub(crate) fn run_first(args: &FirstFlags, rung: &RungFlags) -> Result<Verdict, Failure> {
     match &rung.rung {
-        Some(name) => run_rung(name, rung.flip, &args.device),
+        Some(name) => run_rung(name, rung, &args.device),
         None => run_steps(args, None),
     }
 }
 
 /// Runs one experiment of the ladder, in the separate process of a step.
-fn run_rung(name: &str, flip: bool, device: &DeviceFlags) -> Result<Verdict, Failure> {
+fn run_rung(name: &str, flags: &RungFlags, device: &DeviceFlags) -> Result<Verdict, Failure> {
     let rung = Rung::named(name)
         .ok_or_else(|| Failure::Usage(anyhow!("there is no rung `{}`", name.escape_debug())))?;
     let opened = super::open(device)?;
-    let record = if flip {
+    let record = if flags.flip {
         rung.flip(&opened.device)
     } else {
-        rung.run(&opened.device)
+        rung.run(&opened.device, &flags.dead)
     };
     let record = record.map_err(Failure::Device)?;
     output::print_json(&record)?;
@@ -260,7 +267,10 @@ impl EvidenceRun<'_> {
     fn all(&mut self, steps: Vec<EvidenceStep>) -> Result<(), Failure> {
         for step in steps {
             let (rung, recorded, name) = (step.rung, step.recorded(), step.name.clone());
-            let ran = self.one(step)?;
+            let ran = self.one(step.clone())?;
+            if ran && rung.is_some() && self.finds_dead_cores(&step)? {
+                self.again(step)?;
+            }
             let outcome = self.state.steps.get(&name);
             let has_failed = outcome.is_some_and(|outcome| outcome.failure().is_some());
             // A step that was killed or crashed the machine is not run again.
@@ -273,6 +283,41 @@ impl EvidenceRun<'_> {
             }
         }
         Ok(())
+    }
+
+    /// Runs a step that has run.
+    fn again(&mut self, step: EvidenceStep) -> Result<(), Failure> {
+        self.state.steps.remove(&step.name);
+        self.one(step).map(|_| ())
+    }
+
+    /// Whether some cores, but not all, twice complete no job of the first rung with jobs. No
+    /// program of this run can have broken them.
+    fn finds_dead_cores(&mut self, step: &EvidenceStep) -> Result<bool, Failure> {
+        let passed = |rung: &&Rung| rung.is_root() && self.state.succeeded(&rung.step_name());
+        if !self.state.dead_cores.is_empty()
+            || self.state.succeeded(&step.name)
+            || LADDER.iter().any(|rung| passed(&rung))
+        {
+            return Ok(false);
+        }
+        let seen = self.wrong_files(step);
+        if seen.is_empty() {
+            return Ok(false);
+        }
+        self.again(step.clone())?;
+        if self.wrong_files(step) != seen {
+            return Ok(false);
+        }
+        self.state.dead_cores = seen.into_iter().collect();
+        Ok(true)
+    }
+
+    /// The files whose jobs are all wrong in the record of a step, if others are right.
+    fn wrong_files(&self, step: &EvidenceStep) -> BTreeSet<u32> {
+        let text = fs::read(self.setup.folder.join(&step.output)).unwrap_or_default();
+        let record = serde_json::from_slice::<ExperimentRecord>(&text);
+        record.map_or_else(|_| BTreeSet::new(), |record| record.wrong_files())
     }
 
     /// Runs a step if it is due; returns whether it was due.
@@ -313,10 +358,20 @@ impl EvidenceRun<'_> {
         if let (Some(broken), true) = (&self.broken, uses_device) {
             return Err(broken.clone());
         }
+        let dead = &self.state.dead_cores;
+        if uses_device && !dead.is_empty() && !step.runs_rung() {
+            return Err(format!("core {} does not work", joined(dead, ", ")));
+        }
         let mut needs = step.needs.iter();
         match needs.find(|needed| !self.state.succeeded(needed)) {
             Some(missing) => Err(format!("{missing} did not pass")),
-            None => step.command(&self.setup.folder),
+            None => {
+                let (mut command, limit) = step.command(&self.setup.folder)?;
+                if step.runs_rung() && !dead.is_empty() {
+                    command.arg(format!("--dead={}", joined(dead, ",")));
+                }
+                Ok((command, limit))
+            }
         }
     }
 
@@ -324,7 +379,7 @@ impl EvidenceRun<'_> {
     /// that may crash the machine is not run register by register.
     fn look_closer(&mut self, rung: &Rung, ran: bool, is_safe: bool) -> Result<(), Failure> {
         self.health(rung, ran)?;
-        if rung.parents.is_empty() || !is_safe {
+        if rung.parent_with_jobs().is_none() || !is_safe {
             return Ok(());
         }
         let name = rung.flips_name();
@@ -359,10 +414,12 @@ impl EvidenceRun<'_> {
         Ok(())
     }
 
-    /// Runs a rung's parent, if there is one, `again` or if it has not run yet. If the parent
-    /// fails, nothing else runs on the device.
+    /// Runs a rung's parent, or else a first rung that passed, `again` or if it has not run yet.
+    /// If it fails, nothing else runs on the device.
     fn health(&mut self, rung: &Rung, again: bool) -> Result<(), Failure> {
-        let Some(parent) = rung.parent() else {
+        let passed = |one: &&Rung| one.is_root() && self.state.succeeded(&one.step_name());
+        let mut others = LADDER.iter().filter(|one| one.name != rung.name);
+        let Some(parent) = rung.parent_with_jobs().or_else(|| others.find(passed)) else {
             return Ok(());
         };
         let name = rung.health_name();

@@ -64,6 +64,9 @@ pub(crate) struct EvidenceState {
     /// The device that all steps use.
     pub(crate) device: String,
     pub(crate) steps: BTreeMap<String, EvidenceOutcome>,
+    /// Cores that completed no job from the start.
+    #[serde(default)]
+    pub(crate) dead_cores: Vec<u32>,
 }
 
 impl EvidenceState {
@@ -77,6 +80,7 @@ impl EvidenceState {
                 date: date(SystemTime::now()),
                 device: device.to_owned(),
                 steps: BTreeMap::new(),
+                dead_cores: Vec::new(),
             }),
             Err(error) => Err(error.into()),
         };

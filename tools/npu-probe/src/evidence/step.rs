@@ -74,6 +74,11 @@ impl EvidenceStep {
         }
     }
 
+    /// Whether it runs an experiment of the ladder on each core.
+    pub(crate) fn runs_rung(&self) -> bool {
+        self.arguments.first().is_some_and(|word| word == "first")
+    }
+
     /// All files that it writes, including its standard error.
     pub(crate) fn files(&self) -> Vec<String> {
         let complaints = format!("{}-stderr.txt", self.name);

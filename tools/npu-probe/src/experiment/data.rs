@@ -32,6 +32,17 @@ pub(crate) struct Experiment {
     /// match that differ from the model's.
     pub(crate) spoiled: &'static [&'static str],
     pub(crate) placement: Placement,
+    pub(crate) witness: ExperimentWitness,
+}
+
+/// The task behind the last one of each job. Once it has run, so have all tasks before it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ExperimentWitness {
+    /// A tiny int8 matmul of zeros.
+    Matmul,
+    /// The job's last task again, with a separate output: it needs nothing that the
+    /// experiment does not need.
+    LastTask,
 }
 
 /// Where the buffers of an experiment are placed.
@@ -58,6 +69,7 @@ impl Experiment {
             is_unordered: false,
             spoiled: &[],
             placement: Placement::Guarded,
+            witness: ExperimentWitness::Matmul,
         }
     }
 

@@ -11,6 +11,6 @@ pub(crate) mod record;
 pub(crate) mod runner;
 mod template;
 
-pub(crate) use data::{Experiment, OUT, Placement, input};
+pub(crate) use data::{Experiment, ExperimentWitness, OUT, Placement, input};
 pub(crate) use runner::SeenJob;
 pub(crate) use template::{ALU_ADD, TaskTemplate, change, put, word_of};

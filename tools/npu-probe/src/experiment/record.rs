@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The record of an experiment: all that is needed to judge it again.
 
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::path::Path;
@@ -49,6 +50,9 @@ pub(crate) struct ExperimentRecord {
     pub(crate) right: bool,
     pub(crate) error: Option<String>,
     pub(crate) jobs: Vec<RecordedJob>,
+    /// Files, counted from 0, whose core does not work; their jobs are not judged.
+    #[serde(default)]
+    pub(crate) dead_files: Vec<u32>,
     /// Wrong outputs with their guards, each once.
     outputs: Vec<PackedBytes>,
     /// Words of the tasks of the last job, in hexadecimal.
@@ -160,7 +164,9 @@ impl ExperimentRecord {
     pub(crate) fn keep(&mut self, seen: &[SeenJob], right: &[SeenJob]) -> anyhow::Result<()> {
         let mut outputs: Vec<&[u8]> = Vec::new();
         for (index, (job, seen)) in self.jobs.iter_mut().zip(seen).enumerate() {
-            if Some(seen) == right.get(index % right.len().max(1)) {
+            let file = index as u32 % self.cores.max(1);
+            let is_right = Some(seen) == right.get(index % right.len().max(1));
+            if is_right || self.dead_files.contains(&file) {
                 continue;
             }
             let known = outputs.iter().position(|one| **one == seen.output);
@@ -196,6 +202,7 @@ impl ExperimentRecord {
             right: false,
             error: None,
             jobs: Vec::new(),
+            dead_files: Vec::new(),
             outputs: Vec::new(),
             programs: Vec::new(),
             operands: operands.collect::<Result<_, _>>()?,
@@ -203,6 +210,23 @@ impl ExperimentRecord {
             no_interrupts: None,
             flips: Vec::new(),
         })
+    }
+
+    /// The files whose jobs are all wrong, if those of all other files are right.
+    pub(crate) fn wrong_files(&self) -> BTreeSet<u32> {
+        let places = |are_wrong: bool| {
+            let jobs = (0..).zip(&self.jobs);
+            let jobs = jobs.filter(move |(_, job)| job.output.is_some() == are_wrong);
+            jobs.map(|(index, _): (u32, _)| index % self.cores.max(1))
+        };
+        let (wrong, right) = (places(true).collect::<BTreeSet<_>>(), places(false));
+        let mut right = right
+            .filter(|file| !self.dead_files.contains(file))
+            .peekable();
+        if right.peek().is_none() || right.any(|file| wrong.contains(&file)) {
+            return BTreeSet::new();
+        }
+        wrong
     }
 
     pub(crate) fn first_wrong(&self) -> anyhow::Result<Option<SeenJob>> {

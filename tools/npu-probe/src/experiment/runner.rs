@@ -13,12 +13,14 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail, ensure};
 use npu_model::{Level, Model, ModelOptions};
 use rknpu_chip::Contested;
+use rknpu_regcmd::regs::dpu;
 use rknpu_regcmd::{
-    BufferId, BufferRef, ChipProfile, Iova, MatmulTask, MatmulType, Word, extents, tasks,
+    ATOM_BYTES, BufferId, BufferRef, ChipProfile, Direction, Iova, MatmulTask, MatmulType, Word,
+    extents, tasks,
 };
 use rocket_uapi::{Bo, ByteLen, Deadline, Device, RawJob, sys};
 
-use super::{Experiment, OUT, Placement, TaskTemplate, input, interrupts};
+use super::{Experiment, ExperimentWitness, OUT, Placement, TaskTemplate, input, interrupts};
 use crate::program;
 
 /// Fill value of an output before each job; unwritten bytes keep it.
@@ -41,8 +43,8 @@ const WITNESS_IN: BufferId = BufferId(1000);
 const WITNESS_OUT: BufferId = BufferId(1001);
 const PROGRAM: BufferId = BufferId(1002);
 
-/// A matmul of zeros, the last task of each job. B is the larger operand.
-const WITNESS: MatmulTask = MatmulTask {
+/// [`ExperimentWitness::Matmul`]. B is the larger operand.
+const MATMUL: MatmulTask = MatmulTask {
     ty: MatmulType::Int8ToInt32,
     m: 4,
     k: 32,
@@ -55,7 +57,7 @@ const WITNESS: MatmulTask = MatmulTask {
 /// The visible outcome of one job of an experiment.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct SeenJob {
-    /// Whether it ended by itself; otherwise the driver killed it.
+    /// Whether its witness ran; otherwise the driver killed it.
     pub(crate) completed: bool,
     /// The output with its guards.
     pub(crate) output: Vec<u8>,
@@ -211,19 +213,30 @@ struct PlacedBuffer {
 struct ExperimentBuffers {
     file: Device,
     buffers: ManuallyDrop<Vec<PlacedBuffer>>,
-    /// The program of [`WITNESS`].
-    witness: TaskTemplate,
+    /// The program of [`MATMUL`], if it is the witness.
+    matmul: Option<TaskTemplate>,
+    /// The end of what the witness of the last job writes, in [`WITNESS_OUT`].
+    witness_end: usize,
 }
 
 impl ExperimentBuffers {
     fn new(file: &Device, experiment: &Experiment) -> anyhow::Result<Self> {
-        let witness = TaskTemplate::of(&WITNESS.program(&ChipProfile::RK3588)?);
-        let words = |job: &Vec<_>| -> usize { job.iter().chain([&witness]).map(room_for).sum() };
+        let (matmul, written) = match experiment.witness {
+            ExperimentWitness::Matmul => {
+                let program = MATMUL.program(&ChipProfile::RK3588)?;
+                (Some(TaskTemplate::of(&program)), MATMUL.c_bytes() as usize)
+            }
+            ExperimentWitness::LastTask => (None, experiment.output),
+        };
+        let words = |job: &Vec<TaskTemplate>| -> usize {
+            let witness = matmul.as_ref().or(job.last());
+            job.iter().chain(witness).map(room_for).sum()
+        };
         let room = experiment.jobs.iter().map(words).max().unwrap_or(0);
         let mut contents = vec![
             (OUT, vec![SENTINEL; experiment.output]),
-            (WITNESS_IN, vec![0; WITNESS.b_bytes() as usize]),
-            (WITNESS_OUT, vec![SENTINEL; WITNESS.c_bytes() as usize]),
+            (WITNESS_IN, vec![0; MATMUL.b_bytes() as usize]),
+            (WITNESS_OUT, vec![SENTINEL; written]),
         ];
         let inputs = experiment.inputs.iter().cloned();
         contents.extend((0..).map(input).zip(inputs));
@@ -252,7 +265,8 @@ impl ExperimentBuffers {
         Ok(Self {
             file: file.clone(),
             buffers: ManuallyDrop::new(buffers),
-            witness,
+            matmul,
+            witness_end: 0,
         })
     }
 
@@ -270,9 +284,8 @@ impl ExperimentBuffers {
         self.buffers.iter().find(|buffer| buffer.id == wanted)
     }
 
-    /// Submits a job with the witness as its last task: if the witness has run, so have
-    /// all tasks before it. A fence would show the same, but not if it is queried too
-    /// late.
+    /// Submits a job with the witness as its last task. A fence would show the same, but not
+    /// if it is queried too late.
     fn start(&mut self, job: &[TaskTemplate], log: &mut ExperimentLog) -> anyhow::Result<Instant> {
         for buffer in self.buffers.iter_mut() {
             if [OUT, WITNESS_OUT].contains(&buffer.id) {
@@ -281,13 +294,24 @@ impl ExperimentBuffers {
                 bytes.finish()?;
             }
         }
-        let recipes: Vec<_> = job.iter().chain([&self.witness]).collect();
+        let witness = match (&self.matmul, job.last()) {
+            (Some(matmul), _) => matmul.clone(),
+            (None, Some(last)) => {
+                let output = last.target::<dpu::DstBaseAddr>();
+                let output = output.context("the last task of a job has no output")?;
+                let mut again = last.clone();
+                again.put_address::<dpu::DstBaseAddr>(WITNESS_OUT.at(output.offset));
+                again
+            }
+            (None, None) => bail!("a job without tasks"),
+        };
+        let recipes: Vec<_> = job.iter().chain([&witness]).collect();
         let mut programs = Vec::new();
         for task in &recipes {
             let words = task.words(|to| self.place(to));
             programs.push(words.context("a program uses a missing buffer")?);
         }
-        self.prove(&recipes, &programs.concat())?;
+        self.witness_end = self.prove(&recipes, &programs.concat())?;
         let tasks = self.load(&programs)?;
         log.programs = programs;
         let start = Instant::now();
@@ -300,23 +324,29 @@ impl ExperimentBuffers {
         let output = self.await_output(OUT)?;
         log.times.push(start.elapsed());
         let witness = self.await_output(WITNESS_OUT)?;
-        let sums = GUARD..GUARD + WITNESS.c_bytes() as usize;
-        let sums = witness.get(sums).unwrap_or_default();
-        Ok(SeenJob {
-            completed: sums.iter().all(|byte| *byte == 0),
-            output,
-        })
+        let completed = if self.matmul.is_some() {
+            let sums = witness.get(GUARD..self.witness_end);
+            sums.is_some_and(|sums| !sums.is_empty() && sums.iter().all(|byte| *byte == 0))
+        } else {
+            let last = self.witness_end.checked_sub(ATOM_BYTES as usize);
+            let last = last.and_then(|start| witness.get(start..self.witness_end));
+            last.is_some_and(|atom| atom.iter().any(|byte| *byte != SENTINEL))
+        };
+        Ok(SeenJob { completed, output })
     }
 
     /// Checks that each access of the tasks in `words` lies inside a buffer of data. A register
     /// that a task does not write has the value of an earlier task of the same job, which
     /// runs on the same core. If no task wrote it, as in `fresh-stages`, it affects no
-    /// address: it belongs to BS and BN, whose readers the program turns off.
-    fn prove(&self, recipes: &[&TaskTemplate], words: &[Word]) -> anyhow::Result<()> {
+    /// address: it belongs to BS and BN, whose readers the program turns off. Returns the end
+    /// of what the last task writes, in [`WITNESS_OUT`].
+    fn prove(&self, recipes: &[&TaskTemplate], words: &[Word]) -> anyhow::Result<usize> {
         let tasks: Vec<_> = tasks(words).collect();
         if tasks.len() != recipes.len() {
             bail!("a program starts no task, or more than one");
         }
+        let witness = self.buffer(WITNESS_OUT).context("there is no witness")?;
+        let mut written = 0;
         for (template, mut task) in recipes.iter().zip(tasks) {
             for register in &template.stand_ins {
                 task.regs.set(register.offset(), register.value());
@@ -328,9 +358,13 @@ impl ExperimentBuffers {
                 if !data.any(inside) {
                     bail!("{extent} is outside of the experiment's buffers");
                 }
+                let (iova, len) = (witness.bo.iova(), witness.bo.len() as u32);
+                if extent.engine.direction() == Direction::Write && extent.within(iova, len) {
+                    written = written.max(extent.end - u64::from(iova.0));
+                }
             }
         }
-        Ok(())
+        Ok(usize::try_from(written)?)
     }
 
     /// Writes the programs to the buffer from which PC fetches them.
@@ -421,8 +455,6 @@ fn room_for(task: &TaskTemplate) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use rknpu_regcmd::regs::dpu;
-
     use super::*;
     use crate::calibrate::facts::list::{FACTS, SettlingMethod};
 

@@ -8,8 +8,8 @@ use serde::Serialize;
 
 use super::ladder::Rung;
 use crate::experiment::judge::{sides_like, wrong_elements};
-use crate::experiment::record::{ExperimentRecord, RecordedJob, expected};
-use crate::table::{joined, ranges};
+use crate::experiment::record::{ExperimentRecord, expected};
+use crate::table::joined;
 
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct RungFinding {
@@ -19,6 +19,10 @@ pub(crate) struct RungFinding {
     pub(crate) as_model_with: Vec<String>,
     /// Whether only some of its jobs are wrong, although all are equal.
     pub(crate) is_partial: bool,
+    /// Whether none of its jobs ended.
+    pub(crate) is_killed: bool,
+    /// Whether its first wrong job did everything but the last task, which writes elsewhere.
+    pub(crate) lacks_witness: bool,
 }
 
 impl RungFinding {
@@ -33,24 +37,25 @@ impl RungFinding {
             shown.push(error.clone());
         }
         let count = record.jobs.len();
-        let killed = record.jobs.iter().filter(|job| !job.completed).count();
-        let is_wrong = |job: &&RecordedJob| job.completed && job.output.is_some();
-        let wrong = record.jobs.iter().filter(is_wrong).count();
+        let bad = || record.jobs.iter().filter(|job| job.output.is_some());
+        let killed = bad().filter(|job| !job.completed).count();
+        let wrong = bad().count() - killed;
         for (jobs, what) in [(killed, "did not end"), (wrong, "gave wrong results")] {
             if jobs > 0 {
                 shown.push(format!("{jobs} of {count} jobs {what}"));
             }
         }
         shown.extend(places(record));
-        let mut as_model_with = Vec::new();
+        let (mut as_model_with, mut lacks_witness) = (Vec::new(), false);
         if let Some(seen) = record.first_wrong()? {
-            let experiment = (rung.experiment)()?;
+            let experiment = rung.experiment()?;
             if !record.is_of(&experiment) {
                 let version = &record.version;
                 shown.push(format!(
                     "recorded by version {version}, whose operands differ: not compared"
                 ));
             } else if let (Some(right), true) = (expected(&experiment)?, closely) {
+                lacks_witness = !seen.completed && seen.output == right.output;
                 shown.extend(wrong_elements(&experiment, &seen, &right));
                 as_model_with = sides_like(&experiment, &seen, &right)?;
             }
@@ -59,30 +64,31 @@ impl RungFinding {
             shown,
             as_model_with,
             is_partial: (1..count).contains(&(killed + wrong)),
+            is_killed: killed == count,
+            lacks_witness,
         })
     }
 }
 
 /// Files and interrupt lines of the wrong jobs, if others are right.
 fn places(record: &ExperimentRecord) -> Vec<String> {
-    let cores = record.cores.max(1) as usize;
-    let of_jobs = |are_wrong: bool| {
-        let jobs = record.jobs.iter().enumerate();
-        let jobs = jobs.filter(move |(_, job)| job.output.is_some() == are_wrong);
-        let places: BTreeSet<usize> = jobs.clone().map(|(index, _)| index % cores).collect();
-        let lines: BTreeSet<&String> = jobs.flat_map(|(_, job)| &job.raised).collect();
-        (places, lines)
+    let lines = |are_wrong: bool| {
+        let jobs = record.jobs.iter();
+        let jobs = jobs.filter(move |job| job.output.is_some() == are_wrong);
+        jobs.flat_map(|job| &job.raised).collect::<BTreeSet<_>>()
     };
-    let ((wrong, silent), (right, raised)) = (of_jobs(true), of_jobs(false));
+    let (silent, raised) = (lines(true), lines(false));
+    let wrong = record.wrong_files();
     let mut shown = Vec::new();
-    if !right.is_empty() && wrong.is_disjoint(&right) {
-        let files = ranges(&wrong);
+    if !wrong.is_empty() {
+        let files = joined(&wrong, ", ");
         shown.push(format!(
-            "the wrong jobs are always those of file {files} of {cores}, counted from 0; each \
-             file runs on a different core"
+            "the wrong jobs are always those of file {files} of {}, counted from 0; each file \
+             runs on a different core",
+            record.cores
         ));
     }
-    if !raised.is_empty() && !wrong.is_empty() {
+    if !raised.is_empty() && !record.right {
         let listed = |lines: BTreeSet<&String>| {
             if lines.is_empty() {
                 "none".to_owned()

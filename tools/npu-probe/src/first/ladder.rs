@@ -9,12 +9,15 @@ use crate::experiment::matmul::{fp16, int4, int8, make_subnormal};
 use crate::experiment::programs::depthwise;
 use crate::experiment::programs::flying::{FlyingOperation, flying};
 use crate::experiment::runner::CoreRounds;
-use crate::experiment::{Experiment, OUT, Placement};
+use crate::experiment::{Experiment, ExperimentWitness, OUT, Placement};
 
 /// Prefixes of step names, and suffix of steps that change single registers.
 pub(super) const RUNG_STEP: &str = "rung-";
 pub(crate) const HEALTH_STEP: &str = "health-";
 const FLIPS: &str = "-flips";
+/// The rung without jobs.
+const BUFFERS: &str = "driver";
+const INT8: &str = "int8";
 
 /// Consequence for the board if a rung fails and its parent passes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,12 +50,37 @@ pub(crate) struct Rung {
     pub(crate) meaning: RungMeaning,
     /// Whether the cores work at the same time, instead of one after another.
     pub(crate) at_once: bool,
-    pub(crate) experiment: fn() -> anyhow::Result<Experiment>,
+    make: fn() -> anyhow::Result<Experiment>,
 }
 
 impl Rung {
     pub(crate) fn named(name: &str) -> Option<&'static Self> {
         LADDER.iter().find(|rung| rung.name == name)
+    }
+
+    /// Its experiment. Only rungs from `int8` on rely on this project's int8 program.
+    pub(crate) fn experiment(&self) -> anyhow::Result<Experiment> {
+        let mut experiment = (self.make)()?;
+        if !self.is_from(INT8) {
+            experiment.witness = ExperimentWitness::LastTask;
+        }
+        Ok(experiment)
+    }
+
+    /// Whether it is this rung, or builds on it.
+    fn is_from(&self, name: &str) -> bool {
+        let mut parents = self.parents.iter().filter_map(|parent| Self::named(parent));
+        self.name == name || parents.any(|parent| parent.is_from(name))
+    }
+
+    /// Whether it is one of those that only need buffers; all others build on them.
+    pub(crate) fn is_root(&self) -> bool {
+        self.parents == [BUFFERS]
+    }
+
+    /// The parent, if it runs jobs.
+    pub(crate) fn parent_with_jobs(&self) -> Option<&'static Self> {
+        self.parent().filter(|parent| parent.name != BUFFERS)
     }
 
     /// The first parent, from which the rung differs in one thing.
@@ -76,14 +104,19 @@ impl Rung {
 
     /// A rung runs three times on each core; a large one once. On the model, whose results
     /// never vary, it runs once on each core; a large one on one core.
-    pub(crate) fn rounds(&self, experiment: &Experiment, device: &DeviceInfo) -> CoreRounds {
+    pub(crate) fn rounds(
+        &self,
+        experiment: &Experiment,
+        device: &DeviceInfo,
+        dead: &[u32],
+    ) -> CoreRounds {
         const TIMES: u32 = 3;
         /// Bytes of results that take long to compare on a board.
         const LARGE: usize = 1 << 20;
         let is_large = experiment.output > LARGE;
         let is_once = is_large || device.is_model;
         CoreRounds {
-            files: if is_large && device.is_model {
+            files: if is_large && device.is_model && dead.is_empty() {
                 1
             } else {
                 device.cores.max(1)
@@ -106,7 +139,7 @@ macro_rules! rungs {
             cause: $cause,
             meaning: $meaning,
             at_once: rungs!(@ $($once)?),
-            experiment: || $experiment,
+            make: || $experiment,
         }),*]
     };
     (@) => { false };
@@ -120,18 +153,16 @@ pub(crate) const LADDER: &[Rung] = rungs! {
     "driver" after []: Essential, idle(),
         "allocates buffers, and submits no job",
         "the driver cannot allocate buffers: see `npu-probe doctor`";
-    "flying-add" after ["driver"]: Essential,
+    "flying-add" after ["driver"]: Unused,
         flying(FlyingOperation::Add, [1.5; 8], [2.25; 8]),
         "an fp16 addition by the DPU alone (E-flying-dual-0, allbilly on mainline 6.18)",
-        "no job ends, or NPU and CPU see different memory contents: check kernel, power and \
-         device tree";
-    "depthwise" after ["flying-add"]: Essential, depthwise::captured(),
+        "an addition by the DPU alone gives other results";
+    "depthwise" after ["driver"]: Unused, depthwise::captured(),
         "an int8 convolution whose result on silicon is known (E-depthwise-pad, Mesa's capture)",
-        "CNA and CORE do not compute, although the DPU does: check board and kernel";
-    "fp16" after ["depthwise"]: Precision(Dtype::Fp16), fp16(4, 32, &[16]).experiment(),
+        "a depthwise convolution with padding gives other results than in another project's run";
+    "fp16" after ["driver"]: Precision(Dtype::Fp16), fp16(4, 32, &[16]).experiment(),
         "an fp16 matmul of 4x32x16, form B (E-form-b-mainline)",
-        "this project's fp16 program or its layouts are wrong, since another project's \
-         convolution runs";
+        "this project's fp16 program or its layouts are wrong, since other programs run";
     "form-a" after ["fp16"]: Unused, fp16(4, 32, &[16]).form_a().experiment(),
         "the same fp16 matmul in form A: DPU_RDMA is not started (E-form-a-mainline; \
          E-form-a-hangs)",
@@ -149,18 +180,16 @@ pub(crate) const LADDER: &[Rung] = rungs! {
         fp16(32, 64, &[16]).placed(Placement::NothingBehindFeatures).experiment(),
         "an fp16 matmul of 32x64x16, with nothing mapped behind its features (E-over-read)",
         "the NPU reads beyond the end of the features";
-    "int8" after ["depthwise"]: Precision(Dtype::Int8), int8(64, 64, &[64]).experiment(),
+    "int8" after ["driver"]: Precision(Dtype::Int8), int8(64, 64, &[64]).experiment(),
         "int8 matmuls of 64x64x64, form B (E-form-b-mainline)",
-        "this project's int8 program or its layouts are wrong, since another project's \
-         convolution runs";
+        "this project's int8 program or its layouts are wrong, since other programs run";
     "int8-exact-banks" after ["int8"]: ExactBanks,
         int8(128, 512, &[64]).without_spare_bank().experiment(),
         "int8 features that fill their data banks, with no spare bank (E-spare-data-bank)",
         "int8 features need one data bank more than they fill";
-    "int4" after ["depthwise"]: Precision(Dtype::Int4), int4(64, 64, &[64]).experiment(),
+    "int4" after ["driver"]: Precision(Dtype::Int4), int4(64, 64, &[64]).experiment(),
         "int4 matmuls of 64x64x64, form B (E-form-b-mainline)",
-        "this project's int4 program or its layouts are wrong, since another project's \
-         convolution runs";
+        "this project's int4 program or its layouts are wrong, since other programs run";
     "int8-form-a" after ["form-a"]: Unused, int8(64, 64, &[64]).form_a().experiment(),
         "an int8 matmul of form A (E-form-a-vendor)",
         "int8 programs of form A do not run";

@@ -7,6 +7,7 @@
 //! that thing is the cause. Each rung runs in a separate process and leaves a
 //! [`ExperimentRecord`](crate::experiment::record::ExperimentRecord). `first` judges the records on the board, `explain` anywhere.
 
+mod dead_cores;
 mod finding;
 mod ladder;
 mod results;

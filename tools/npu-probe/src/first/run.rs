@@ -9,11 +9,12 @@ use crate::experiment::record::{ExperimentRecord, FlipRecord, expected};
 use crate::experiment::{Experiment, TaskTemplate, runner};
 
 impl Rung {
-    /// Runs it on a device, and compares it with the model.
-    pub(crate) fn run(&self, device: &Device) -> anyhow::Result<ExperimentRecord> {
-        let experiment = (self.experiment)()?;
-        let rounds = self.rounds(&experiment, &device.info());
+    /// Runs it on a device, and compares it with the model. Ignores results of `dead` cores.
+    pub(crate) fn run(&self, device: &Device, dead: &[u32]) -> anyhow::Result<ExperimentRecord> {
+        let experiment = self.experiment()?;
+        let rounds = self.rounds(&experiment, &device.info(), dead);
         let (mut record, seen) = ExperimentRecord::start(self.name, &experiment, device, rounds)?;
+        record.dead_files = dead.to_vec();
         match seen {
             Ok(seen) => record.keep(&seen, expected(&experiment)?.as_slice())?,
             Err(error) => record.error = Some(format!("{error:#}")),
@@ -26,7 +27,7 @@ impl Rung {
     /// operands differ from the parent's.
     pub(crate) fn flip(&self, device: &Device) -> anyhow::Result<ExperimentRecord> {
         let parent = self.parent().context("it has no parent")?;
-        let (mut base, child) = ((parent.experiment)()?, (self.experiment)()?);
+        let (mut base, child) = (parent.experiment()?, self.experiment()?);
         let mut record = ExperimentRecord::of(self.name, device.info().cores, &base)?;
         let alike = base.inputs == child.inputs && base.output == child.output;
         let (Some(from), Some(to)) = (last_task(&base), last_task(&child)) else {

@@ -15,7 +15,7 @@ use crate::experiment::runner::{CoreRounds, ExperimentLog, SENTINEL, run_on_core
 use crate::experiment::{Experiment, TaskTemplate};
 
 fn experiment(name: &str) -> Experiment {
-    (Rung::named(name).unwrap().experiment)().unwrap()
+    Rung::named(name).unwrap().experiment().unwrap()
 }
 
 fn last_task(name: &str) -> TaskTemplate {
@@ -65,7 +65,7 @@ fn rungs_of_reuse_and_streaming_do_so() {
 #[test]
 fn a_rung_runs_three_times_on_each_core() {
     let [rung, large] = ["fp16", "fp16-streams-large"].map(|name| Rung::named(name).unwrap());
-    let experiment = (rung.experiment)().unwrap();
+    let experiment = rung.experiment().unwrap();
     let model = Model::new(ModelOptions {
         timeline: true,
         ..ModelOptions::default()
@@ -78,12 +78,12 @@ fn a_rung_runs_three_times_on_each_core() {
     };
     let at_once = CoreRounds {
         at_once: true,
-        ..rung.rounds(&experiment, &board)
+        ..rung.rounds(&experiment, &board, &[])
     };
     for (rounds, wanted) in [
-        (rung.rounds(&experiment, &board), 3),
+        (rung.rounds(&experiment, &board, &[]), 3),
         (at_once, 3),
-        (rung.rounds(&experiment, &software), 1),
+        (rung.rounds(&experiment, &software, &[]), 1),
     ] {
         let before = model.timeline().unwrap().jobs().len();
         let mut log = ExperimentLog::default();
@@ -96,9 +96,9 @@ fn a_rung_runs_three_times_on_each_core() {
         assert_eq!(runs, [wanted; 3], "{rounds:?}");
     }
     // Large rungs run once on each core of a board, and once on the model.
-    let experiment = (large.experiment)().unwrap();
+    let experiment = large.experiment().unwrap();
     for (device, files) in [(board, 3), (software, 1)] {
-        let rounds = large.rounds(&experiment, &device);
+        let rounds = large.rounds(&experiment, &device, &[]);
         assert_eq!((rounds.files, rounds.rounds), (files, 1));
     }
 }

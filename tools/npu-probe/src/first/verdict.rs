@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The verdict on all rungs, and the resulting profile.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use npu_matmul::profile::{Board, ContestedFact, MeasuredTile, SourcedChoice};
 use npu_matmul::{Dtype, Profile};
@@ -9,6 +9,7 @@ use rknpu_chip::Contested;
 use rknpu_regcmd::ReuseRule;
 use serde::Serialize;
 
+use super::dead_cores::{dead_cores, overlay};
 use super::finding::RungFinding;
 use super::ladder::{HEALTH_STEP, LADDER, Rung, RungMeaning};
 use super::results::FirstResults;
@@ -17,12 +18,19 @@ use crate::exit::Verdict;
 use crate::table::joined;
 
 const CORES: u32 = 3;
+const CORES_CAUSE: &str = "cores";
+const JOBS_CAUSE: &str = "jobs";
 /// Evidence in a profile for choices of `first`.
 const EVIDENCE: &str = "npu-probe first";
 
 /// The cause if only some of the equal jobs of an essential rung are wrong.
 const PARTIAL: &str = "some of its jobs are right and others are not: a core does not work or has a \
                        wrong number; see `npu-probe doctor`";
+
+/// The cause if all results are right, and only the task behind them is missing.
+const NO_WITNESS: &str = "results are right, but a task behind them in the same job writes nothing: \
+                          the driver killed the job early, or a core runs only the first task of \
+                          a job";
 
 /// Rungs that settle a contested fact, and the fact's switch. If the rung passes, the
 /// default side holds.
@@ -108,6 +116,9 @@ pub(crate) struct FirstReport {
     /// Further notes, such as kernel messages.
     pub(crate) notes: Vec<String>,
     pub(crate) rungs: BTreeMap<String, RungState>,
+    /// Source of a device tree overlay that disables the cores that complete no job.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) overlay: Option<String>,
 }
 
 impl FirstReport {
@@ -129,6 +140,9 @@ impl FirstReport {
                     let found = RungFinding::of(rung, record, closely)?;
                     if found.is_partial && rung.meaning == RungMeaning::Essential {
                         cause.sentence = PARTIAL.to_owned();
+                    }
+                    if found.lacks_witness {
+                        cause.sentence = NO_WITNESS.to_owned();
                     }
                     cause.shown.clone_from(&found.shown);
                     cause.as_model_with.clone_from(&found.as_model_with);
@@ -160,10 +174,15 @@ impl FirstReport {
             }
             rungs.insert(rung.name.to_owned(), state);
         }
+        let dead = dead_cores(results);
+        if !dead.is_empty() {
+            let sentence = named("the overlay disables", &dead) + ", where no job ends";
+            causes.insert(0, FirstCause::new(CORES_CAUSE, sentence));
+        }
         let cores = results.records.values().map(|record| record.cores).max();
         if let Some(cores) = cores.filter(|cores| *cores < CORES) {
             let sentence = format!("the driver uses {cores} of the {CORES} cores");
-            causes.push(FirstCause::new("cores", sentence));
+            causes.push(FirstCause::new(CORES_CAUSE, sentence));
         }
         let mut report = Self {
             version: env!("CARGO_PKG_VERSION"),
@@ -172,17 +191,106 @@ impl FirstReport {
             causes,
             notes,
             rungs,
+            overlay: (!dead.is_empty()).then(|| overlay(&dead)),
         };
+        report.join_killed()?;
+        report.join_roots();
         report.judge_plans(results);
         report.judge(results);
         Ok(report)
+    }
+
+    /// If only the jobs of small rungs end, one cause replaces those of the others.
+    fn join_killed(&mut self) -> anyhow::Result<()> {
+        /// Fewer may fail for reasons of their own.
+        const FEWEST: usize = 3;
+        let bytes = |rung: &Rung| -> anyhow::Result<usize> {
+            let experiment = rung.experiment()?;
+            Ok(experiment.inputs.iter().map(Vec::len).sum::<usize>() + experiment.output)
+        };
+        let (mut largest, mut smallest, mut killed) = (0, usize::MAX, 0);
+        for rung in LADDER.iter().filter(|rung| !rung.parents.is_empty()) {
+            match self.rungs.get(rung.name) {
+                Some(RungState::Passed) => largest = largest.max(bytes(rung)?),
+                Some(RungState::Failed(found)) if found.is_killed && !found.lacks_witness => {
+                    smallest = smallest.min(bytes(rung)?);
+                    killed += 1;
+                }
+                Some(RungState::NotRun { .. }) | None => {}
+                Some(RungState::Failed(_) | RungState::Died { .. }) => return Ok(()),
+            }
+        }
+        if killed < FEWEST || largest == 0 || largest >= smallest {
+            return Ok(());
+        }
+        let sentence = format!(
+            "only jobs with up to {largest} bytes of operands end, none with {smallest}: the \
+             clock is far too low for the driver's time limit, or larger operands hang the NPU; \
+             see `npu-probe doctor`"
+        );
+        let mut cause = FirstCause::new(JOBS_CAUSE, sentence);
+        cause.shown = self
+            .causes
+            .iter()
+            .map(|one| format!("{}: no job ended", one.name))
+            .collect();
+        self.causes = vec![cause];
+        Ok(())
+    }
+
+    /// If no matmul passes, one cause replaces those of the rungs on which all others build.
+    /// What passes beside them says where it lies.
+    fn join_roots(&mut self) {
+        let roots = || LADDER.iter().filter(|rung| rung.is_root());
+        let passes = |name: &str| matches!(self.rungs.get(name), Some(RungState::Passed));
+        let matmul = |rung: &&Rung| matches!(rung.meaning, RungMeaning::Precision(_));
+        let is_root = |cause: &FirstCause| roots().any(|rung| rung.name == cause.name);
+        if roots().filter(matmul).any(|rung| passes(rung.name)) || !self.causes.iter().any(is_root)
+        {
+            return;
+        }
+        let (name, sentence) = if passes("depthwise") {
+            let sentence = "this project's matmul programs or layouts are wrong, since another \
+                            project's convolution runs";
+            ("matmuls", sentence)
+        } else if passes("flying-add") {
+            (
+                "convolutions",
+                "CNA and CORE do not compute, although the DPU does: check board and kernel",
+            )
+        } else {
+            let sentence = "no job ends, or NPU and CPU see different memory contents: check \
+                            kernel, power and device tree";
+            (JOBS_CAUSE, sentence)
+        };
+        let mut cause = FirstCause::new(name, sentence);
+        let lacks_witness =
+            |state: &RungState| matches!(state, RungState::Failed(found) if found.lacks_witness);
+        if self.rungs.values().any(lacks_witness) {
+            cause.sentence = NO_WITNESS.to_owned();
+        }
+        self.causes.retain(|one| {
+            if !is_root(one) {
+                return true;
+            }
+            let shown = one
+                .shown
+                .iter()
+                .map(|shown| format!("{}: {shown}", one.name));
+            cause.shown.extend(shown);
+            false
+        });
+        self.causes.insert(0, cause);
     }
 
     /// Adds failed default plans of a prompt as causes, unless a failed rung explains
     /// them.
     fn judge_plans(&mut self, results: &FirstResults) {
         let is_unused = |rung: &Rung| rung.meaning == RungMeaning::Unused;
-        if self.failed().all(is_unused) {
+        let explains_nothing = |cause: &FirstCause| {
+            cause.name == CORES_CAUSE || Rung::named(&cause.name).is_some_and(is_unused)
+        };
+        if self.causes.iter().all(explains_nothing) {
             let sentence = "the matmul of a prompt is wrong or its jobs do not end, although all \
                             experiments that it builds on pass";
             let has_failed = |(step, outcome): &(&String, &EvidenceOutcome)| {
@@ -208,7 +316,7 @@ impl FirstReport {
         // A step of a plan is not a rung.
         let is_fatal = |cause: &FirstCause| match meaning(cause) {
             Some(meaning) => meaning == RungMeaning::Essential,
-            None => cause.name != "cores",
+            None => cause.name != CORES_CAUSE,
         };
         let is_needed = |cause: &&FirstCause| meaning(cause) != Some(RungMeaning::Unused);
         let needed = self.causes.iter().filter(is_needed);
@@ -218,6 +326,15 @@ impl FirstReport {
             (!outcome.is_success()).then_some(rung)
         });
         let ran = has_run("fp16") || has_run("int8");
+        let dead = dead_cores(results);
+        let cores = (0..CORES as usize)
+            .filter(|core| !dead.contains(core))
+            .collect();
+        let works = if dead.is_empty() {
+            "works".to_owned()
+        } else {
+            named("works on", &cores)
+        };
         (self.verdict, self.sentence) = if let Some(rung) = sick {
             (FirstVerdict::Unfinished, broken_since(rung))
         } else if !any || !ran || self.causes.iter().any(is_fatal) {
@@ -225,7 +342,10 @@ impl FirstReport {
             let why = first.map_or("no experiment ran", |cause| &cause.sentence);
             (FirstVerdict::DoesNotWork, format!("does not work: {why}"))
         } else if !needed.is_empty() {
-            (FirstVerdict::WorksWithout, format!("works, but: {needed}"))
+            (
+                FirstVerdict::WorksWithout,
+                format!("{works}, but: {needed}"),
+            )
         } else if !self.causes.is_empty() {
             let all = joined(self.causes.iter().map(|cause| &cause.sentence), "; ");
             let text = format!("works; not needed by default: {all}");
@@ -346,6 +466,12 @@ impl FirstReport {
         for note in &self.notes {
             text += &format!("note       {note}\n");
         }
+        if let Some(overlay) = &self.overlay {
+            text += &format!(
+                "\nThe driver cannot avoid a core. Apply this overlay (docs/boards.md), boot, and \
+                 run this command again:\n\n{overlay}"
+            );
+        }
         text
     }
 }
@@ -356,6 +482,12 @@ pub(crate) fn broken_since(rung: &str) -> String {
         "unfinished: after rung-{rung} failed, an experiment that passed before fails too; cut \
          the board's power and run the same command again"
     )
+}
+
+/// A text that ends with these cores.
+fn named(text: &str, cores: &BTreeSet<usize>) -> String {
+    let what = if cores.len() == 1 { "core" } else { "cores" };
+    format!("{text} {what} {}", joined(cores, " and "))
 }
 
 /// Kernel messages about failed rungs, or why they are unknown.
@@ -382,6 +514,33 @@ fn notes(results: &FirstResults) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::experiment::SeenJob;
+    use crate::experiment::record::{ExperimentRecord, expected};
+
+    #[test]
+    fn right_results_without_a_witness_are_told() {
+        let rung = Rung::named("fp16").unwrap();
+        let experiment = rung.experiment().unwrap();
+        let right = expected(&experiment).unwrap().unwrap();
+        let seen = SeenJob {
+            completed: false,
+            ..right.clone()
+        };
+        let mut record = ExperimentRecord::of("fp16", 1, &experiment).unwrap();
+        let job = serde_json::json!({ "completed": false, "micros": 500_123, "output": null });
+        record.jobs = vec![serde_json::from_value(job).unwrap()];
+        record.keep(&[seen], &[right]).unwrap();
+        let failed = EvidenceOutcome::Ended { code: 1, ok: false };
+        let step = rung.step_name();
+        let mut results = FirstResults::of_steps(BTreeMap::from([(step.clone(), failed)]));
+        results.records.insert(step, record);
+        let report = FirstReport::of(&results, true).unwrap();
+        let RungState::Failed(found) = &report.rungs["fp16"] else {
+            panic!("{report:?}");
+        };
+        assert!(found.lacks_witness && found.is_killed);
+        assert!(report.sentence.contains(NO_WITNESS), "{}", report.sentence);
+    }
 
     /// A failure of this program is not blamed on the board.
     #[test]
