@@ -33,6 +33,7 @@ mod report;
 mod served;
 mod shape;
 mod soak;
+mod sudo;
 mod table;
 
 use std::process::ExitCode;

@@ -14,6 +14,7 @@ use anyhow::Context;
 use tempfile::NamedTempFile;
 
 use crate::exit::Failure;
+use crate::sudo::as_caller;
 
 /// Writes to standard output. A closed pipe is not an error.
 pub(crate) fn print(text: &str) -> Result<(), Failure> {
@@ -87,7 +88,8 @@ pub(crate) fn tell(text: &str) {
 }
 
 pub(crate) fn create(path: &Path) -> Result<File, Failure> {
-    File::create(path).map_err(Failure::output(format!("cannot create {}", path.display())))
+    as_caller(|| File::create(path))
+        .map_err(Failure::output(format!("cannot create {}", path.display())))
 }
 
 pub(crate) fn folder_of(file: &Path) -> &Path {
@@ -106,6 +108,10 @@ pub(crate) fn write_private(file: &Path, bytes: &[u8]) -> Result<(), Failure> {
 /// Writes a file with permissions `mode`, atomically and synced, so that it survives a crash.
 /// If two programs write the same file, the last one wins.
 pub(crate) fn try_write_whole(file: &Path, bytes: &[u8], mode: u32) -> anyhow::Result<()> {
+    as_caller(|| write_whole(file, bytes, mode))
+}
+
+fn write_whole(file: &Path, bytes: &[u8], mode: u32) -> anyhow::Result<()> {
     let folder = folder_of(file);
     let mut new = NamedTempFile::new_in(folder).context("cannot create a new file")?;
     new.write_all(bytes).context("cannot write")?;

@@ -29,10 +29,12 @@ impl Profile {
         Self::find_in(Self::file(|name| std::env::var_os(name)), info)
     }
 
-    pub(super) fn find_in(
-        file: Option<PathBuf>,
-        info: &DeviceInfo,
-    ) -> Result<Arc<Self>, ProfileError> {
+    /// Returns the profile in `file`, if it is of this device's board; [`Profile::built_in`]
+    /// without a file.
+    ///
+    /// # Errors
+    /// As for [`Profile::find`].
+    pub fn find_in(file: Option<PathBuf>, info: &DeviceInfo) -> Result<Arc<Self>, ProfileError> {
         let Some(file) = file else {
             return Ok(Self::built_in());
         };

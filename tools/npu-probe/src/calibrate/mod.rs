@@ -32,6 +32,7 @@ use crate::exit::Failure;
 use crate::flags::planning::HERTZ_PER_MHZ;
 use crate::output::{folder_of, try_write_whole};
 use crate::report::DeviceReport;
+use crate::sudo::{self, as_caller};
 use facts::report::FactReport;
 
 pub(crate) use tiles::extend as extend_tiles;
@@ -53,7 +54,7 @@ pub(crate) fn measured(
     let board = Board::of(&info);
     let mut profile = Profile::clone(&Profile::built_in());
     // Keeps the findings of `first`, so that the measurements avoid what failed there.
-    let found = Profile::find(&info).unwrap_or_else(|_| Profile::built_in());
+    let found = sudo::profile(&info).unwrap_or_else(|_| Profile::built_in());
     if found.board.is_some() {
         profile.choices = found.choices.clone();
         profile.facts = found.facts.clone();
@@ -90,7 +91,7 @@ pub(crate) fn write(file: &Path, profile: &Profile) -> Result<(), Failure> {
         fs::create_dir_all(folder_of(&file)).context("cannot create its folder")?;
         try_write_whole(&file, json.as_bytes(), MODE)
     };
-    write().map_err(Failure::output(format!(
+    as_caller(write).map_err(Failure::output(format!(
         "cannot write the profile {}",
         file.display()
     )))

@@ -11,9 +11,9 @@ use crate::calibrate::facts::report::FactReport;
 use crate::calibrate::{self, CalibrateReport, facts};
 use crate::exit::{Failure, Verdict};
 use crate::flags::{DeviceFlags, ReportFlags};
-use crate::output;
 use crate::progress::ProgressLine;
 use crate::report::DeviceReport;
+use crate::{output, sudo};
 
 #[derive(Debug, Args)]
 pub(crate) struct CalibrateFlags {
@@ -49,7 +49,7 @@ pub(crate) fn run(args: &CalibrateFlags) -> Result<Verdict, Failure> {
     // Reports misspelt names before anything runs.
     let chosen = facts::choose(&args.facts)?;
     let is_whole = args.facts.is_empty();
-    let file = args.out.clone().or_else(Profile::users_file);
+    let file = args.out.clone().or_else(sudo::users_profile);
     let file = file.filter(|_| is_whole);
     if is_whole && file.is_none() {
         return Err(Failure::Usage(anyhow!(

@@ -7,7 +7,7 @@ use std::fs::{self, File};
 use std::io::{ErrorKind, Read};
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::anyhow;
 use clap::Args;
@@ -17,13 +17,14 @@ use rocket_uapi::Selector;
 
 use crate::evidence::{
     ChildRunner, EvidenceIndex, EvidenceOutcome, EvidenceSetup, EvidenceState, EvidenceStep,
-    FIRST_PROFILE, PrivateWords, RECORDING_END, find, pack,
+    FIRST_PROFILE, PROFILE, PrivateWords, RECORDING_END, find, pack,
 };
 use crate::exit::{Failure, Verdict};
 use crate::experiment::record::ExperimentRecord;
 use crate::first::{FirstReport, FirstResults, HEALTH_STEP, LADDER, Rung, broken_since};
 use crate::flags::{DeviceFlags, ReportFlags};
 use crate::report::HostMachine;
+use crate::sudo::{self, as_caller};
 use crate::table::joined;
 use crate::{calibrate, output};
 
@@ -125,7 +126,7 @@ fn run_rung(name: &str, flags: &RungFlags, device: &DeviceFlags) -> Result<Verdi
 
 fn run_steps(args: &FirstFlags, evidence: Option<&EvidenceFlags>) -> Result<Verdict, Failure> {
     let folder = &args.output;
-    fs::create_dir_all(folder)
+    as_caller(|| fs::create_dir_all(folder))
         .map_err(Failure::output(format!("cannot make {}", folder.display())))?;
     // Held until the process ends: two runs would overwrite each other's files.
     let lock = File::open(folder).map_err(Failure::output("the directory"))?;
@@ -134,28 +135,39 @@ fn run_steps(args: &FirstFlags, evidence: Option<&EvidenceFlags>) -> Result<Verd
     let runner = ChildRunner::new()?;
     let setup = &setup(args, evidence)?;
     let folder = &setup.folder;
-    let state = EvidenceState::load(folder, &setup.device)?;
+    let (state, changed) = EvidenceState::load(folder, &setup.device)?;
+    if changed.is_some() {
+        // These would change plans.
+        for profile in [FIRST_PROFILE, PROFILE] {
+            let _ = fs::remove_file(folder.join(profile));
+        }
+    }
     let mut run = EvidenceRun {
         args,
         runner,
         private: PrivateWords::collect(&private_paths(setup)),
         broken: None,
         done: Vec::new(),
+        progress: RunProgress::new(),
         setup,
         state,
     };
     run.say(&format!("{} on {}\n", setup.device, setup.board))?;
+    if let Some(changed) = changed {
+        run.say(&format!("Starts anew: {changed}.\n"))?;
+    }
     run.check_health()?;
-    run.all(setup.rung_steps())?;
+    let (rungs, plans) = (setup.rung_steps(), setup.plan_steps());
+    let more = evidence.map_or_else(Vec::new, |_| setup.evidence_steps());
+    run.progress.steps = rungs.len() + plans.len() + more.len();
+    run.all(rungs)?;
     let first = run.judge(false)?;
     run.write_profile(&first)?;
-    run.all(setup.plan_steps())?;
+    run.all(plans)?;
     let first = run.judge(true)?;
     let verdict = serde_json::to_vec_pretty(&first).map_err(Failure::output("the verdict"))?;
     output::write_private(&folder.join(FIRST), &verdict)?;
-    if evidence.is_some() {
-        run.all(setup.evidence_steps())?;
-    }
+    run.all(more)?;
     let report = run.report()?;
     let of_steps = run.done.iter().flat_map(EvidenceStep::files);
     let own = [FIRST, FIRST_PROFILE].map(str::to_owned);
@@ -177,13 +189,22 @@ fn run_steps(args: &FirstFlags, evidence: Option<&EvidenceFlags>) -> Result<Verd
             None => output::print_json(&first)?,
         }
     }
+    run.state.finish()?;
     run.say(&first.text())?;
+    if run.progress.ran == 0 {
+        run.say(&format!(
+            "\nNothing ran: these are the results of {}. To run all again, use another directory \
+             (-o).\n",
+            run.state.date
+        ))?;
+    }
     let what = if setup.info.is_model {
         "Archive of the software model; do not send it"
     } else {
         "Send this file"
     };
     run.say(&format!("\n{what}: {}\n", archive.display()))?;
+    run.say(&format!("Next: {}\n", first.next_step()))?;
     Ok(first.exit())
 }
 
@@ -247,6 +268,39 @@ fn private_paths(setup: &EvidenceSetup) -> Vec<&Path> {
     private.flat_map(|path| path.ancestors().take(2)).collect()
 }
 
+/// Where a run is, and how long it takes.
+struct RunProgress {
+    steps: usize,
+    at: usize,
+    /// Steps that ran, and their time.
+    ran: u32,
+    took: Duration,
+}
+
+impl RunProgress {
+    /// The time of a step, until some have run.
+    const STEP: Duration = Duration::from_secs(6);
+    const GUESSES: u32 = 4;
+
+    const fn new() -> Self {
+        Self {
+            steps: 0,
+            at: 0,
+            ran: 0,
+            took: Duration::ZERO,
+        }
+    }
+
+    /// The step's number, and the time of this and all later steps.
+    fn text(&self) -> String {
+        let step = (self.took + Self::STEP * Self::GUESSES) / (self.ran + Self::GUESSES);
+        let left = step.as_secs_f64() * (self.steps + 1).saturating_sub(self.at) as f64;
+        let minutes = (left / 60.0).ceil();
+        let unit = if minutes > 1.0 { "minutes" } else { "minute" };
+        format!("[{}/{}, about {minutes} {unit} left]", self.at, self.steps)
+    }
+}
+
 struct EvidenceRun<'a> {
     args: &'a FirstFlags,
     runner: ChildRunner,
@@ -257,6 +311,7 @@ struct EvidenceRun<'a> {
     broken: Option<String>,
     /// Steps that ran or were skipped, each once.
     done: Vec<EvidenceStep>,
+    progress: RunProgress,
 }
 
 impl EvidenceRun<'_> {
@@ -266,6 +321,7 @@ impl EvidenceRun<'_> {
 
     fn all(&mut self, steps: Vec<EvidenceStep>) -> Result<(), Failure> {
         for step in steps {
+            self.progress.at += 1;
             let (rung, recorded, name) = (step.rung, step.recorded(), step.name.clone());
             let ran = self.one(step.clone())?;
             if ran && rung.is_some() && self.finds_dead_cores(&step)? {
@@ -342,7 +398,12 @@ impl EvidenceRun<'_> {
     /// Adds a step to those whose files are results.
     fn keep(&mut self, step: EvidenceStep) -> Result<(), Failure> {
         let outcome = self.state.steps.get(&step.name);
-        if !outcome.is_some_and(EvidenceOutcome::has_ended) {
+        if matches!(outcome, Some(EvidenceOutcome::NotRun { .. })) {
+            // Those of an earlier run.
+            for file in step.files() {
+                let _ = fs::remove_file(self.setup.folder.join(file));
+            }
+        } else if !outcome.is_some_and(EvidenceOutcome::has_ended) {
             // The files may be as they were when the machine or this program crashed.
             self.clean(&step)?;
         }
@@ -459,8 +520,9 @@ impl EvidenceRun<'_> {
     /// The path and changes of the user's profile, if one was written.
     fn try_write_profile(&self, first: &FirstReport) -> Result<Option<String>, Failure> {
         let info = &self.setup.info;
-        // A profile of another board does not count.
-        let base = Profile::find(info).unwrap_or_else(|_| Profile::built_in());
+        // What an earlier run of `first` found does not count, nor a profile of another board.
+        let base = sudo::profile(info).ok().filter(|profile| profile.measured);
+        let base = base.unwrap_or_else(Profile::built_in);
         let (profile, changes) = first.profile(&base, Board::of(info));
         calibrate::write(&self.setup.folder.join(FIRST_PROFILE), &profile)?;
         // On the model, what passed may already be allowed.
@@ -468,7 +530,7 @@ impl EvidenceRun<'_> {
             !changes.avoided.is_empty() || !(changes.allowed.is_empty() || info.is_model);
         let file = match (&self.args.out, is_needed) {
             (Some(file), _) => Some(file.clone()),
-            (None, true) => Profile::users_file(),
+            (None, true) => sudo::users_profile(),
             (None, false) => None,
         };
         let Some(file) = file else {
@@ -481,13 +543,14 @@ impl EvidenceRun<'_> {
 
     /// Runs a step, and removes private data from its files.
     fn step(
-        &self,
+        &mut self,
         step: &EvidenceStep,
         mut command: Command,
         limit: Duration,
     ) -> Result<EvidenceOutcome, Failure> {
         let limit = self.args.limit.map_or(limit, Duration::from_secs);
-        output::tell(&format!("{}: at most {} s\n", step.name, limit.as_secs()));
+        output::tell(&format!("{} {}\n", self.progress.text(), step.name));
+        let begin = Instant::now();
         let files = step.files();
         let at = |file: &str| self.setup.folder.join(file);
         for file in &files {
@@ -497,6 +560,8 @@ impl EvidenceRun<'_> {
             .stdout(output::create(&at(&files[0]))?)
             .stderr(output::create(&at(&files[1]))?);
         let ended = self.runner.run(command, limit);
+        self.progress.ran += 1;
+        self.progress.took += begin.elapsed();
         self.clean(step)?;
         match ended {
             Ok(Some(code)) => {
@@ -515,6 +580,10 @@ impl EvidenceRun<'_> {
 
     /// Removes private data from the files of a step, and files that are empty.
     fn clean(&self, step: &EvidenceStep) -> Result<(), Failure> {
+        as_caller(|| self.clean_files(step))
+    }
+
+    fn clean_files(&self, step: &EvidenceStep) -> Result<(), Failure> {
         for name in step.files() {
             let file = self.setup.folder.join(&name);
             // Recordings are not text; this program made their programs and matrices.

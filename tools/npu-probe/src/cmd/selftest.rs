@@ -25,6 +25,7 @@ use crate::report::{
     DeviceReport, ProblemReport, ProgramCounter, RunReport, SelfTestReport, time_of,
 };
 use crate::shape::MatmulShape;
+use crate::sudo::as_caller;
 
 pub(crate) fn run(test: &SelfTestFlags) -> Result<Verdict, Failure> {
     match (test.soak.client, test.soak.seconds) {
@@ -147,7 +148,7 @@ fn recorded(device: &Device, test: &SelfTestFlags) -> Result<(Device, Option<Rec
         )],
         ..RecorderOptions::default()
     };
-    let recorder = Recorder::create(&file, &device.info(), options)
+    let recorder = as_caller(|| Recorder::create(&file, &device.info(), options))
         .map_err(Failure::output(file.display().to_string()))?;
     let device = recorder
         .open(device)

@@ -13,6 +13,7 @@ use super::private::PrivateWords;
 use super::state::EvidenceOutcome;
 use crate::exit::Failure;
 use crate::output::write_private;
+use crate::sudo::as_caller;
 
 /// The index, which is the first file of the archive.
 #[derive(Debug, Serialize)]
@@ -52,7 +53,7 @@ pub(crate) fn pack(
         }
         Ok(archive.into_inner()?.finish()?)
     };
-    let bytes = pack().map_err(Failure::output("the archive"))?;
+    let bytes = as_caller(pack).map_err(Failure::output("the archive"))?;
     let path = folder.join(format!("{name}.tar.gz"));
     write_private(&path, &bytes)?;
     Ok(path)

@@ -15,4 +15,6 @@ pub(crate) use archive::{EvidenceIndex, pack};
 pub(crate) use child::ChildRunner;
 pub(crate) use private::PrivateWords;
 pub(crate) use state::{EvidenceOutcome, EvidenceState};
-pub(crate) use step::{EvidenceSetup, EvidenceStep, FIRST_PROFILE, RECORDING_END, SELF_TEST, find};
+pub(crate) use step::{
+    EvidenceSetup, EvidenceStep, FIRST_PROFILE, PROFILE, RECORDING_END, SELF_TEST, find,
+};

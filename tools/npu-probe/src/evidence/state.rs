@@ -15,8 +15,9 @@ use crate::exit::Failure;
 use crate::output::write_private;
 
 const FILE: &str = "state.json";
-/// File of a number that changes with each boot.
+/// Files of a number that changes with each boot, and of the kernel's release.
 const BOOT: &str = "/proc/sys/kernel/random/boot_id";
+const KERNEL: &str = "/proc/sys/kernel/osrelease";
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "outcome", rename_all = "snake_case")]
@@ -64,28 +65,32 @@ pub(crate) struct EvidenceState {
     /// The device that all steps use.
     pub(crate) device: String,
     pub(crate) steps: BTreeMap<String, EvidenceOutcome>,
+    /// Kernel, boot and version of this program of the last run.
+    #[serde(default)]
+    kernel: String,
+    #[serde(default)]
+    boot: String,
+    #[serde(default)]
+    version: String,
+    /// Whether all steps were done.
+    #[serde(default)]
+    finished: bool,
     /// Cores that completed no job from the start.
     #[serde(default)]
     pub(crate) dead_cores: Vec<u32>,
 }
 
 impl EvidenceState {
-    /// The state of an earlier run, or a new one.
-    pub(crate) fn load(folder: &Path, device: &str) -> Result<Self, Failure> {
+    /// The state of an earlier run, or a new one; and why the earlier one does not count. A run
+    /// goes on after a boot, but not after it was done.
+    pub(crate) fn load(folder: &Path, device: &str) -> Result<(Self, Option<String>), Failure> {
         let file = folder.join(FILE);
         let state = match fs::read(&file) {
             Ok(text) => serde_json::from_slice(&text).map_err(anyhow::Error::from),
-            Err(error) if error.kind() == ErrorKind::NotFound => Ok(Self {
-                file: PathBuf::new(),
-                date: date(SystemTime::now()),
-                device: device.to_owned(),
-                steps: BTreeMap::new(),
-                dead_cores: Vec::new(),
-            }),
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(Self::new(device)),
             Err(error) => Err(error.into()),
         };
         let mut state: Self = state.map_err(|error| unusable(error, &file))?;
-        state.file = file;
         if state.device != device {
             let of = format!(
                 "it holds results of {}, not of {device}; choose another directory with -o",
@@ -93,13 +98,61 @@ impl EvidenceState {
             );
             return Err(unusable(anyhow::Error::msg(of), folder));
         }
-        let boot = boot();
+        let mut now = Self::new(device);
         for outcome in state.steps.values_mut() {
-            if matches!(outcome, EvidenceOutcome::Begun { boot: then } if *then != boot) {
+            if matches!(outcome, EvidenceOutcome::Begun { boot: then } if *then != now.boot) {
                 *outcome = EvidenceOutcome::MachineWentDown;
+                state.finished = false;
             }
         }
-        Ok(state)
+        let changed = |what, [then, now]: [&str; 2]| format!("{what} was {then} and is {now}");
+        let why = if state.steps.is_empty() {
+            None
+        } else if state.kernel != now.kernel {
+            Some(changed("the kernel", [&state.kernel, &now.kernel]))
+        } else if state.version != now.version {
+            Some(changed("npu-probe", [&state.version, &now.version]))
+        } else if state.boot != now.boot && state.finished {
+            // What crashed this kernel would crash it again.
+            now.steps = state.steps.clone();
+            now.steps
+                .retain(|_, outcome| *outcome == EvidenceOutcome::MachineWentDown);
+            Some("the machine was booted".to_owned())
+        } else {
+            now.steps = state.steps;
+            now.date = state.date;
+            now.finished = state.finished;
+            now.dead_cores = state.dead_cores;
+            None
+        };
+        now.file = file;
+        Ok((now, why))
+    }
+
+    fn new(device: &str) -> Self {
+        let line = |file| {
+            fs::read_to_string(file)
+                .unwrap_or_default()
+                .trim()
+                .to_owned()
+        };
+        Self {
+            file: PathBuf::new(),
+            date: date(SystemTime::now()),
+            device: device.to_owned(),
+            steps: BTreeMap::new(),
+            kernel: line(KERNEL),
+            boot: line(BOOT),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            finished: false,
+            dead_cores: Vec::new(),
+        }
+    }
+
+    /// Records that all steps are done.
+    pub(crate) fn finish(&mut self) -> Result<(), Failure> {
+        self.finished = true;
+        self.write()
     }
 
     pub(crate) fn succeeded(&self, name: &str) -> bool {
@@ -120,22 +173,25 @@ impl EvidenceState {
     /// Records the outcome of a step; it is on the disk when this returns.
     pub(crate) fn record(&mut self, name: &str, outcome: EvidenceOutcome) -> Result<(), Failure> {
         self.steps.insert(name.to_owned(), outcome);
+        self.finished = false;
+        self.write()
+    }
+
+    fn write(&self) -> Result<(), Failure> {
         let text = serde_json::to_vec_pretty(self).map_err(Failure::output("the state"))?;
         write_private(&self.file, &text)
     }
 
     pub(crate) fn begin(&mut self, name: &str) -> Result<(), Failure> {
-        self.record(name, EvidenceOutcome::Begun { boot: boot() })
+        self.record(
+            name,
+            EvidenceOutcome::Begun {
+                boot: self.boot.clone(),
+            },
+        )
     }
 }
 
 fn unusable(error: anyhow::Error, path: &Path) -> Failure {
     Failure::Usage(error.context(format!("cannot continue the run in {}", path.display())))
-}
-
-fn boot() -> String {
-    fs::read_to_string(BOOT)
-        .unwrap_or_default()
-        .trim()
-        .to_owned()
 }

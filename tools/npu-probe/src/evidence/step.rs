@@ -18,8 +18,9 @@ const LONG: u64 = 1800;
 /// A prompt that is long enough for the NPU.
 const PROMPT: &str = "The quick brown fox jumps over the lazy dog. ";
 const PROMPT_TIMES: usize = 30;
-const PROFILE: &str = "profile.json";
-/// The profile that `first` writes; `calibrate` writes the other one.
+/// The profile that `calibrate` writes.
+pub(crate) const PROFILE: &str = "profile.json";
+/// The profile that `first` writes.
 pub(crate) const FIRST_PROFILE: &str = "first-profile.json";
 const TRACE: &str = "llama-trace.json";
 /// Prefix of steps that run the default plans of a prompt.

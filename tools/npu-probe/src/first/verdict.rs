@@ -355,6 +355,20 @@ impl FirstReport {
         };
     }
 
+    /// What to do with this verdict.
+    pub(crate) fn next_step(&self) -> &'static str {
+        match self.verdict {
+            _ if self.overlay.is_some() => "apply the overlay, boot, and run this command again",
+            FirstVerdict::Unfinished => "cut the board's power, boot, and run this command again",
+            FirstVerdict::DoesNotWork => {
+                "send the file, fix what `npu-probe doctor` shows, and run this command again"
+            }
+            FirstVerdict::Works | FirstVerdict::WorksWithout => {
+                "send the file; then run a language model (docs/start.md)"
+            }
+        }
+    }
+
     /// The exit status of a command with this verdict.
     pub(crate) const fn exit(&self) -> Verdict {
         match self.verdict {

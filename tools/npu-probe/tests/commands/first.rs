@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `npu-probe first` on models of boards with a defect, and `explain` of their archives.
 
-use std::fs;
+use std::fs::{self, Permissions};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
 use std::path::PathBuf;
 use std::process::Command;
 
@@ -85,6 +86,9 @@ impl Board {
     }
 }
 
+/// More files than this belong to the rungs.
+const LADDER: usize = 40;
+
 fn causes(report: &Value) -> Vec<&str> {
     let causes = report["causes"].as_array().unwrap();
     causes
@@ -165,6 +169,104 @@ fn told([device, code, verdict, cause, side, sentence]: [&str; 6]) {
             assert_eq!(board.json(&line, 0)["result"], "PASS", "{device}, {dtype}");
         }
     }
+}
+
+/// Under sudo all files are the user's, and a link leads to none of root's.
+#[test]
+fn files_belong_to_the_user_who_called_sudo() {
+    const USER: u32 = 4242;
+    // With int8 weights that do not stream, `first` writes a profile.
+    let board = Board::new("model:weight-room=all");
+    let home = board.path("");
+    if fs::metadata(&home).unwrap().uid() != 0 || test_support::emulated() {
+        println!("SKIP files_belong_to_the_user_who_called_sudo: needs root");
+        return;
+    }
+    chown(&home, Some(USER), Some(USER)).unwrap();
+    let sudo = |line| {
+        let mut command = board.command(line);
+        command.envs(["SUDO_UID", "SUDO_GID"].map(|name| (name, USER.to_string())));
+        command
+    };
+    ends(&mut sudo("first"), 0);
+    let mut folders = vec![home];
+    let mut files = 0;
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder).unwrap() {
+            let entry = entry.unwrap();
+            let about = entry.metadata().unwrap();
+            assert_eq!(about.uid(), USER, "{}", entry.path().display());
+            files += 1;
+            if about.is_dir() {
+                folders.push(entry.path());
+            }
+        }
+    }
+    assert!(files > LADDER && board.profile().is_some(), "{files}");
+    let roots = tempfile::tempdir().unwrap();
+    let secret = roots.path().join("secret");
+    fs::write(&secret, "as it was").unwrap();
+    fs::set_permissions(roots.path(), Permissions::from_mode(0o700)).unwrap();
+    symlink(&secret, board.path("report.html")).unwrap();
+    ends(
+        &mut sudo("report -o report.html npu-evidence/selftest-int4.json"),
+        5,
+    );
+    assert_eq!(fs::read_to_string(secret).unwrap(), "as it was");
+}
+
+/// Results of another kernel do not count; after a boot only what crashed the machine does.
+#[test]
+fn another_kernel_or_a_boot_starts_anew() {
+    if test_support::emulated() {
+        return;
+    }
+    let board = Board::new("model");
+    let said = |board: &Board| ends(&mut board.command("first"), 0).0;
+    let first = said(&board);
+    has(
+        &first,
+        &["rung-driver              ok", "\nNext: send the file"],
+    );
+    assert!(!first.contains("Nothing ran"), "{first}");
+    has(&said(&board), &["Nothing ran: these are the results of 20"]);
+    let state = board.result("state.json");
+    let done = read_json(&state);
+    for (field, wanted) in [
+        ("kernel", "the kernel was 6.1 and is "),
+        ("boot", "the machine was booted"),
+    ] {
+        let mut other = done.clone();
+        other[field] = "6.1".into();
+        other["steps"]["rung-int4"] = json!({ "outcome": "machine_went_down" });
+        fs::write(&state, other.to_string()).unwrap();
+        let went_down = if field == "boot" {
+            "THE MACHINE WENT DOWN"
+        } else {
+            "rung-int4                ok"
+        };
+        let text = said(&board);
+        has(
+            &text,
+            &[
+                "Starts anew: ",
+                wanted,
+                went_down,
+                "rung-driver              ok",
+            ],
+        );
+        assert!(!text.contains("Nothing ran"), "{text}");
+    }
+    // A run that was not done goes on behind a boot.
+    let mut other = done.clone();
+    other["boot"] = "another".into();
+    other["finished"] = false.into();
+    other["steps"].as_object_mut().unwrap().remove("rung-int4");
+    fs::write(&state, other.to_string()).unwrap();
+    let (text, steps) = ends(&mut board.command("first"), 0);
+    assert!(!text.contains("anew"), "{text}");
+    has(&steps, &["left] rung-int4\n"]);
+    assert!(!steps.contains("rung-fp16\n"), "{steps}");
 }
 
 /// The files of a step that did not end may be partial, and contain private data.
