@@ -16,7 +16,15 @@ pub struct Board {
     pub kernel: String,
     /// Whether it is the software model, whose times are modelled.
     pub is_model: bool,
+    /// The NPU clock that its device tree assigns, Hz (E-clock-rates). `None` if the tree cannot be
+    /// read, as in containers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub assigned_hz: Option<u64>,
 }
+
+/// The rates that the device tree assigns to the clocks of core 0, whose first is that of all
+/// cores (Linux, rk3588-base.dtsi).
+const ASSIGNED_RATES: &str = "/proc/device-tree/npu@fdab0000/assigned-clock-rates";
 
 impl Board {
     /// Returns this machine's board, with this device.
@@ -31,14 +39,20 @@ impl Board {
             board: text("/proc/device-tree/model"),
             kernel: text("/proc/sys/kernel/osrelease"),
             is_model: info.is_model,
+            assigned_hz: std::fs::read(ASSIGNED_RATES).ok().and_then(|rates| {
+                let first = rates.first_chunk()?;
+                Some(u32::from_be_bytes(*first).into())
+            }),
         }
     }
 
     /// Whether a measurement on one board holds for the other: the same board, with the same build
-    /// of a kernel.
+    /// of a kernel and no other clock.
     pub(super) fn is_like(&self, other: &Self) -> bool {
         let is_same = self.board == other.board && self.is_model == other.is_model;
-        is_same && is_alike(&self.kernel, &other.kernel)
+        let is_clock_known = self.assigned_hz.is_some() && other.assigned_hz.is_some();
+        let is_clock_other = is_clock_known && self.assigned_hz != other.assigned_hz;
+        is_same && !is_clock_other && is_alike(&self.kernel, &other.kernel)
     }
 }
 
@@ -53,7 +67,11 @@ impl fmt::Display for Board {
         } else {
             ""
         };
-        write!(f, "{board}, Linux {}{model}", self.kernel)
+        write!(f, "{board}, Linux {}{model}", self.kernel)?;
+        match self.assigned_hz {
+            Some(hz) => write!(f, ", NPU clock {} MHz assigned", hz / 1_000_000),
+            None => Ok(()),
+        }
     }
 }
 
@@ -71,7 +89,8 @@ pub struct ContestedFact {
 
 /// Whether a calibration under one kernel release holds under another: any version of the same
 /// build, if it has the driver. No release from 6.18 to 7.3.4 changed what calibration measures
-/// (docs/driver.md). Clocks come from the device tree and patches, which a kernel's builder keeps.
+/// (docs/driver.md). Clocks come from the device tree, and from patches, which a kernel's builder
+/// keeps.
 fn is_alike(one: &str, other: &str) -> bool {
     let builds = [one, other].map(build);
     one == other || builds[0].is_some() && builds[0] == builds[1]
@@ -95,6 +114,21 @@ fn build(release: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_profile_of_another_clock_is_for_another_board() {
+        let board = |assigned_hz| Board {
+            board: "Some Board".to_owned(),
+            kernel: "7.1.0".to_owned(),
+            is_model: false,
+            assigned_hz,
+        };
+        let [slow, fast, unknown] = [Some(200_000_000), Some(600_000_000), None].map(board);
+        assert!(!slow.is_like(&fast) && slow.is_like(&slow.clone()));
+        assert!(slow.is_like(&unknown) && unknown.is_like(&fast));
+        let named = fast.to_string();
+        assert!(named.ends_with("NPU clock 600 MHz assigned"), "{named}");
+    }
 
     #[test]
     fn an_update_is_alike_and_another_build_is_not() {

@@ -25,6 +25,7 @@ fn profile() -> Profile {
             board: "Some Board".to_owned(),
             kernel: "7.1.0".to_owned(),
             is_model: false,
+            assigned_hz: None,
         }),
         ..Profile::clone(&Profile::built_in())
     }

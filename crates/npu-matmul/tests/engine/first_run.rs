@@ -264,6 +264,7 @@ fn calibrated_boards_and_the_model_are_not_checked() {
             board: "any".to_owned(),
             kernel: "6.18.0".to_owned(),
             is_model,
+            assigned_hz: None,
         });
         profile.measured = measured;
         PlanOptions {

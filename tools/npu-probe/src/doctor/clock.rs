@@ -16,6 +16,8 @@ const CLOCKS: [&str; 2] = ["scmi_clk_npu", "clk_npu_dsu0"];
 const RATE: usize = 4;
 /// The NPU clock at boot, MHz (E-clock-boot).
 const BOOT_MHZ: u64 = 200;
+/// The rates that the device tree assigns to core 0's clocks; the first is that of all cores.
+const ASSIGNED: &str = "sys/firmware/devicetree/base/npu@fdab0000/assigned-clock-rates";
 /// The power domains of the NPU (Linux, drivers/pmdomain/rockchip/pm-domains.c).
 const DOMAINS: [&str; 4] = ["npu", "nputop", "npu1", "npu2"];
 const REGULATORS: &str = "sys/class/regulator";
@@ -25,8 +27,7 @@ pub(super) fn row(root: &SystemRoot) -> DoctorRow {
     // E-time-clock.
     let cost = "a core does 150 GFLOP/s at 200 MHz, and a 512x3840x4096 matmul takes 71 ms less \
                 at 600 MHz";
-    let remedy = "Mainline cannot change the clock. Patched kernels can; a change while the NPU \
-                  is powered off hangs the firmware.";
+    let remedy = "A device tree overlay can assign 600 MHz: docs/boards.md, `A faster clock`.";
     match rate(root) {
         Some((place, mhz)) if mhz <= BOOT_MHZ => {
             DoctorRow::note(format!("{mhz} MHz ({place})"), remedy).with([cost.to_owned()])
@@ -36,12 +37,28 @@ pub(super) fn row(root: &SystemRoot) -> DoctorRow {
             "the kernel lists no known clock of the NPU",
             "Look for the NPU's clock in /sys/kernel/debug/clk/clk_summary.",
         ),
-        None => DoctorRow::note(
-            "not readable; mainline leaves the NPU at its boot clock, 200 MHz",
-            "Run `npu-probe doctor` as root to see the clock (debugfs).",
-        )
-        .with([cost.to_owned()]),
+        None => match assigned_mhz(root) {
+            Some(mhz) => {
+                let found = format!("{mhz} MHz, assigned by the device tree");
+                let slow = (mhz <= BOOT_MHZ).then(|| cost.to_owned());
+                let see = "Run `npu-probe doctor` as root to see the clock itself (debugfs).";
+                let remedy = if slow.is_some() { remedy } else { see };
+                DoctorRow::note(found, remedy).with(slow)
+            }
+            None => DoctorRow::note(
+                "not readable; mainline leaves the NPU at its boot clock, 200 MHz",
+                "Run `npu-probe doctor` as root to see the clock (debugfs).",
+            )
+            .with([cost.to_owned()]),
+        },
     }
+}
+
+/// The NPU clock that the device tree assigns, MHz.
+fn assigned_mhz(root: &SystemRoot) -> Option<u64> {
+    let rates = root.bytes(ASSIGNED)?;
+    let hz = u32::from_be_bytes(*rates.first_chunk()?);
+    Some(u64::from(hz) / HERTZ_PER_MHZ)
 }
 
 /// The source of the clock rate, and the rate in MHz.
