@@ -38,6 +38,10 @@ pub const MMU_BYTES: u64 = 0x100;
 /// The RK3588 has these bits in its clock controller.
 pub const RESETS: u64 = 0xfdb8_0000;
 
+/// A clock whose rate the kernel can set: plain registers of a divider, in place of the board's
+/// firmware.
+pub const CLOCK: u64 = 0xfdb9_0000;
+
 /// Reset lines of a core: `srst_a` and `srst_h`.
 pub const RESETS_OF_CORE: u32 = 2;
 

@@ -2,10 +2,12 @@
 //! The guest's device tree: the parts of QEMU's `virt` machine that the guest
 //! needs, and the NPU of the RK3588.
 //!
-//! The NPU's nodes are those of the board, with these differences: its clocks
-//! are fixed, its resets are a separate plain register, and its interrupts are
-//! edges (see `Interrupts::pulse`). There is no power domain and no supply; the
-//! driver works without them.
+//! The NPU's nodes are those of the board, with these differences: the clock whose
+//! rate the tree assigns is a divider and the others are fixed, its resets are a
+//! separate plain register, its interrupts are edges (see `Interrupts::pulse`), and
+//! all cores are in one power domain, which does nothing. There is no supply; the
+//! driver works without it. Nodes that overlays of boards refer to have the labels
+//! of the board's tree.
 
 use vm_fdt::FdtWriter;
 
@@ -18,8 +20,11 @@ mod handle {
     pub(super) const GIC: u32 = 1;
     pub(super) const CLOCK: u32 = 2;
     pub(super) const RESETS: u32 = 3;
+    pub(super) const ROOT_CLOCK: u32 = 4;
+    pub(super) const NPU_CLOCK: u32 = 5;
+    pub(super) const POWER: u32 = 6;
     /// Handle of core 0's IOMMU; the others follow.
-    pub(super) const MMU: u32 = 4;
+    pub(super) const MMU: u32 = 7;
 }
 
 /// First cell of an interrupt.
@@ -39,8 +44,12 @@ const VIRTIO_INTERRUPT: u32 = 16;
 /// Private interrupts of the timers: secure, not secure, virtual, hypervisor.
 const TIMERS: [u32; 4] = [13, 14, 11, 10];
 
-/// Frequency of the UART's clock, and of the NPU's, which nothing reads.
+/// Frequency of the UART's clock, and of the NPU's fixed clocks, which nothing reads.
 const CLOCK_HZ: u32 = 24_000_000;
+/// Frequency before the divider of the NPU's clock.
+const ROOT_CLOCK_HZ: u32 = 1_200_000_000;
+/// Rate that the board's tree assigns (E-clock-boot).
+const ASSIGNED_HZ: u32 = 200_000_000;
 /// Clocks that the NPU's driver asks for, and the IOMMU's.
 const NPU_CLOCKS: [&str; 4] = ["aclk", "hclk", "npu", "pclk"];
 const MMU_CLOCKS: [&str; 2] = ["aclk", "iface"];
@@ -61,10 +70,13 @@ pub fn device_tree(processors: u32, cores: u32) -> Result<Vec<u8>, TreeError> {
     processors_of(&mut fdt, processors)?;
     basics(&mut fdt)?;
     resets(&mut fdt)?;
+    npu_clock(&mut fdt)?;
+    power(&mut fdt)?;
     for core in 0..cores {
         npu(&mut fdt, core)?;
         mmu(&mut fdt, core)?;
     }
+    symbols(&mut fdt, cores)?;
     fdt.end_node(root)?;
     fdt.finish()
 }
@@ -145,15 +157,66 @@ fn resets(fdt: &mut FdtWriter) -> Result<(), TreeError> {
     fdt.end_node(node)
 }
 
+/// A divider of the kernel that needs nothing but two registers.
+fn npu_clock(fdt: &mut FdtWriter) -> Result<(), TreeError> {
+    let root = fdt.begin_node("root-clock")?;
+    fdt.property_string("compatible", "fixed-clock")?;
+    fdt.property_u32("#clock-cells", 0)?;
+    fdt.property_u32("clock-frequency", ROOT_CLOCK_HZ)?;
+    fdt.property_phandle(handle::ROOT_CLOCK)?;
+    fdt.end_node(root)?;
+    let node = fdt.begin_node(&format!("npu-clock@{:x}", board::CLOCK))?;
+    fdt.property_string("compatible", "fsl,vf610-sai-clock")?;
+    registers(fdt, &[(board::CLOCK, board::PAGE_BYTES)])?;
+    fdt.property_u32("clocks", handle::ROOT_CLOCK)?;
+    fdt.property_u32("#clock-cells", 0)?;
+    fdt.property_phandle(handle::NPU_CLOCK)?;
+    fdt.end_node(node)
+}
+
+/// The kernel's power domains that need no registers.
+fn power(fdt: &mut FdtWriter) -> Result<(), TreeError> {
+    let node = fdt.begin_node("power-controller")?;
+    fdt.property_string("compatible", "stericsson,ux500-pm-domains")?;
+    fdt.property_u32("#power-domain-cells", 1)?;
+    fdt.property_phandle(handle::POWER)?;
+    fdt.end_node(node)
+}
+
+/// Labels of the board's tree.
+fn symbols(fdt: &mut FdtWriter, cores: u32) -> Result<(), TreeError> {
+    let node = fdt.begin_node("__symbols__")?;
+    fdt.property_string("power", "/power-controller")?;
+    for core in 0..cores {
+        let name = format!("rknn_core_{core}");
+        fdt.property_string(&name, &format!("/{}", npu_name(core)))?;
+    }
+    fdt.end_node(node)
+}
+
+fn npu_name(core: u32) -> String {
+    format!("npu@{:x}", board::core(core))
+}
+
 fn npu(fdt: &mut FdtWriter, core: u32) -> Result<(), TreeError> {
     let start = board::core(core);
-    let node = fdt.begin_node(&format!("npu@{start:x}"))?;
+    let node = fdt.begin_node(&npu_name(core))?;
     fdt.property_string("compatible", "rockchip,rk3588-rknn-core")?;
     let pages = board::NPU_PAGES;
     registers(fdt, &pages.map(|(_, at)| (start + at, board::PAGE_BYTES)))?;
     strings(fdt, "reg-names", &pages.map(|(name, _)| name))?;
     interrupt(fdt, core)?;
-    clocks(fdt, &NPU_CLOCKS)?;
+    let clocks = NPU_CLOCKS.map(|name| match name {
+        "npu" => handle::NPU_CLOCK,
+        _ => handle::CLOCK,
+    });
+    fdt.property_array_u32("clocks", &clocks)?;
+    strings(fdt, "clock-names", &NPU_CLOCKS)?;
+    if core == 0 {
+        fdt.property_u32("assigned-clocks", handle::NPU_CLOCK)?;
+        fdt.property_u32("assigned-clock-rates", ASSIGNED_HZ)?;
+    }
+    fdt.property_array_u32("power-domains", &[handle::POWER, 0])?;
     let first = core * board::RESETS_OF_CORE;
     let lines = [handle::RESETS, first, handle::RESETS, first + 1];
     fdt.property_array_u32("resets", &lines)?;

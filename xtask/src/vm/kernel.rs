@@ -33,6 +33,12 @@ const KASAN: &str = include_str!("kasan.config");
 /// The image for QEMU in the kernel's output directory.
 const IMAGE: &str = "arch/arm64/boot/Image";
 
+/// What compiles a kernel and its trees.
+const SCRIPT: &str = include_str!("kernel.sh");
+
+/// The device trees of boards, beside the image.
+pub(super) const TREES: &str = "dts/rockchip";
+
 /// Programs that a kernel build needs besides a compiler, and the packages of all of them.
 const NEEDED: [&str; 7] = ["make", "flex", "bison", "bc", "tar", "xz", "patch"];
 const PACKAGES: &str = "make gcc gcc-aarch64-linux-gnu flex bison bc tar xz-utils patch";
@@ -164,6 +170,7 @@ impl KernelStore {
         let mut all = vec![
             version.to_owned().into_bytes(),
             configuration(kernel.kasan).into_bytes(),
+            SCRIPT.to_owned().into_bytes(),
             self.compiler[1].clone().into_bytes(),
         ];
         for patch in &kernel.patches {
@@ -214,7 +221,9 @@ impl KernelStore {
         }
         run_checked(&mut script)?;
         let built = output.join(IMAGE);
-        fs::create_dir_all(image.with_file_name("")).context("making the kernel's directory")?;
+        let (trees, kept) = (built.with_file_name(TREES), image.with_file_name(TREES));
+        fs::create_dir_all(kept.with_file_name("")).context("making the kernel's directory")?;
+        fs::rename(trees, kept).context("moving the device trees in place")?;
         fs::rename(built, image).context("moving the kernel in place")?;
         fs::remove_dir_all(&work).context("removing the source")
     }

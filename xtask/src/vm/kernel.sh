@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 # Compiles the arm64 kernel at $SOURCE, with the options in $OUTPUT/fragment, into the directory
-# $OUTPUT, which may hold what an earlier call left. $COMPILER is a gcc. With $ARCHIVE, the source
+# $OUTPUT, which may hold what an earlier call left, and the device trees of the chip's boards,
+# with symbols. $COMPILER is a gcc. With $ARCHIVE, the source
 # is unpacked from there first, and patched with the files that are the arguments.
 set -eu
 if [ -n "${ARCHIVE:-}" ]; then
@@ -25,3 +26,6 @@ if grep '^CONFIG_' "$OUTPUT/fragment" | grep -v PROC_SYSCTL | grep -vxFf "$OUTPU
     exit 1
 fi
 build "-j$(nproc)" Image
+trees=$(cd "$SOURCE/arch/arm64/boot/dts" && ls rockchip/rk3588*.dts | sed 's/ts$/tb/')
+# shellcheck disable=SC2086 # A list of names without spaces.
+build "-j$(nproc)" DTC_FLAGS=-@ $trees

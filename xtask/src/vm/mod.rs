@@ -7,6 +7,7 @@ mod console;
 mod guest;
 mod initramfs;
 mod kernel;
+mod overlays;
 mod qemu;
 mod runner;
 mod test;
@@ -37,6 +38,9 @@ pub(crate) enum VmCommand {
     Test(test::TestArgs),
     /// Run `npu-probe first` on boards that differ, and check its output
     First(boards::FirstArgs),
+    /// Apply the overlays of docs/boards.md to the device trees of all boards, and boot a guest with
+    /// the faster clock
+    Overlays(KernelArgs),
     /// Run a shell in a guest
     Shell(ShellArgs),
 }
@@ -107,6 +111,7 @@ pub(crate) fn run(command: &VmCommand) -> Result<()> {
         VmCommand::Run(arguments) => run_program(arguments),
         VmCommand::Test(arguments) => test::run(arguments),
         VmCommand::First(arguments) => boards::run(arguments),
+        VmCommand::Overlays(kernel) => overlays::run(kernel),
         VmCommand::Shell(arguments) => run_shell(arguments),
     }
 }
@@ -157,14 +162,7 @@ fn run_program(arguments: &RunArgs) -> Result<()> {
 /// Runs a shell, line by line, on this process's input and output.
 fn run_shell(arguments: &ShellArgs) -> Result<()> {
     let runner = GuestRunner::prepare(&arguments.guest)?;
-    let kernels = KernelStore::open()?;
-    let tools = {
-        let _lock = kernels.lock("busybox.lock")?;
-        let directory = kernels.directory.join("busybox");
-        Sysroot::prepare(&directory, &[BUSYBOX], SUITE, Arch::Arm64, false)?
-    };
-    let (mut files, shell) = runner.files(SHELL)?;
-    files.add(&tools.root().join("usr/bin/busybox"), &shell)?;
+    let (mut files, shell) = with_shell(&runner)?;
     for program in &arguments.programs {
         files.add(&build::guest(program)?, &format!("/bin/{program}"))?;
     }
@@ -179,6 +177,19 @@ fn run_shell(arguments: &ShellArgs) -> Result<()> {
         ProgramFailed(1)
     );
     Ok(())
+}
+
+/// The files of a guest with a shell, and the shell's path.
+fn with_shell(runner: &GuestRunner) -> Result<(Initramfs, String)> {
+    let kernels = KernelStore::open()?;
+    let tools = {
+        let _lock = kernels.lock("busybox.lock")?;
+        let directory = kernels.directory.join("busybox");
+        Sysroot::prepare(&directory, &[BUSYBOX], SUITE, Arch::Arm64, false)?
+    };
+    let (mut files, shell) = runner.files(SHELL)?;
+    files.add(&tools.root().join("usr/bin/busybox"), &shell)?;
+    Ok((files, shell))
 }
 
 /// Copies files into a guest, each given as `HOST:GUEST`.

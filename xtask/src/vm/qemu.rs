@@ -18,6 +18,7 @@ use rustix::io::{FdFlags, fcntl_setfd};
 
 use super::initramfs::Initramfs;
 use super::kernel::KernelStore;
+use super::overlays;
 use crate::arch::Arch;
 use crate::debian::Sysroot;
 use crate::process;
@@ -46,6 +47,10 @@ pub(super) struct VirtualMachine<'a> {
     pub(super) directory: &'a Path,
     pub(super) processors: u32,
     pub(super) cores: u32,
+    /// An overlay of the device tree.
+    pub(super) overlay: Option<&'a Path>,
+    /// Further arguments of the kernel.
+    pub(super) arguments: &'a str,
     /// Further arguments of the plugin.
     pub(super) npu: &'a [String],
     pub(super) limit: Duration,
@@ -118,6 +123,9 @@ impl Qemu {
         let blob = npu_vm::device_tree(machine.processors, machine.cores)
             .context("making the device tree")?;
         fs::write(&tree, blob).context("writing the device tree")?;
+        if let Some(overlay) = machine.overlay {
+            overlays::apply(&tree, overlay, &tree)?;
+        }
 
         let mut command = Command::new(&self.0[0]);
         command.args(&self.0[1..]);
@@ -143,7 +151,11 @@ impl Qemu {
             .arg("-dtb")
             .arg(&tree)
             .arg("-append")
-            .arg(format!("{KERNEL_ARGUMENTS} mem={}M", board::KERNEL_MIB));
+            .arg(format!(
+                "{KERNEL_ARGUMENTS} mem={}M {}",
+                board::KERNEL_MIB,
+                machine.arguments
+            ));
 
         let qmp = inherited.connect(&mut command, "qmp")?;
         command.args(["-mon", "chardev=qmp,mode=control"]);

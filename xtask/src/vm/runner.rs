@@ -3,7 +3,7 @@
 
 use std::fs::File;
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{ExitCode, ExitStatus};
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use anyhow::{Context, Result, anyhow};
 use super::console;
 use super::guest::Guest;
 use super::initramfs::Initramfs;
-use super::kernel::KernelStore;
+use super::kernel::{KernelStore, TREES};
 use super::qemu::{Qemu, Remains, Streams, VirtualMachine};
 use crate::{build, paths};
 
@@ -27,6 +27,8 @@ pub(super) struct GuestRunner {
     qemu: Qemu,
     plugin: PathBuf,
     init: PathBuf,
+    overlay: Option<PathBuf>,
+    arguments: String,
 }
 
 /// The results of a guest, its kernel's complaints as lines for people, and whether known bugs
@@ -55,12 +57,26 @@ impl GuestRunner {
             },
             plugin: build::vm_plugin()?,
             init: build::guest("vm-init")?,
+            overlay: None,
+            arguments: String::new(),
         })
     }
 
     /// Sets the NPU's options for further guests.
     pub(super) fn play(&mut self, npu: &[&str]) {
         self.guest.npu = npu.iter().map(ToString::to_string).collect();
+    }
+
+    /// The directory of the device trees of boards.
+    pub(super) fn trees(&self) -> PathBuf {
+        self.kernel.with_file_name(TREES)
+    }
+
+    /// Boots further guests with an overlay of the device tree, if there is one, and further
+    /// arguments of the kernel.
+    pub(super) fn boot_with(&mut self, overlay: Option<&Path>, arguments: &str) {
+        self.overlay = overlay.map(Path::to_owned);
+        arguments.clone_into(&mut self.arguments);
     }
 
     /// The minimal files of a guest, and the program's path in it. The program is one of this
@@ -91,6 +107,8 @@ impl GuestRunner {
             directory: &directory,
             processors: guest.smp,
             cores: guest.cores,
+            overlay: self.overlay.as_deref(),
+            arguments: &self.arguments,
             npu: &guest.npu,
             limit: Duration::from_secs(guest.limit.unwrap_or(limit)),
             streams,

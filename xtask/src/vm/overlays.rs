@@ -1,0 +1,225 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `cargo xtask vm overlays`: compiles the overlays of docs/boards.md and applies them to the
+//! device trees of all boards. Then it boots a guest with the faster clock, and checks that the
+//! unpatched kernel sets the clock before the driver probes, and keeps it while the NPU sleeps.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, bail, ensure};
+
+use super::guest::{Guest, KernelArgs};
+use super::initramfs::COMMAND;
+use super::qemu::Streams;
+use super::runner::{GuestRunner, LIMIT, ProgramFailed};
+use crate::process::run_checked;
+use crate::{build, paths};
+
+/// The page with the overlays: the one that enables the NPU, then that of the clock.
+const PAGE: &str = "docs/boards.md";
+/// The rate that the second overlay assigns, Hz.
+const RATE: &str = "600000000";
+/// The power domain of core 0 on the board, as the overlay names it, and in the guest.
+const DOMAINS: [&str; 2] = ["<&power 9>", "<&power 0>"];
+
+/// Node of core 0 in trees, its device in the guest, and the clock's name in the guest.
+const NODE: &str = "/npu@fdab0000";
+const DEVICE: &str = "/sys/devices/platform/fdab0000.npu";
+const CLOCK: &str = "npu-clock";
+
+/// Records changes of rates and the driver's probe from the start of the kernel on.
+const TRACED: &str = "trace_event=clk:clk_set_rate kprobe_event=p:kprobes/probe,rocket_probe";
+
+/// Prints the trace; then the rate and the state of core 0 after the boot, after a self-test, when
+/// the NPU sleeps, and after another self-test.
+const SCRIPT: &str = r"
+set -e
+/bin/busybox --install -s /bin
+mkdir -p /sys/kernel/tracing
+grep -q tracefs /proc/mounts || mount -t tracefs tracefs /sys/kernel/tracing
+grep -q debugfs /proc/mounts || mount -t debugfs debugfs /sys/kernel/debug
+grep -E 'clk_set_rate|probe' /sys/kernel/tracing/trace || true
+state() {
+    echo $1 $(cat /sys/kernel/debug/clk/CLOCK/clk_rate) $(cat DEVICE/power/runtime_status)
+}
+state boot
+npu-probe --shape 64x64x64 >/dev/null
+sleep 1
+state asleep
+npu-probe --shape 64x64x64 >/dev/null
+sleep 1
+state again
+
+";
+
+pub(crate) fn run(kernel: &KernelArgs) -> Result<()> {
+    let mut runner = GuestRunner::prepare(&Guest {
+        kernel: kernel.clone(),
+        qemu: None,
+        smp: 1,
+        cores: 3,
+        npu: vec![],
+        limit: None,
+        console: None,
+    })?;
+    let folder = paths::target().join("overlays");
+    fs::create_dir_all(&folder).context("making a directory")?;
+    let sources = sources()?;
+    let [enabling, clock] = ["npu", "clock"].map(|name| folder.join(format!("{name}.dtbo")));
+    compile(&sources[0], &enabling)?;
+    compile(&sources[1], &clock)?;
+    apply_to_boards(&runner.trees(), &enabling, &clock)?;
+    let in_guest = folder.join("guest.dtbo");
+    compile(&sources[1].replace(DOMAINS[0], DOMAINS[1]), &in_guest)?;
+    boot(&mut runner, None, "200000000")?;
+    boot(&mut runner, Some(&in_guest), RATE)
+}
+
+/// The overlays' sources in the page.
+fn sources() -> Result<[String; 2]> {
+    let page = fs::read_to_string(paths::root().join(PAGE)).context(PAGE)?;
+    let blocks = page.split("```dts\n").skip(1);
+    let blocks: Vec<String> = blocks
+        .filter_map(|rest| Some(rest.split_once("\n```")?.0.to_owned() + "\n"))
+        .collect();
+    let found = blocks.len();
+    <[String; 2]>::try_from(blocks)
+        .map_err(|_| anyhow::anyhow!("{PAGE} has {found} overlays, and should have two"))
+}
+
+fn compile(source: &str, to: &Path) -> Result<()> {
+    let from = to.with_extension("dtso");
+    fs::write(&from, source).context("writing an overlay")?;
+    let mut dtc = Command::new("dtc");
+    dtc.args(["-@", "-I", "dts", "-O", "dtb", "-o"])
+        .arg(to)
+        .arg(from);
+    run_checked(&mut dtc).context("compiling an overlay (Debian: device-tree-compiler)")
+}
+
+/// Applies an overlay to a tree.
+pub(super) fn apply(tree: &Path, overlay: &Path, to: &Path) -> Result<()> {
+    let mut command = Command::new("fdtoverlay");
+    command.arg("-i").arg(tree).arg("-o").arg(to).arg(overlay);
+    run_checked(&mut command).with_context(|| {
+        format!(
+            "applying an overlay to {} (Debian: device-tree-compiler)",
+            tree.display()
+        )
+    })
+}
+
+/// A property of a tree, as text; `None` if it is not there.
+fn property(tree: &Path, kind: &str, node: &str, name: &str) -> Result<Option<String>> {
+    let mut command = Command::new("fdtget");
+    let output = command
+        .args(["-t", kind])
+        .arg(tree)
+        .args([node, name])
+        .output();
+    let output = output.context("running fdtget (Debian: device-tree-compiler)")?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    Ok(output.status.success().then(|| text.trim().to_owned()))
+}
+
+/// Applies both overlays to the tree of each board that describes the NPU's regulator.
+fn apply_to_boards(trees: &Path, enabling: &Path, clock: &Path) -> Result<()> {
+    let mut counts = [0; 3];
+    let result = clock.with_file_name("applied.dtb");
+    let mut files: Vec<PathBuf> = fs::read_dir(trees)
+        .with_context(|| format!("listing {}", trees.display()))?
+        .map(|entry| Ok(entry?.path()))
+        .collect::<Result<_>>()?;
+    files.retain(|file| file.extension().is_some_and(|extension| extension == "dtb"));
+    files.sort();
+    for tree in &files {
+        let status = property(tree, "s", NODE, "status")?;
+        let is_enabled = status.as_deref().is_none_or(|status| status == "okay");
+        let has_supply = property(tree, "s", "/__symbols__", "vdd_npu_s0")?.is_some();
+        let group = match (is_enabled, has_supply) {
+            (true, _) => 0,
+            (false, true) => 1,
+            (false, false) => 2,
+        };
+        counts[group] += 1;
+        match group {
+            0 => apply(tree, clock, &result)?,
+            1 => {
+                apply(tree, enabling, &result)?;
+                apply(&result, clock, &result)?;
+            }
+            _ => continue,
+        }
+        let rate = property(&result, "u", NODE, "assigned-clock-rates")?;
+        let status = property(&result, "s", NODE, "status")?;
+        ensure!(
+            rate.as_deref() == Some(RATE) && status.as_deref() == Some("okay"),
+            "{}: the overlays give the clock {rate:?} and the status {status:?}",
+            tree.display()
+        );
+    }
+    let [on, off, without] = counts;
+    ensure!(on > 0 && off > 0, "{} has too few trees", trees.display());
+    println!(
+        "ok trees: {on} boards with the NPU on, {off} with it off; {without} do not describe its \
+         regulator"
+    );
+    Ok(())
+}
+
+/// Boots a guest and checks that the kernel sets the clock to `rate`.
+fn boot(runner: &mut GuestRunner, overlay: Option<&Path>, rate: &str) -> Result<()> {
+    runner.boot_with(overlay, TRACED);
+    let (mut files, shell) = super::with_shell(runner)?;
+    files.add(&build::guest("npu-probe")?, "/bin/npu-probe")?;
+    let script = SCRIPT.replace("CLOCK", CLOCK).replace("DEVICE", DEVICE);
+    files.set_list(COMMAND, &[&*shell, "sh", "-c", &*script]);
+    let finished = runner.run(files, LIMIT, Streams::Kept)?;
+    finished.tell_complaints();
+    let (text, status) = (finished.text(), finished.status()?);
+    let is_right = status.success() && finished.all_known && is_as_assigned(&text, rate);
+    println!(
+        "{} guest: {rate} Hz",
+        if is_right { "ok" } else { "not ok" }
+    );
+    if !is_right {
+        println!("{text}{}", String::from_utf8_lossy(&finished.left.stderr));
+        bail!(ProgramFailed(1));
+    }
+    Ok(())
+}
+
+/// Whether the clock was set once, before the driver probed, and kept while the NPU slept.
+fn is_as_assigned(text: &str, rate: &str) -> bool {
+    let set = |line: &str| line.contains("clk_set_rate:") && line.contains(CLOCK);
+    let sets: Vec<usize> = (text.lines().enumerate())
+        .filter_map(|(at, line)| set(line).then_some(at))
+        .collect();
+    let probe = text.lines().position(|line| line.contains("rocket_probe"));
+    let states = ["boot", "asleep", "again"].map(|when| format!("{when} {rate} suspended"));
+    let all = states
+        .iter()
+        .all(|state| text.lines().any(|line| line == state));
+    all && sets.len() == 1 && probe.is_some_and(|probe| sets[0] < probe)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_clock_that_is_set_late_or_lost_is_seen() {
+        let right = "clk_set_rate: npu-clock 600000000\nprobe: (rocket_probe+0x0)\n\
+                     boot 600000000 suspended\nasleep 600000000 suspended\n\
+                     again 600000000 suspended\n";
+        assert!(is_as_assigned(right, RATE));
+        let lost = right.replace("again 600000000", "again 200000000");
+        let late = right
+            .replace("probe:", "")
+            .replace("clk_set", "probe: rocket_probe\nclk_set");
+        for wrong in [lost, late, right.replace("suspended", "active")] {
+            assert!(!is_as_assigned(&wrong, RATE), "{wrong}");
+        }
+    }
+}
