@@ -53,7 +53,7 @@ fn plan(
     let MatmulShape { m, k, n } = shape;
     let dtype = operands.dtype();
     let fds = args.fds.map_or(DEFAULT_FDS, NonZeroUsize::get);
-    let (options, refused) = args.planning.machine.options(info);
+    let (options, refused) = args.planning.machine.as_npu().options(info);
     let options = PlanOptions {
         k_tile: args.k_tile.map(NonZeroUsize::get),
         batch_rows: m,
@@ -73,6 +73,7 @@ fn plan(
         "n": n,
         "dtype": operands,
         "profile": profile.name,
+        "unmeasured_tiles": options.unmeasured_tiles,
         "clock_mhz": clock_mhz,
         // Why an existing profile is not used.
         "profile_refused": refused,
@@ -90,9 +91,13 @@ fn plan(
         _ => String::new(),
     };
     let refused = refused.map(|reason| reason + "\n").unwrap_or_default();
+    let tiles = match options.unmeasured_tiles {
+        Some(true) => "all legal tiles",
+        _ => "tiles as a board uses them; --unmeasured plans with all legal ones",
+    };
     let text = format!(
         "{operands}{} {shape} at {clock_mhz} MHz, {fds} file descriptor(s); {cpu_cores} CPU cores \
-         pack and unpack; all times are modelled\n{int4}profile: {}\n{refused}{times}{fits}\n",
+         pack and unpack; all times are modelled\n{int4}profile: {}; {tiles}\n{refused}{times}{fits}\n",
         to(results),
         profile.name,
     );

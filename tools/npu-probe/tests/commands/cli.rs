@@ -351,10 +351,12 @@ fn a_plan_needs_no_device() {
     assert!(chosen["over_bound"].as_f64() >= Some(1.0));
     // A faster clock takes less time; a given K tile is used.
     assert!(ms(&plan("--clock 600")["chosen"]) < ms(chosen));
-    assert_eq!(plan("--k-tile 1024")["chosen"]["tile"][0], 1024);
+    assert_eq!(plan("--unmeasured --k-tile 1024")["chosen"]["tile"][0], 1024);
 
+    // On a PC too, the tiles are those of a board.
+    assert_eq!(all["unmeasured_tiles"], false);
     // Three K tiles need two additions.
-    let cut = plan("--k-tile 1376");
+    let cut = plan("--unmeasured --k-tile 1376");
     let number = |name: &str| cut["chosen"][name].as_u64().unwrap();
     let c = 512 * 4096 * 4;
     assert_eq!(number("partial_sums"), 2 * c / 4);

@@ -107,7 +107,7 @@ fn a_plan_tells_what_weights_take_and_whether_they_fit() {
     has(refused["why_not"].as_str().unwrap(), &["would take"]);
 
     // Several descriptors can address what one cannot.
-    let large = "bench --plan 1x32768x122880 --dtype int8 --k-tile 4096 --fds";
+    let large = "bench --plan 1x32768x122880 --dtype int8 --unmeasured --k-tile 4096 --fds";
     let one = memory(&format!("{large} 1"));
     assert_eq!(one["fits"], false);
     assert!(one["bytes_per_fd"].is_null());
