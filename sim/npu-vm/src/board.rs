@@ -42,6 +42,9 @@ pub const RESETS: u64 = 0xfdb8_0000;
 /// firmware.
 pub const CLOCK: u64 = 0xfdb9_0000;
 
+/// Handle of the power controller's node in the device tree.
+pub const POWER_HANDLE: u32 = 6;
+
 /// Reset lines of a core: `srst_a` and `srst_h`.
 pub const RESETS_OF_CORE: u32 = 2;
 

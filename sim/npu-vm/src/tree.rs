@@ -6,8 +6,7 @@
 //! rate the tree assigns is a divider and the others are fixed, its resets are a
 //! separate plain register, its interrupts are edges (see `Interrupts::pulse`), and
 //! all cores are in one power domain, which does nothing. There is no supply; the
-//! driver works without it. Nodes that overlays of boards refer to have the labels
-//! of the board's tree.
+//! driver works without it.
 
 use vm_fdt::FdtWriter;
 
@@ -22,7 +21,7 @@ mod handle {
     pub(super) const RESETS: u32 = 3;
     pub(super) const ROOT_CLOCK: u32 = 4;
     pub(super) const NPU_CLOCK: u32 = 5;
-    pub(super) const POWER: u32 = 6;
+    pub(super) use crate::board::POWER_HANDLE as POWER;
     /// Handle of core 0's IOMMU; the others follow.
     pub(super) const MMU: u32 = 7;
 }
@@ -76,7 +75,6 @@ pub fn device_tree(processors: u32, cores: u32) -> Result<Vec<u8>, TreeError> {
         npu(&mut fdt, core)?;
         mmu(&mut fdt, core)?;
     }
-    symbols(&mut fdt, cores)?;
     fdt.end_node(root)?;
     fdt.finish()
 }
@@ -183,24 +181,9 @@ fn power(fdt: &mut FdtWriter) -> Result<(), TreeError> {
     fdt.end_node(node)
 }
 
-/// Labels of the board's tree.
-fn symbols(fdt: &mut FdtWriter, cores: u32) -> Result<(), TreeError> {
-    let node = fdt.begin_node("__symbols__")?;
-    fdt.property_string("power", "/power-controller")?;
-    for core in 0..cores {
-        let name = format!("rknn_core_{core}");
-        fdt.property_string(&name, &format!("/{}", npu_name(core)))?;
-    }
-    fdt.end_node(node)
-}
-
-fn npu_name(core: u32) -> String {
-    format!("npu@{:x}", board::core(core))
-}
-
 fn npu(fdt: &mut FdtWriter, core: u32) -> Result<(), TreeError> {
     let start = board::core(core);
-    let node = fdt.begin_node(&npu_name(core))?;
+    let node = fdt.begin_node(&format!("npu@{start:x}"))?;
     fdt.property_string("compatible", "rockchip,rk3588-rknn-core")?;
     let pages = board::NPU_PAGES;
     registers(fdt, &pages.map(|(_, at)| (start + at, board::PAGE_BYTES)))?;

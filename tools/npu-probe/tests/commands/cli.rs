@@ -351,7 +351,10 @@ fn a_plan_needs_no_device() {
     assert!(chosen["over_bound"].as_f64() >= Some(1.0));
     // A faster clock takes less time; a given K tile is used.
     assert!(ms(&plan("--clock 600")["chosen"]) < ms(chosen));
-    assert_eq!(plan("--unmeasured --k-tile 1024")["chosen"]["tile"][0], 1024);
+    assert_eq!(
+        plan("--unmeasured --k-tile 1024")["chosen"]["tile"][0],
+        1024
+    );
 
     // On a PC too, the tiles are those of a board.
     assert_eq!(all["unmeasured_tiles"], false);
