@@ -1,24 +1,29 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Softmax in place on a tile of FP16 scores, in the layout that the NPU writes and reads.
+//! Softmax of a tile of binary32 scores, whose probabilities are a tile of binary16.
 //!
-//! The tile has surfaces of eight keys; a surface has one atom for each row:
+//! Both tiles have the NPU's layout: a surface has one atom for each row, with four keys in the tile
+//! of scores and eight in that of probabilities:
 //!
 //! ```text
 //!   surface 0: | row 0: keys 0..8  | row 1: keys 0..8  | ...
 //!   surface 1: | row 0: keys 8..16 | row 1: keys 8..16 | ...
 //! ```
 //!
-//! Three passes run over whole surfaces: masks and caps, if any; the maximum of each row; then
-//! `2^(log2(e) * (score - maximum))`, rounded to FP16. The NPU computes the sums, by multiplying
+//! A few rows are processed at a time, so that their scores stay in the cache: [`read_scores`] copies
+//! them to rows without gaps; masks and caps, if any; the [`largest`] score of each row;
+//! then [`exponentials`] writes `2^14 * exp(score - largest)`, rounded to binary16. The factor keeps
+//! probabilities from 2^-28 normal numbers. The NPU computes the sums, by multiplying
 //! with a column of ones.
 //!
 //! An exponential is within 2^-11.6 of the true value (half an ulp of FP16, and 1.02e-4 from the
-//! polynomial), and 0 below 2^-26. All versions give the same bits as `exponential`, which fuses
+//! polynomial), and 0 below 2^-40. All versions give the same bits as `exponential`, which fuses
 //! each multiplication with its addition.
 
 use half::f16;
+use zerocopy::IntoBytes;
 
-use crate::half::{from_f16, to_f16};
+use crate::half::from_f16;
+use crate::prefetch::prefetch;
 
 #[cfg(target_arch = "aarch64")]
 mod neon;
@@ -26,14 +31,16 @@ mod powers;
 #[cfg(target_arch = "x86_64")]
 mod x86;
 
-use powers::ROUND;
-pub use powers::{Atom, LANES};
+pub use powers::{Atom, LANES, ONE};
+#[cfg(any(test, not(target_arch = "aarch64")))]
+use powers::{EXPONENT_MIN, ROUND_TO_ONE, each_atom};
+use powers::{GROUP, ROUND};
 
-/// The largest score of each lane, encoded by `ordered`.
-pub type Maxima = [i16; LANES];
+/// Scores of an atom.
+const SCORES: usize = 4;
 
-/// Maxima before any score: minus infinity.
-pub const NO_MAXIMUM: Maxima = [ordered(f16::NEG_INFINITY.to_bits().cast_signed()); LANES];
+/// Surfaces between the one that is read and the one that is prefetched.
+const AHEAD: usize = 8;
 
 /// Polynomial of degree 5 for 2^f, f from -1/2 to 1/2, with an error of 1e-7, for results that are
 /// subtracted from similar numbers.
@@ -45,117 +52,191 @@ const FINE_POWERS: [f32; 5] = [
     0.001_326_472_8,
 ];
 
-/// Maps binary16 to integers in the same order. Its own inverse.
-#[inline(always)]
-const fn ordered(half: i16) -> i16 {
-    half ^ ((half >> 15).cast_unsigned() >> 1).cast_signed()
+/// Rows of a tile of scores, from `first` on.
+#[derive(Clone, Copy, Debug)]
+pub struct ScoreRows<'a> {
+    /// The whole tile.
+    pub surfaces: &'a [Atom],
+    /// Rows of the tile.
+    pub rows: usize,
+    /// The first of these rows.
+    pub first: usize,
+}
+
+/// What [`read_scores`] does with the scores that it reads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReadMode {
+    /// Stores them.
+    Store,
+    /// Adds them to the scores of another part of the vectors.
+    Add,
+}
+
+/// Multiplies scores by the factors of their rows, and stores them in rows of `stride` elements. The
+/// number of rows is that of `factors`; it is a multiple of 4, and so are the rows of the tile.
+/// Elements of `to` without a score are unchanged.
+pub fn read_scores(
+    from: ScoreRows<'_>,
+    mode: ReadMode,
+    factors: &[f32],
+    to: &mut [f32],
+    stride: usize,
+) {
+    let groups = to.chunks_exact_mut((GROUP * stride).max(1));
+    let factors = factors.as_chunks().0;
+    // The rows of all groups are adjacent: the first group fetches them.
+    let mut fetched = GROUP * factors.len();
+    for (at, (to, factors)) in groups.zip(factors).enumerate() {
+        let from = ScoreRows {
+            first: from.first + GROUP * at,
+            ..from
+        };
+        match mode {
+            ReadMode::Store => store_group(from, fetched, factors, to, stride),
+            ReadMode::Add => add_group(from, fetched, factors, to, stride),
+        }
+        fetched = 0;
+    }
 }
 
 fastest! {
-    /// Updates the maxima with the scores of whole surfaces, which have one row for each element of
-    /// `maxima`.
-    pub fn take_maxima(surfaces: &[Atom], maxima: &mut [Maxima]) {
-        for surface in surfaces.chunks_exact(maxima.len().max(1)) {
-            // One long loop, which compilers vectorise.
-            let scores = surface.as_flattened().as_chunks::<2>().0;
-            for (most, score) in maxima.as_flattened_mut().iter_mut().zip(scores) {
-                *most = (*most).max(ordered(i16::from_le_bytes(*score)));
-            }
+    fn store_group(from: ScoreRows<'_>, fetched: usize, factors: &[f32; GROUP], to: &mut [f32], stride: usize) {
+        read_group(from, fetched, factors, to, stride, |_, score| score);
+    }
+}
+
+fastest! {
+    fn add_group(from: ScoreRows<'_>, fetched: usize, factors: &[f32; GROUP], to: &mut [f32], stride: usize) {
+        read_group(from, fetched, factors, to, stride, |sum, score| sum + score);
+    }
+}
+
+#[inline(always)]
+fn read_group(
+    from: ScoreRows<'_>,
+    fetched: usize,
+    factors: &[f32; GROUP],
+    to: &mut [f32],
+    stride: usize,
+    take: impl Fn(f32, f32) -> f32,
+) {
+    let (rows, first) = (from.rows, from.first);
+    let (a, rest) = to.split_at_mut(stride);
+    let (b, rest) = rest.split_at_mut(stride);
+    let (c, d) = rest.split_at_mut(stride);
+    let count = (stride / SCORES).min(from.surfaces.len() / rows.max(1));
+    let [a, b, c, d] = [a, b, c, d].map(|row| &mut row.as_chunks_mut::<SCORES>().0[..count]);
+    let mut rest = from.surfaces.get(first..).unwrap_or_default();
+    for at in 0..count {
+        if fetched > 0 {
+            let next = rest.get(AHEAD * rows..AHEAD * rows + fetched);
+            prefetch(next.unwrap_or_default().as_flattened());
         }
+        let Some(atoms) = rest.first_chunk::<GROUP>() else {
+            return;
+        };
+        let read = |to: &mut [f32; SCORES], row: usize| {
+            let scores: [f32; SCORES] = zerocopy::transmute!(atoms[row]);
+            for (to, score) in to.iter_mut().zip(scores) {
+                *to = take(*to, score * factors[row]);
+            }
+        };
+        read(&mut a[at], 0);
+        read(&mut b[at], 1);
+        read(&mut c[at], 2);
+        read(&mut d[at], 3);
+        rest = rest.get(rows..).unwrap_or_default();
     }
 }
 
-/// The largest score of a row.
-#[must_use]
-pub fn maximum(maxima: &Maxima) -> f16 {
-    let most = maxima.iter().copied().fold(NO_MAXIMUM[0], i16::max);
-    f16::from_bits(ordered(most).cast_unsigned())
+/// Maps binary32 to integers in the same order, with NaNs at both ends. Its own inverse.
+#[inline(always)]
+const fn ordered(bits: i32) -> i32 {
+    bits ^ ((bits >> 31).cast_unsigned() >> 1).cast_signed()
 }
 
-/// The offset that [`exponentials`] adds to the scaled scores of a row with this maximum.
-#[must_use]
-pub fn offset(maximum: f16) -> f32 {
-    if maximum == f16::NEG_INFINITY {
-        return 0.0;
+fastest! {
+    /// The largest score; NaN if any score is a NaN, and -inf if there is none.
+    #[must_use]
+    pub fn largest(scores: &[f32]) -> f32 {
+        const LEAST: i32 = ordered(f32::NEG_INFINITY.to_bits().cast_signed());
+        const MOST: i32 = ordered(f32::INFINITY.to_bits().cast_signed());
+        // Integers, so that compilers vectorise it.
+        let (mut least, mut most) = (LEAST, LEAST);
+        for score in scores {
+            let score = ordered(score.to_bits().cast_signed());
+            (least, most) = (least.min(score), most.max(score));
+        }
+        if least < LEAST || most > MOST {
+            return f32::NAN;
+        }
+        f32::from_bits(ordered(most).cast_unsigned())
     }
-    let most = maximum.to_f32().clamp(f16::MIN.to_f32(), f16::MAX.to_f32());
-    -(most * std::f32::consts::LOG2_E)
 }
 
-/// Turns the scores of whole surfaces into exponentials. Row `r` uses `offsets[r]`; see [`offset`].
+/// Writes exponentials of scores less the maximum of their row, times [`ONE`]. `scores` has rows of
+/// `stride` elements, as many as `maxima`; both are multiples of 4. Each of `surfaces` has the atoms
+/// of these rows for the next eight keys. No score is above its maximum, and maxima are finite.
 #[allow(unsafe_code)]
-pub fn exponentials(surfaces: &mut [Atom], offsets: &[f32]) {
+pub fn exponentials(scores: &[f32], stride: usize, maxima: &[f32], surfaces: &mut [&mut [Atom]]) {
     #[cfg(target_arch = "x86_64")]
     if is_x86_feature_detected!("avx2")
         && is_x86_feature_detected!("fma")
         && is_x86_feature_detected!("f16c")
     {
         // SAFETY: the host has AVX2, FMA and F16C.
-        return unsafe { x86::exponentials(surfaces, offsets) };
+        return unsafe { x86::exponentials(scores, stride, maxima, surfaces) };
     }
     #[cfg(target_arch = "aarch64")]
     {
         const { assert!(cfg!(target_feature = "neon")) }
         // SAFETY: this target has NEON in its baseline, as was just asserted.
-        unsafe { neon::exponentials(surfaces, offsets) }
+        unsafe { neon::exponentials(scores, stride, maxima, surfaces) }
     }
     #[cfg(not(target_arch = "aarch64"))]
-    reference(surfaces, offsets);
+    reference(scores, stride, maxima, surfaces);
 }
 
 /// The definition of [`exponentials`].
 #[cfg(any(test, not(target_arch = "aarch64")))]
-fn reference(surfaces: &mut [Atom], offsets: &[f32]) {
-    for surface in surfaces.chunks_exact_mut(offsets.len().max(1)) {
-        for (atom, &offset) in surface.iter_mut().zip(offsets) {
-            for half in atom.as_chunks_mut::<2>().0 {
-                let score = f16::from_le_bytes(*half).to_f32();
-                *half = f16::from_f32(exponential(score, offset)).to_le_bytes();
-            }
-        }
-    }
+fn reference(scores: &[f32], stride: usize, maxima: &[f32], surfaces: &mut [&mut [Atom]]) {
+    let splat = |maximum| maximum;
+    each_atom(
+        (scores, stride),
+        maxima,
+        surfaces,
+        splat,
+        |scores, maximum| {
+            let halves = scores.map(|score| f16::from_f32(exponential(score - maximum)).to_bits());
+            zerocopy::transmute!(halves)
+        },
+    );
 }
 
-/// 2^(log2(e) * score + offset), at most 1; a NaN counts as -infinity.
+/// 2^14 * e^x, for x up to 0; a NaN counts as -infinity.
 #[cfg(any(test, not(target_arch = "aarch64")))]
-#[expect(
-    clippy::manual_clamp,
-    reason = "a NaN becomes the minimum; `clamp` would keep it"
-)]
-fn exponential(score: f32, offset: f32) -> f32 {
-    let y = score.mul_add(std::f32::consts::LOG2_E, offset);
-    let y = y.max(powers::EXPONENT_MIN).min(0.0);
-    let rounded = y + ROUND;
-    let f = y - (rounded - ROUND);
+fn exponential(x: f32) -> f32 {
+    // Returns the other operand for a NaN.
+    let y = (x * std::f32::consts::LOG2_E).max(EXPONENT_MIN);
+    let rounded = y + ROUND_TO_ONE;
+    let f = y - (rounded - ROUND_TO_ONE);
     let [c1, c2, c3] = powers::POWERS;
     let power = c3.mul_add(f, c2).mul_add(f, c1).mul_add(f, 1.0);
     f32::from_bits(power.to_bits().wrapping_add(rounded.to_bits() << 23))
 }
 
-/// Removes keys from a row of a tile of `rows` rows: those with a negative mask (-inf) or beyond
-/// the mask get -inf. The others, whose mask is 0, are unchanged.
-pub fn cut_row(tile: &mut [Atom], rows: usize, row: usize, mask: &[f16]) {
-    let (whole, rest) = mask.as_chunks::<LANES>();
-    let mut last = [f16::NEG_INFINITY; LANES];
-    last[..rest.len()].copy_from_slice(rest);
-    let of_row = tile.get_mut(row..).unwrap_or_default();
-    let mut atoms = of_row.chunks_mut(rows.max(1)).map(|atoms| &mut atoms[0]);
-    // The masks first: a zip may take an element of its left side too many.
-    for (mask, atom) in whole.iter().chain([&last]).zip(atoms.by_ref()) {
-        cut(atom, mask);
+fastest! {
+    /// Removes keys of a row: scores with a negative mask (-inf) become -inf. The others, whose mask
+    /// is 0, are unchanged, and so are scores beyond the mask.
+    pub fn cut_row(scores: &mut [f32], mask: &[f16]) {
+        for (score, mask) in scores.iter_mut().zip(mask) {
+            *score = if mask.to_bits().cast_signed() < 0 {
+                f32::NEG_INFINITY
+            } else {
+                *score
+            };
+        }
     }
-    let beyond = [f16::NEG_INFINITY; LANES];
-    atoms.for_each(|atom| cut(atom, &beyond));
-}
-
-fn cut(atom: &mut Atom, mask: &[f16; LANES]) {
-    const CUT: u16 = f16::NEG_INFINITY.to_bits();
-    let mut scores: [u16; LANES] = zerocopy::transmute!(*atom);
-    for (score, mask) in scores.iter_mut().zip(mask) {
-        let is_cut = (mask.to_bits().cast_signed() >> 15).cast_unsigned();
-        *score = (*score & !is_cut) | (CUT & is_cut);
-    }
-    *atom = zerocopy::transmute!(scores);
 }
 
 /// Changes to the scores of a row besides removing keys.
@@ -167,51 +248,19 @@ pub struct Bias {
     pub slope: f32,
 }
 
-/// Caps the scores of a row of a tile of `rows` rows, then adds the mask. `mask` has `keys`
-/// elements, if any. Keys from `keys` on and keys with mask -inf get -inf. `scratch` is reused from
-/// call to call.
-pub fn bias_row(
-    tile: &mut [Atom],
-    [rows, row]: [usize; 2],
-    keys: usize,
-    mask: Option<&[f16]>,
-    bias: Bias,
-    scratch: &mut BiasScratch,
-) {
-    let BiasScratch {
-        halves,
-        scores,
-        masks,
-    } = scratch;
-    halves.clear();
-    halves.extend(tile.iter().skip(row).step_by(rows.max(1)));
-    let halves = halves.as_flattened_mut();
-    let keys = keys.min(halves.len() / 2);
-    scores.resize(keys, 0.0);
-    from_f16(&halves[..2 * keys], scores);
+/// Caps the scores of a row, then adds the mask, if any. Keys with mask -inf get -inf.
+pub fn bias_row(scores: &mut [f32], mask: Option<&[f16]>, bias: Bias) {
+    /// Masks that are converted at a time.
+    const PIECE: usize = 64;
     if bias.softcap != 0.0 {
         cap(scores, bias.softcap);
     }
-    if let Some(mask) = mask {
-        masks.resize(keys, 0.0);
-        from_f16(zerocopy::IntoBytes::as_bytes(&mask[..keys]), masks);
-        add_masks(scores, masks, bias.slope);
+    let mut masks = [0.0; PIECE];
+    let pieces = mask.unwrap_or_default().chunks(PIECE);
+    for (scores, mask) in scores.chunks_mut(PIECE).zip(pieces) {
+        from_f16(mask.as_bytes(), &mut masks);
+        add_masks(scores, &masks[..mask.len()], bias.slope);
     }
-    to_f16(scores, &mut halves[..2 * keys]);
-    let beyond = halves[2 * keys..].as_chunks_mut::<2>().0;
-    beyond.fill(f16::NEG_INFINITY.to_le_bytes());
-    let atoms = tile.iter_mut().skip(row).step_by(rows.max(1));
-    for (atom, halves) in atoms.zip(halves.as_chunks().0) {
-        *atom = *halves;
-    }
-}
-
-/// Scratch memory of [`bias_row`].
-#[derive(Debug, Default)]
-pub struct BiasScratch {
-    halves: Vec<Atom>,
-    scores: Vec<f32>,
-    masks: Vec<f32>,
 }
 
 fastest! {
@@ -246,23 +295,6 @@ fastest! {
                 biased
             };
         }
-    }
-}
-
-/// Adds the scores of `more`; rounds to binary16.
-pub fn add_scores(surfaces: &mut [Atom], more: &[Atom]) {
-    /// Atoms that are converted at a time.
-    const ATOMS: usize = 32;
-    let mut floats = [[0.0; ATOMS * LANES]; 2];
-    for (atoms, more) in surfaces.chunks_mut(ATOMS).zip(more.chunks(ATOMS)) {
-        let scores = atoms.len().min(more.len()) * LANES;
-        let [sums, others] = floats.each_mut().map(|floats| &mut floats[..scores]);
-        from_f16(atoms.as_flattened(), sums);
-        from_f16(more.as_flattened(), others);
-        for (sum, other) in sums.iter_mut().zip(others) {
-            *sum += *other;
-        }
-        to_f16(sums, atoms.as_flattened_mut());
     }
 }
 

@@ -48,7 +48,7 @@ pub enum Activity {
     },
     /// The caller waited for a job and did nothing else.
     Wait,
-    /// Scores of attention were turned into probabilities, in place.
+    /// Scores of attention were turned into probabilities.
     Softmax {
         /// Bytes of the scores.
         bytes: usize,

@@ -12,7 +12,7 @@ use npu_kernels::matrix::MatrixView;
 use npu_kernels::pack::{Bytes, Encode, Halves, LowNibbles, SplitNibbles, pack};
 use npu_kernels::quantise::{largest_magnitude, quantise_scaled, row_scale};
 use npu_kernels::softmax::{
-    self, Atom, Bias, BiasScratch, NO_MAXIMUM, add_scores, bias_row, cut_row, offset, take_maxima,
+    self, Atom, Bias, ReadMode, ScoreRows, bias_row, cut_row, largest, read_scores,
 };
 use npu_kernels::transpose::pack_columns;
 use npu_kernels::unpack::{
@@ -49,7 +49,7 @@ pub struct Kernel {
 
 /// All kernels. Their memory is resident after the first run.
 pub fn all(size: Size) -> impl Iterator<Item = Kernel> {
-    let makers: [fn(Size) -> Kernel; 20] = [
+    let makers: [fn(Size) -> Kernel; 21] = [
         |size| packing::<32, Bytes>("pack int8 weights", size, 32, 1),
         |size| packing::<64, Halves>("pack f16 weights", size, 16, f16::ONE),
         |size| packing::<16, LowNibbles>("pack int4 weights", size, 64, 1),
@@ -63,26 +63,19 @@ pub fn all(size: Size) -> impl Iterator<Item = Kernel> {
         |size| unpacking::<i16>("unpack int16 to int32", size, Mode::Store, false),
         |size| unpacking::<i32>("unpack int32, dequantise", size, Mode::Store, true),
         hadamard,
+        |size| reading("softmax: read scores", size, ReadMode::Store),
+        |size| reading("softmax: add scores of parts", size, ReadMode::Add),
         maxima,
         exponentials,
-        adding_scores,
+        |size| masking("softmax: cut keys off", size, cut_row),
         |size| {
-            masking("softmax: cut keys off", size, |tile, at, mask, _| {
-                cut_row(tile, at[0], at[1], mask);
+            masking("softmax: cap, add a mask", size, |scores, mask| {
+                let bias = Bias {
+                    softcap: 50.0,
+                    slope: 0.5,
+                };
+                bias_row(scores, Some(mask), bias);
             })
-        },
-        |size| {
-            masking(
-                "softmax: cap, add a mask",
-                size,
-                |tile, at, mask, scratch| {
-                    let bias = Bias {
-                        softcap: 50.0,
-                        slope: 0.5,
-                    };
-                    bias_row(tile, at, mask.len(), Some(mask), bias, scratch);
-                },
-            )
         },
         transposing,
         finiteness,
@@ -246,93 +239,81 @@ fn hadamard(size: Size) -> Kernel {
     }
 }
 
-/// Scores of attention; the tiles fill a buffer.
-fn scores(size: Size) -> Vec<Atom> {
-    let mut atoms = vec![Atom::default(); size.bytes / size_of::<Atom>()];
-    let halves = atoms.as_flattened_mut().as_chunks_mut::<2>().0;
-    for (at, half) in halves.iter_mut().enumerate() {
-        *half = f16::from_f32((at % 251) as f32 / 8.0 - 20.0).to_le_bytes();
+/// Reads tiles of scores into rows.
+fn reading(name: &'static str, size: Size, mode: ReadMode) -> Kernel {
+    let rows = size.tile_rows;
+    let tiles = vec![Atom::default(); size.bytes / size_of::<Atom>()];
+    let factors = vec![0.5; rows];
+    let passes = match mode {
+        ReadMode::Store => 2,
+        ReadMode::Add => 3,
+    };
+    let kernel = converting(
+        name,
+        (tiles, rows * K / 4),
+        (floats(size), rows * K),
+        move |surfaces, to| {
+            let from = ScoreRows {
+                surfaces,
+                rows,
+                first: 0,
+            };
+            read_scores(from, mode, &factors, to, K);
+        },
+    );
+    Kernel {
+        bytes: passes * size.bytes,
+        ..kernel
     }
-    atoms
 }
 
 /// Finds the largest score of each row.
 fn maxima(size: Size) -> Kernel {
-    let scores = scores(size);
-    let rows = size.tile_rows;
-    let mut maxima = vec![NO_MAXIMUM; scores.len() / K * 8];
+    let scores = floats(size);
     Kernel {
-        name: "softmax: maxima of f16",
+        name: "softmax: largest score",
         bytes: size.bytes,
         run: Box::new(move || {
-            maxima
-                .par_chunks_mut(rows)
-                .zip(scores.par_chunks(rows * K / 8))
-                .for_each(|(maxima, scores)| take_maxima(scores, maxima));
-            std::hint::black_box(&maxima);
+            let rows = scores.par_chunks(K);
+            rows.for_each(|row| {
+                std::hint::black_box(largest(row));
+            });
         }),
     }
 }
 
-/// Converts scores to probabilities, in place.
+/// Converts scores to probabilities.
 fn exponentials(size: Size) -> Kernel {
-    let mut scores = scores(size);
     let rows = size.tile_rows;
-    let offsets = vec![offset(f16::from_f32(11.25)); rows];
-    Kernel {
-        name: "softmax: exponentials of f16",
-        bytes: 2 * size.bytes,
-        run: Box::new(move || {
-            scores
-                .par_chunks_mut(rows * K / 8)
-                .for_each(|scores| softmax::exponentials(scores, &offsets));
-        }),
-    }
+    let tiles = vec![Atom::default(); size.bytes / 2 / size_of::<Atom>()];
+    let maxima = vec![125.0; rows];
+    converting(
+        "softmax: exponentials to f16",
+        (floats(size), rows * K),
+        (tiles, rows * K / 8),
+        move |scores, tile| {
+            let mut surfaces: Vec<_> = tile.chunks_mut(rows).collect();
+            softmax::exponentials(scores, K, &maxima, &mut surfaces);
+        },
+    )
 }
 
-/// Adds the scores of two parts of the vectors.
-fn adding_scores(size: Size) -> Kernel {
-    let (mut sums, more) = (scores(size), scores(size));
-    let chunk = size.tile_rows * K / 8;
-    Kernel {
-        name: "softmax: add scores of parts",
-        bytes: 3 * size.bytes,
-        run: Box::new(move || {
-            sums.par_chunks_mut(chunk)
-                .zip(more.par_chunks(chunk))
-                .for_each(|(sums, more)| add_scores(sums, more));
-        }),
-    }
-}
-
-/// Masks scores in place, row by row, in blocks of keys; each row has a separate
-/// mask.
-fn masking(
-    name: &'static str,
-    size: Size,
-    mask_row: fn(&mut [Atom], [usize; 2], &[f16], &mut BiasScratch),
-) -> Kernel {
+/// Masks rows of scores, in blocks of keys.
+fn masking(name: &'static str, size: Size, mask_row: fn(&mut [f32], &[f16])) -> Kernel {
     /// Keys per block, about as many as in attention.
     const KEYS: usize = 512;
-    let mut scores = scores(size);
-    let rows = size.tile_rows;
-    let pattern = (0..scores.len() * 8).map(|at| match at % 3 {
+    let mut scores = floats(size);
+    let pattern = (0..scores.len()).map(|at| match at % 3 {
         0 => f16::NEG_INFINITY,
         _ => f16::ZERO,
     });
     let masks: Vec<_> = pattern.collect();
     Kernel {
         name,
-        bytes: 3 * size.bytes,
+        bytes: 2 * size.bytes + size_of_val(&masks[..]),
         run: Box::new(move || {
-            scores
-                .par_chunks_mut(rows * KEYS / 8)
-                .zip(masks.par_chunks(rows * KEYS))
-                .for_each_init(BiasScratch::default, |scratch, (scores, masks)| {
-                    for (row, mask) in masks.chunks(KEYS).enumerate() {
-                        mask_row(scores, [rows, row], mask, scratch);
-                    }
-                });
+            let blocks = scores.par_chunks_mut(KEYS).zip(masks.par_chunks(KEYS));
+            blocks.for_each(|(scores, mask)| mask_row(scores, mask));
         }),
     }
 }

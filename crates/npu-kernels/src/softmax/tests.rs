@@ -5,97 +5,56 @@ use proptest::prelude::*;
 
 use super::*;
 
+/// Bits of any float, and numbers near 0.
+fn any_float() -> impl Strategy<Value = f32> {
+    prop_oneof![
+        any::<u32>().prop_map(f32::from_bits),
+        -100.0_f32..100.0,
+        prop::sample::select(&[f32::NEG_INFINITY, f32::NAN, 0.0][..]),
+    ]
+}
+
 /// A tile of these scores, given row by row.
-fn tile(scores: &[f16], rows: usize) -> Vec<Atom> {
+fn tile(scores: &[f32], rows: usize) -> Vec<Atom> {
     let keys = scores.len() / rows;
-    let mut atoms = vec![[0; 16]; keys.div_ceil(LANES) * rows];
-    for row in 0..rows {
-        for key in 0..keys {
-            put(&mut atoms, rows, row, key, scores[row * keys + key]);
-        }
+    let mut atoms = vec![[0; 16]; keys.div_ceil(SCORES) * rows];
+    for (at, score) in scores.iter().enumerate() {
+        let (row, key) = (at / keys, at % keys);
+        let byte = key % SCORES * 4;
+        atoms[key / SCORES * rows + row][byte..byte + 4].copy_from_slice(&score.to_le_bytes());
     }
     atoms
 }
 
-fn put(tile: &mut [Atom], rows: usize, row: usize, key: usize, score: f16) {
-    let at = key % LANES * 2;
-    tile[key / LANES * rows + row][at..at + 2].copy_from_slice(&score.to_le_bytes());
-}
+type Exponentials = fn(&[f32], usize, &[f32], &mut [&mut [Atom]]);
 
-fn get(tile: &[Atom], rows: usize, row: usize, key: usize) -> f16 {
-    let at = key % LANES * 2;
-    let atom = tile[key / LANES * rows + row];
-    f16::from_le_bytes([atom[at], atom[at + 1]])
-}
-
-fn any_half() -> impl Strategy<Value = f16> {
-    prop_oneof![
-        any::<u16>().prop_map(f16::from_bits),
-        (-100.0_f32..100.0).prop_map(f16::from_f32),
-    ]
-}
-
-#[test]
-fn every_score_becomes_the_bits_of_the_definition() {
-    let every: Vec<_> = (0..=u16::MAX).map(f16::from_bits).collect();
-    for most in [
-        -f16::INFINITY,
-        f16::MIN,
-        f16::ZERO,
-        f16::from_f32(81.3),
-        f16::MAX,
-        f16::INFINITY,
-        f16::NAN,
-    ] {
-        for rows in [1, 4, 32] {
-            let mut fast = tile(&every, rows);
-            let mut slow = fast.clone();
-            let offsets = vec![offset(most); rows];
-            exponentials(&mut fast, &offsets);
-            reference(&mut slow, &offsets);
-            assert_eq!(fast, slow, "{most} {rows}");
-        }
-    }
+/// The exponentials of rows of `keys` scores, by `kernel`: rows of bits.
+fn exponentials_by(kernel: Exponentials, scores: &[f32], keys: usize, maxima: &[f32]) -> Vec<u16> {
+    let rows = maxima.len();
+    let mut out = vec![[0; 16]; keys / LANES * rows];
+    let mut surfaces: Vec<_> = out.chunks_mut(rows).collect();
+    kernel(scores, keys, maxima, &mut surfaces);
+    let halves = (0..rows * keys).map(|at| {
+        let (row, key) = (at / keys, at % keys);
+        let atom = out[key / LANES * rows + row];
+        u16::from_le_bytes(atom.as_chunks().0[key % LANES])
+    });
+    halves.collect()
 }
 
 #[test]
 fn exponentials_are_as_near_as_they_say() {
-    for most in [-90.0, -1.5, 0.0, 7.25, 80.0, 60000.0] {
-        let most = f16::from_f32(most);
-        for bits in 0..=u16::MAX {
-            let score = f16::from_bits(bits);
-            if score.is_nan() || score > most {
-                continue;
-            }
-            let got = exponential(score.to_f32(), offset(most));
-            let expected = (score.to_f64() - most.to_f64()).exp();
-            // The offset is rounded, and so is the exponent.
-            let share = 1.05e-4 + 2_f64.powi(-22) * most.to_f64().abs();
-            let near = (f64::from(got) - expected).abs() <= share * expected;
-            assert!(
-                near || (got <= 2_f32.powi(-26) && expected < 2_f64.powi(-26) * 1.01),
-                "{score} {most} {got} {expected}"
-            );
-        }
-        assert_eq!(exponential(most.to_f32(), offset(most)).round(), 1.0);
+    for at in 0..4_000_000_u32 {
+        let x = -(at as f32) / 1e5;
+        let got = exponential(x);
+        let expected = f64::from(ONE) * f64::from(x).exp();
+        let near = (f64::from(got) - expected).abs() <= 1.05e-4 * expected;
+        let is_tiny = got <= 2_f32.powi(-26) && expected < 2_f64.powi(-26) * 1.01;
+        assert!(near || is_tiny, "{x} {got} {expected}");
     }
-    assert_eq!(
-        f16::from_f32(exponential(f32::NEG_INFINITY, 0.0)),
-        f16::ZERO
-    );
-    assert_eq!(exponential(f32::INFINITY, offset(f16::INFINITY)), 1.0);
-}
-
-#[test]
-fn halves_in_order() {
-    let mut every: Vec<_> = (0..=u16::MAX)
-        .map(f16::from_bits)
-        .filter(|x| !x.is_nan())
-        .collect();
-    every.sort_by_key(|x| ordered(x.to_bits().cast_signed()));
-    assert!(every.is_sorted());
-    for bits in 0..=u16::MAX {
-        assert_eq!(ordered(ordered(bits.cast_signed())), bits.cast_signed());
+    assert_eq!(exponential(0.0), ONE);
+    for least in [f32::NEG_INFINITY, f32::NAN, -1e30] {
+        assert_eq!(f16::from_f32(exponential(least)), f16::ZERO);
     }
 }
 
@@ -108,83 +67,110 @@ fn tanh_is_near() {
     }
 }
 
+/// A block of rows, each with as many scores.
+fn rows_of_scores() -> impl Strategy<Value = (usize, Vec<f32>)> {
+    (1..4_usize, 1..6_usize).prop_flat_map(|(groups, surfaces)| {
+        let rows = GROUP * groups;
+        let scores = prop::collection::vec(any_float(), rows * surfaces * LANES);
+        (Just(rows), scores)
+    })
+}
+
 proptest! {
     #![proptest_config(test_support::cases(64))]
 
     #[test]
-    fn maxima_are_exact(
-        (rows, scores) in (1..9_usize, 1..6_usize).prop_flat_map(|(rows, surfaces)| {
-            let scores = prop::collection::vec((-70000.0_f32..70000.0).prop_map(f16::from_f32), rows * surfaces * LANES);
-            (Just(rows), scores)
-        }),
+    fn scores_are_read_and_added(
+        groups in 1..6_usize,
+        first in 0..6_usize,
+        beyond in 0..3_usize,
+        keys in 1..12_usize,
+        factors in prop::collection::vec((-8..8_i32).prop_map(|power| 2_f32.powi(power)), 4 * 12),
+        seed in any::<u32>(),
     ) {
-        let mut maxima = vec![NO_MAXIMUM; rows];
-        take_maxima(&tile(&scores, rows), &mut maxima);
-        for (row, maxima) in maxima.iter().enumerate() {
-            let keys = scores.len() / rows;
-            let of_row = scores[row * keys..][..keys].iter().copied();
-            prop_assert_eq!(maximum(maxima), of_row.fold(f16::NEG_INFINITY, f16::max));
+        let (keys, rows) = (SCORES * keys, GROUP * (groups + first + beyond));
+        let (first, factors) = (GROUP * first, &factors[..GROUP * groups]);
+        let score = |at: usize| (seed.wrapping_mul(at as u32 + 1) % 2001) as f32 - 1000.0;
+        let scores: Vec<_> = (0..rows * keys).map(score).collect();
+        let surfaces = tile(&scores, rows);
+        let from = ScoreRows { surfaces: &surfaces, rows, first };
+        let stride = keys + 8;
+        let mut to = vec![f32::NAN; factors.len() * stride];
+        for (mode, times) in [(ReadMode::Store, 1.0), (ReadMode::Add, 2.0)] {
+            read_scores(from, mode, factors, &mut to, stride);
+            for (row, (to, factor)) in to.chunks(stride).zip(factors).enumerate() {
+                let of_row = &scores[(first + row) * keys..][..keys];
+                let expected: Vec<_> = of_row.iter().map(|score| times * score * factor).collect();
+                prop_assert_eq!(&to[..keys], &expected[..]);
+                prop_assert!(to[keys..].iter().all(|x| x.is_nan()));
+            }
+        }
+    }
+
+    #[test]
+    fn the_largest_is_exact(scores in prop::collection::vec(any_float(), 0..100)) {
+        let numbers: Vec<_> = scores.iter().copied().filter(|x| !x.is_nan()).collect();
+        let expected = numbers.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+        prop_assert_eq!(largest(&numbers), expected);
+        prop_assert_eq!(largest(&scores).is_nan(), numbers.len() < scores.len());
+    }
+
+    #[test]
+    fn exponentials_have_the_bits_of_the_definition((rows, scores) in rows_of_scores()) {
+        let keys = scores.len() / rows;
+        let maxima: Vec<_> = scores.chunks(keys).map(|row| {
+            let finite = row.iter().copied().filter(|x| x.is_finite());
+            finite.fold(-1e30, f32::max)
+        }).collect();
+        let [fast, slow] = [exponentials, reference]
+            .map(|kernel| exponentials_by(kernel, &scores, keys, &maxima));
+        prop_assert_eq!(&fast, &slow);
+        for (at, got) in fast.iter().enumerate() {
+            let expected = f16::from_f32(exponential(scores[at] - maxima[at / keys]));
+            prop_assert_eq!(*got, expected.to_bits());
         }
     }
 
     #[test]
     fn rows_are_cut_and_biased(
-        rows in 1..6_usize,
-        surfaces in 1..5_usize,
+        scores in prop::collection::vec(-1e3_f32..1e3, 1..300),
+        garbage in any_float(),
         beyond in 0..12_usize,
-        scores in prop::collection::vec(any_half(), 5 * 4 * 8),
-        mask in prop::collection::vec(prop::sample::select(&[0.0_f32, -1.5, f32::NEG_INFINITY][..]), 32),
+        mask in prop::collection::vec(prop::sample::select(&[0.0_f32, -1.5, f32::NEG_INFINITY][..]), 300),
         softcap in prop::sample::select(&[0.0_f32, 30.0][..]),
         slope in 0.1_f32..2.0,
     ) {
-        let scores: Vec<_> = scores.into_iter().map(|x| if x.is_finite() { x } else { f16::ONE }).collect();
-        let keys = surfaces * LANES;
-        let scores = &scores[..rows * keys];
-        let before = tile(scores, rows);
-        let masked = keys.saturating_sub(beyond);
-        let row = rows / 2;
-
-        let cut: Vec<_> = mask.iter().map(|&x| if x == 0.0 { f16::ZERO } else { f16::NEG_INFINITY }).collect();
-        let mut after = before.clone();
-        cut_row(&mut after, rows, row, &cut[..masked]);
-        let mut expected = before.clone();
-        for (key, mask) in (0..keys).map(|key| (key, cut[..masked].get(key))) {
-            if mask != Some(&f16::ZERO) {
-                put(&mut expected, rows, row, key, f16::NEG_INFINITY);
-            }
-        }
-        prop_assert_eq!(after, expected);
-
-        let halves: Vec<_> = mask.iter().copied().map(f16::from_f32).collect();
-        for mask in [None, Some(&halves[..masked])] {
-            let mut after = before.clone();
-            let mut scratch = BiasScratch::default();
-            let bias = Bias { softcap, slope };
-            bias_row(&mut after, [rows, row], masked, mask, bias, &mut scratch);
-            let mut expected = before.clone();
-            for key in 0..keys {
-                let x = scores[row * keys + key].to_f32();
-                let x = if softcap == 0.0 { x } else { softcap * tanh(x / softcap) };
-                let x = match mask.map(|mask| mask.get(key)) {
-                    _ if key >= masked => f16::NEG_INFINITY,
-                    Some(Some(m)) if *m == f16::NEG_INFINITY => *m,
-                    Some(Some(m)) => f16::from_f32(x + slope * m.to_f32()),
-                    _ => f16::from_f32(x),
-                };
-                put(&mut expected, rows, row, key, x);
-            }
+        let masked = scores.len().saturating_sub(beyond);
+        let mask: Vec<_> = mask[..masked].iter().copied().map(f16::from_f32).collect();
+        // A hidden score may be anything.
+        let scores: Vec<_> = scores.iter().enumerate().map(|(key, score)| match mask.get(key) {
+            Some(m) if *m == f16::NEG_INFINITY => garbage,
+            _ => *score,
+        }).collect();
+        let cut: Vec<_> = mask.iter().map(|&m| if m == f16::ZERO { m } else { f16::NEG_INFINITY }).collect();
+        let mut after = scores.clone();
+        cut_row(&mut after, &cut);
+        for (key, after) in after.into_iter().enumerate() {
+            let expected = match cut.get(key) {
+                Some(m) if *m == f16::NEG_INFINITY => f32::NEG_INFINITY,
+                _ => scores[key],
+            };
             prop_assert_eq!(after, expected);
         }
-    }
-
-    #[test]
-    fn scores_add_up(scores in prop::collection::vec((-1e4_f32..1e4, -1e4_f32..1e4), 1..800)) {
-        let (a, b): (Vec<_>, Vec<_>) = scores.into_iter().unzip();
-        let [a, b] = [a, b].map(|x| x.into_iter().map(f16::from_f32).collect::<Vec<_>>());
-        let mut sum = tile(&a, 1);
-        add_scores(&mut sum, &tile(&b, 1));
-        for key in 0..a.len() {
-            prop_assert_eq!(get(&sum, 1, 0, key), f16::from_f32(a[key].to_f32() + b[key].to_f32()));
+        for mask in [None, Some(&mask[..])] {
+            let mut after = scores.clone();
+            bias_row(&mut after, mask, Bias { softcap, slope });
+            for (key, after) in after.into_iter().enumerate() {
+                let x = scores[key];
+                let x = if softcap == 0.0 { x } else { softcap * tanh(x / softcap) };
+                let expected = match mask.and_then(|mask| mask.get(key)) {
+                    Some(m) if *m == f16::NEG_INFINITY => f32::NEG_INFINITY,
+                    Some(m) => x + slope * m.to_f32(),
+                    None => x,
+                };
+                let same = after == expected || after.is_nan() && expected.is_nan();
+                prop_assert!(same, "{} {}", after, expected);
+            }
         }
     }
 }

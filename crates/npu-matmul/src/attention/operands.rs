@@ -3,6 +3,7 @@
 
 use half::f16;
 use npu_kernels::half::to_f16;
+use npu_kernels::quantise::largest_magnitude;
 use npu_kernels::transpose::pack_columns;
 use rayon::prelude::*;
 use zerocopy::IntoBytes;
@@ -78,28 +79,38 @@ fn add_ones(n: usize, k_padded: usize, tile: &mut [u8]) {
     }
 }
 
-/// Packs the queries of a tile, scaled and rounded to binary16. Values out of range become the
-/// largest finite number.
+/// Packs the queries of a tile, scaled and rounded to binary16. Each row is multiplied by a power of
+/// two, so that its largest element is between 2^7 and 2^8; `factors` gets the inverses, and 1 for
+/// padding. A row that is not finite becomes zeros, with a factor of NaN.
 pub(super) fn pack_queries(
     call: &AttentionCall<'_>,
     tile: &Tile,
     job: &JobPlan,
-    scratch: &Scratch<f16>,
+    (scratch, factors): (&Scratch<f16>, &mut [f32]),
     clock: &SectionTimes,
     memory: &mut [u8],
 ) -> Result<(), Error> {
     const PIECE: usize = 64;
     let (m, depth) = (tile.m(), call.q.vector_len());
-    let most = f16::MAX.to_f32();
     let scaling = clock.stopwatch(Section::Pack);
     let mut rows = scratch.take(m * depth)?;
-    for (at, out) in rows.chunks_mut(depth.max(1)).enumerate() {
+    factors.fill(1.0);
+    for ((at, out), factor) in rows.chunks_mut(depth.max(1)).enumerate().zip(factors) {
         let (head, row) = tile.head_and_row(at);
         let q = call.q.vector(head, row);
+        let largest = f32::from_bits(largest_magnitude(q)) * call.scale.abs();
+        if !largest.is_finite() {
+            out.fill(f16::ZERO);
+            *factor = f32::NAN;
+            continue;
+        }
+        let power = power_for(largest);
+        *factor = exp2(-power);
+        let to_range = exp2(power);
         for (q, out) in q.chunks(PIECE).zip(out.chunks_mut(PIECE)) {
             let mut scaled = [0.0; PIECE];
             for (scaled, q) in scaled.iter_mut().zip(q) {
-                *scaled = (q * call.scale).clamp(-most, most);
+                *scaled = q * call.scale * to_range;
             }
             to_f16(&scaled[..q.len()], out.as_mut_bytes());
         }
@@ -110,4 +121,45 @@ pub(super) fn pack_queries(
     }
     scratch.put(rows);
     Ok(())
+}
+
+/// The power of two that moves a finite magnitude to the range from 2^7 to 2^8, as near as it and
+/// its inverse are normal numbers.
+fn power_for(magnitude: f32) -> i32 {
+    let exponent = (magnitude.to_bits() >> MANTISSA_BITS).cast_signed() - EXPONENT_BIAS;
+    if magnitude == 0.0 {
+        return 0;
+    }
+    (7 - exponent).min(EXPONENT_BIAS - 1)
+}
+
+/// 2^power, from -126 to 127.
+fn exp2(power: i32) -> f32 {
+    f32::from_bits((power + EXPONENT_BIAS).cast_unsigned() << MANTISSA_BITS)
+}
+
+const MANTISSA_BITS: u32 = 23;
+const EXPONENT_BIAS: i32 = 127;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn magnitudes_come_into_range() {
+        for power in -149..128 {
+            for part in [1.0, 1.999] {
+                let magnitude = (part * 2_f64.powi(power)) as f32;
+                let power = power_for(magnitude);
+                assert_eq!(exp2(power) * exp2(-power), 1.0);
+                let scaled = magnitude * exp2(power);
+                let is_tiny = magnitude < 2_f32.powi(-118);
+                assert!(
+                    is_tiny && scaled < 256.0 || (128.0..256.0).contains(&scaled),
+                    "{magnitude}"
+                );
+            }
+        }
+        assert_eq!(power_for(0.0), 0);
+    }
 }

@@ -13,8 +13,8 @@
 //!   runs of blocks: a task each
 //! ```
 //!
-//! S has surfaces of eight keys, whatever tasks wrote it; so have the features of the second job.
-//! So the tiles of S and the K tiles of P need not match.
+//! S has surfaces of four keys, whatever tasks wrote it, and P surfaces of eight keys. So the tiles of
+//! S and the K tiles of P need not match.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -28,11 +28,10 @@ use crate::layout::weight_bytes;
 use crate::plan::{Band, JobLimits, JobPlan, KTile, PlanError, PlanOptions, even_tile, pieces};
 use crate::prepared::next_id;
 
-/// Precision of operands and scores: binary16.
+/// Precision of operands: binary16.
 pub(super) const HALF: Dtype = Dtype::Fp16;
 
-/// Preferred upper bound for the scores of a tile, in bytes. The CPU reads them three times; they
-/// should fit the last-level cache of an RK3588 (3 MiB).
+/// Preferred upper bound for the probabilities of a tile, in bytes. The scores take twice as much.
 const TILE_BYTES: usize = 2 << 20;
 
 /// Upper bound for the keys of a block: the depth of the deepest published FP16 tile with 384 rows
@@ -219,7 +218,7 @@ impl Tiling {
         });
         let band = Band::new(HALF, 0..m, parts);
         let keys: Vec<_> = runs(blocks).flat_map(|run| self.key_tiles(run)).collect();
-        let (ty, all) = (MatmulType::Fp16ToFp16, 0..self.keys);
+        let (ty, all) = (MatmulType::Fp16ToFp32, 0..self.keys);
         JobPlan::new(ty, self.program, device, 0, band, all).with_tasks(&keys, |part, first| {
             self.key_offset(part.index, first / self.block)
                 + weight_bytes(HALF, first % self.block, part.padded)
@@ -373,18 +372,19 @@ mod tests {
         let long = tiling(&AttentionBatch { keys, ..LLAMA }, &board()).unwrap();
         assert_eq!((long.heads, long.rows, long.block), (4, 32, 384));
         let job = long.score_job(0, 128, &[0, 1, 2, 7, 8, 21]);
-        assert_eq!(job.output_bytes, 128 * (5 * 384 + 128) * 2);
+        assert_eq!(job.output_bytes, 128 * (5 * 384 + 128) * 4);
         // One task for each run of blocks.
         assert_eq!(job.tasks.len(), 3);
     }
 
-    /// The scores that the first job writes are the features that the second job reads.
+    /// The scores of the first job are in the order of the features of the second job, with twice the
+    /// bytes.
     fn check_layout(tiling: &Tiling, blocks: &[usize]) {
         let m = tiling.heads * tiling.rows;
         let scores = tiling.score_job(0, m, blocks);
         let values = tiling.value_job(0, m, blocks);
         let per_part = scores.output_bytes / tiling.parts.len();
-        assert_eq!(values.band.activation_bytes, per_part);
+        assert_eq!(2 * values.band.activation_bytes, per_part);
         let mut at = 0;
         for (index, (tile, &block)) in values.band.k_tiles.iter().zip(blocks).enumerate() {
             let keys = tiling.key_block(block);
@@ -397,8 +397,8 @@ mod tests {
             };
             let task = scores.tasks.iter().find(same).unwrap();
             let surface = values.band.padded * 2;
-            let into = (keys.k.start - task.n.start) * surface;
-            assert_eq!(task.c as usize + into, at);
+            let into = (keys.k.start - task.n.start) * 2 * surface;
+            assert_eq!(task.c as usize + into, 2 * at);
             at += keys.padded * surface;
         }
         // No task reads beyond K and V or writes output of another task.

@@ -47,8 +47,8 @@ struct Running {
     a: FrozenBo,
     /// K and V of its head.
     kv: FrozenBo,
-    /// Maximum of each row; empty until the scores are known.
-    maxima: Vec<f32>,
+    /// One number for each row: the factor of its scores, then the maximum of its scores.
+    rows: Vec<f32>,
 }
 
 /// A job of a tile that has ended.
@@ -56,7 +56,8 @@ struct Ended {
     tile: usize,
     /// Its output buffer.
     c: Bo,
-    maxima: Vec<f32>,
+    /// As [`Running::rows`].
+    rows: Vec<f32>,
 }
 
 /// The tiles of one device, and its jobs in flight.
@@ -238,13 +239,14 @@ impl DeviceRun<'_> {
         let mut start = || {
             let kv = packed_head(&mut self.head, on, run, tile)?;
             let [job, _] = &jobs.jobs;
-            let (queries, clock) = (&run.engine.attention.queries, &run.engine.clock);
-            let a = on.filled(job.band.activation_bytes, |memory| {
+            let (state, clock) = (&run.engine.attention, &run.engine.clock);
+            let mut factors = state.floats.take(tile.m_padded())?;
+            let bytes = job.band.activation_bytes;
+            let a = on.filled(bytes, Activity::Pack { bytes }, |memory| {
+                let queries = (&state.queries, &mut factors[..]);
                 pack_queries(call, tile, job, queries, clock, memory)
             })?;
-            // The second job reads this output.
-            let c = on.buffers().take_operand(job.output_bytes);
-            Running::start(on, (jobs, SCORES), round, [a, kv], c.map_err(on.failed())?)
+            Running::start(on, (jobs, SCORES), round, [a, kv], factors)
         };
         let running = start().map_err(GemmCallError::of(tile.call))?;
         self.scores.push_back(running);
@@ -263,18 +265,16 @@ impl DeviceRun<'_> {
             let kv = running.kv.clone();
             let [scores, values] = &jobs.jobs;
             let mut ended = end(on, scores, running)?;
-            let mut memory = ended.c.write(Deadline::FOREVER).map_err(on.failed())?;
-            let from = Instant::now();
-            let scratch = &engine.attention;
-            let maxima = scores::softmax(call, tile, scores, scratch, &engine.clock, &mut memory)?;
+            let memory = ended.c.read(Deadline::FOREVER).map_err(on.failed())?;
+            let (state, clock) = (&engine.attention, &engine.clock);
             let bytes = scores.output_bytes;
-            on.done(Activity::Softmax { bytes }, from);
-            memory.finish().map_err(on.failed())?;
-            let c = on.buffers().take(values.output_bytes);
-            let operands = [ended.c.freeze(), kv];
-            let c = c.map_err(on.failed())?;
-            let running = Running::start(on, (jobs, VALUES), index, operands, c)?;
-            Ok(Running { maxima, ..running })
+            let done = Activity::Softmax { bytes };
+            let a = on.filled(values.band.activation_bytes, done, |probabilities| {
+                let memory = (&memory[..], probabilities);
+                scores::softmax(call, tile, scores, state, clock, memory, &mut ended.rows)
+            })?;
+            on.buffers().put(ended.c);
+            Running::start(on, (jobs, VALUES), index, [a, kv], ended.rows)
         };
         let running = start().map_err(GemmCallError::of(tile.call))?;
         self.values.push_back(running);
@@ -300,12 +300,12 @@ impl DeviceRun<'_> {
         let from = Instant::now();
         let lost = run.lost.of_head(tile.head());
         let call = &mut run.calls[tile.call];
-        let rows = (&ended.maxima[..], &lost[..]);
+        let rows = (&ended.rows[..], &lost[..]);
         scores::collect(call, tile, job, rows, &on.engine.clock, &memory);
         let bytes = job.output_bytes;
         on.done(Activity::Unpack { bytes }, from);
         on.buffers().put(ended.c);
-        on.engine.attention.floats.put(ended.maxima);
+        on.engine.attention.floats.put(ended.rows);
         Ok(())
     }
 
@@ -351,7 +351,8 @@ fn packed_head(
         None => {}
     }
     let (call, used) = (&run.calls[tile.call], &run.used[tile.call][..]);
-    let bo = on.filled(tile.tiling.kv_bytes(), |memory| {
+    let bytes = tile.tiling.kv_bytes();
+    let bo = on.filled(bytes, Activity::Pack { bytes }, |memory| {
         let clock = &run.engine.clock;
         pack_keys_and_values(call, tile, used, &run.lost, clock, memory);
         Ok(())
@@ -367,9 +368,10 @@ impl Running {
         (jobs, step): (&AttentionJobs, usize),
         tile: usize,
         [a, kv]: [FrozenBo; 2],
-        c: Bo,
+        rows: Vec<f32>,
     ) -> Result<Self, Error> {
         let (job, at) = (&jobs.jobs[step], (jobs.id, JobIndex { step, job: 0 }));
+        let c = on.buffers().take(job.output_bytes).map_err(on.failed())?;
         let builder = on.add(on.job_builder(), job, at, whole(&a), whole(&kv), c)?;
         let pending = on.submit(vec![on.build(builder)?])?.pop();
         Ok(Self {
@@ -379,7 +381,7 @@ impl Running {
             at: Instant::now(),
             a,
             kv,
-            maxima: Vec::new(),
+            rows,
         })
     }
 }
@@ -404,6 +406,6 @@ fn end(on: OnDevice<'_>, job: &JobPlan, running: Running) -> Result<Ended, Error
     Ok(Ended {
         tile: running.tile,
         c,
-        maxima: running.maxima,
+        rows: running.rows,
     })
 }

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The CPU's work after the first and the second job of a tile: softmax, and adding up.
 
-use half::f16;
 use npu_kernels::softmax::{
-    Atom, Bias, BiasScratch, NO_MAXIMUM, add_scores, bias_row, cut_row, exponentials, maximum,
-    offset, take_maxima,
+    Atom, Bias, LANES, ONE, ReadMode, ScoreRows, bias_row, cut_row, exponentials, largest,
+    read_scores,
 };
 use rayon::prelude::*;
 
@@ -18,111 +17,154 @@ use crate::plan::JobPlan;
 use crate::times::{Section, SectionTimes};
 use crate::unpack::{Destination, Mode, ROWS, TileRows, unpack};
 
-/// Surfaces that one thread processes at a time.
-const SURFACES: usize = 16;
+/// Rows that one thread processes at a time. With 2048 keys their scores take 128 KiB, a quarter of
+/// a Cortex-A76's second-level cache.
+const BAND: usize = 16;
 
-/// Largest magnitude of a row's maximum. The error of binary16 grows with the scores, and the softmax
-/// needs their differences: beyond this the error of a result is larger than the CPU's by orders of
-/// magnitude.
-const LARGEST_SCORE: f32 = 32.0;
+/// Scores between the end of a row and the start of the next, so that the rows do not share the same
+/// sets of a cache.
+const GAP: usize = 16;
 
-/// Computes the probabilities of a tile in place, without dividing by their sums. Returns the
-/// maximum of each row.
+/// Largest magnitude of a row's maximum. Beyond it a step of binary32 is larger than 2^-9, and the
+/// softmax of ggml's CPU backend is not exact either.
+const LARGEST_SCORE: f32 = 32_768.0;
+
+/// Writes the probabilities of a tile, times [`ONE`], without dividing by their sums. `of_rows` has
+/// the factors of the rows' scores, and gets their maxima.
 pub(super) fn softmax(
     call: &AttentionCall<'_>,
     tile: &Tile,
     job: &JobPlan,
     state: &AttentionState,
     clock: &SectionTimes,
-    memory: &mut [u8],
-) -> Result<Vec<f32>, Error> {
+    (scores, probabilities): (&[u8], &mut [u8]),
+    of_rows: &mut [f32],
+) -> Result<(), Error> {
     let rows = tile.m_padded();
-    let (scores, _) = memory.split_at_mut(job.output_bytes);
-    let (scores, _) = scores.as_chunks_mut::<{ size_of::<Atom>() }>();
+    let (scores, _) = scores[..job.output_bytes].as_chunks();
     let parts = job.band.k_tiles.len().max(1);
-    let (scores, others) = scores.split_at_mut(scores.len() / parts);
-    let watch = || clock.stopwatch(Section::Unpack);
-    let chunk = SURFACES * rows;
-    for other in others.chunks(scores.len().max(1)) {
-        let parts = scores.par_chunks_mut(chunk).zip(other.par_chunks(chunk));
-        parts.for_each_init(watch, |_, (scores, other)| add_scores(scores, other));
-    }
-    treat(call, tile, clock, scores);
-
-    let chunks = scores.len().div_ceil(chunk);
-    let mut maxima = state.maxima.take(chunks * rows)?;
-    scores
-        .par_chunks(chunk)
-        .zip(maxima.par_chunks_mut(rows))
-        .for_each_init(watch, |_, (scores, maxima)| {
-            maxima.fill(NO_MAXIMUM);
-            take_maxima(scores, maxima);
-        });
-    let (first, others) = maxima.split_at_mut(rows);
-    for other in others.chunks(rows) {
-        for (most, other) in first.iter_mut().zip(other) {
-            for (most, other) in most.iter_mut().zip(other) {
-                *most = (*most).max(*other);
+    let part = scores.len() / parts;
+    let bands = bands(probabilities.as_chunks_mut().0, rows);
+    let out_of_range = bands
+        .into_par_iter()
+        .zip(of_rows.par_chunks_mut(BAND))
+        .enumerate()
+        .map(|(band, (surfaces, of_rows))| {
+            let _unpacking = clock.stopwatch(Section::Unpack);
+            let first = band * BAND;
+            let stride = surfaces.len() * LANES + GAP;
+            let mut floats = state.floats.take(of_rows.len() * stride)?;
+            for (at, surfaces) in scores.chunks(part.max(1)).enumerate() {
+                let from = ScoreRows {
+                    surfaces,
+                    rows,
+                    first,
+                };
+                let mode = if at == 0 {
+                    ReadMode::Store
+                } else {
+                    ReadMode::Add
+                };
+                read_scores(from, mode, of_rows, &mut floats, stride);
             }
-        }
-    }
-    let mut of_rows = state.floats.take(rows)?;
-    let mut offsets = state.floats.take(rows)?;
-    let mut out_of_range = None;
-    for ((of_row, add), most) in of_rows.iter_mut().zip(&mut offsets).zip(first) {
-        let most: f16 = maximum(most);
-        (*of_row, *add) = (most.to_f32(), offset(most));
-        let is_exact = most == f16::NEG_INFINITY || of_row.abs() <= LARGEST_SCORE;
-        out_of_range = out_of_range.or((!is_exact).then_some(*of_row));
-    }
-    if let Some(maximum) = out_of_range {
-        return Err(Error::AttentionOutOfRange {
+            let out_of_range = finish_scores(call, tile, first, &mut floats, stride, of_rows);
+            if out_of_range.is_none() {
+                write_exponentials(&floats, stride, of_rows, surfaces);
+            }
+            state.floats.put(floats);
+            Ok(out_of_range)
+        })
+        .collect::<Result<Vec<_>, Error>>()?;
+    match out_of_range.into_iter().flatten().next() {
+        None => Ok(()),
+        Some(maximum) => Err(Error::AttentionOutOfRange {
             maximum,
             limit: LARGEST_SCORE,
-        });
+        }),
     }
-    scores
-        .par_chunks_mut(chunk)
-        .for_each_init(watch, |_, scores| exponentials(scores, &offsets));
-    state.maxima.put(maxima);
-    state.floats.put(offsets);
-    Ok(of_rows)
 }
 
-/// Applies masks and caps to the blocks of keys that need it.
-fn treat(call: &AttentionCall<'_>, tile: &Tile, clock: &SectionTimes, scores: &mut [Atom]) {
-    let (tiling, rows) = (&*tile.tiling, tile.m_padded());
-    let mut rest = scores;
-    let mut treated = Vec::new();
-    for visible in &tile.blocks {
-        let keys = tiling.key_block(visible.block);
-        let (block, behind) = rest.split_at_mut(keys.padded / 8 * rows);
-        rest = behind;
-        if visible.treatment != Treatment::Nothing {
-            treated.push((visible.treatment, keys.k, block));
+/// The surfaces of each band of rows of a tile.
+fn bands(tile: &mut [Atom], rows: usize) -> Vec<Vec<&mut [Atom]>> {
+    let surfaces = tile.len() / rows.max(1);
+    let mut bands: Vec<_> = (0..rows.div_ceil(BAND))
+        .map(|_| Vec::with_capacity(surfaces))
+        .collect();
+    for surface in tile.chunks_exact_mut(rows.max(1)) {
+        for (band, part) in bands.iter_mut().zip(surface.chunks_mut(BAND)) {
+            band.push(part);
         }
     }
-    let watch = || (clock.stopwatch(Section::Unpack), BiasScratch::default());
-    treated
-        .into_par_iter()
-        .for_each_init(watch, |(_, scratch), (treatment, keys, block)| {
-            for at in 0..tile.m() {
-                let (head, row) = tile.head_and_row(at);
-                let mask = call
-                    .mask
-                    .map(|mask| &mask.vector(head % mask.heads(), row)[keys.clone()]);
-                match (treatment, mask) {
-                    (Treatment::Cut, Some(mask)) => cut_row(block, rows, at, mask),
-                    _ => {
-                        let bias = Bias {
-                            softcap: call.softcap,
-                            slope: call.slopes.map_or(1.0, |slopes| slopes[head]),
-                        };
-                        bias_row(block, [rows, at], keys.len(), mask, bias, scratch);
-                    }
-                }
+    bands
+}
+
+/// Applies masks and caps to rows of scores from row `first` of the tile on, and finds their maxima.
+/// Returns a maximum that is out of range, if there is one.
+fn finish_scores(
+    call: &AttentionCall<'_>,
+    tile: &Tile,
+    first: usize,
+    scores: &mut [f32],
+    stride: usize,
+    maxima: &mut [f32],
+) -> Option<f32> {
+    let mut out_of_range = None;
+    for (at, (scores, maximum)) in scores.chunks_mut(stride).zip(maxima).enumerate() {
+        let scores = &mut scores[..stride - GAP];
+        *maximum = f32::NEG_INFINITY;
+        if first + at < tile.m() {
+            treat(call, tile, first + at, scores);
+            *maximum = largest(scores);
+        } else {
+            scores.fill(f32::NEG_INFINITY);
+        }
+        let is_exact = (-LARGEST_SCORE..=LARGEST_SCORE).contains(maximum);
+        if !is_exact && *maximum != f32::NEG_INFINITY {
+            out_of_range = Some(*maximum);
+        }
+    }
+    out_of_range
+}
+
+/// Applies masks and caps to the scores of a row of the tile, in the blocks of keys that need it.
+fn treat(call: &AttentionCall<'_>, tile: &Tile, row_of_tile: usize, scores: &mut [f32]) {
+    let (head, row) = tile.head_and_row(row_of_tile);
+    let mask = call.mask.map(|mask| mask.vector(head % mask.heads(), row));
+    let mut rest = scores;
+    for visible in &tile.blocks {
+        let block = tile.tiling.key_block(visible.block);
+        let (scores, behind) = rest.split_at_mut(block.padded);
+        rest = behind;
+        let (scores, padding) = scores.split_at_mut(block.k.len());
+        padding.fill(f32::NEG_INFINITY);
+        let mask = mask.map(|mask| &mask[block.k]);
+        match (visible.treatment, mask) {
+            (Treatment::Nothing, _) => {}
+            (Treatment::Cut, mask) => cut_row(scores, mask.unwrap_or_default()),
+            (Treatment::Bias, mask) => {
+                let bias = Bias {
+                    softcap: call.softcap,
+                    slope: call.slopes.map_or(1.0, |slopes| slopes[head]),
+                };
+                bias_row(scores, mask, bias);
             }
-        });
+        }
+    }
+}
+
+/// Writes the probabilities of rows with these maxima.
+fn write_exponentials(
+    scores: &[f32],
+    stride: usize,
+    maxima: &[f32],
+    mut surfaces: Vec<&mut [Atom]>,
+) {
+    // A row that sees no key has no maximum, and any offset gives zeros.
+    let mut finite = [0.0; BAND];
+    for (finite, maximum) in finite.iter_mut().zip(maxima) {
+        *finite = maximum.max(f32::MIN);
+    }
+    exponentials(scores, stride, &finite[..maxima.len()], &mut surfaces);
 }
 
 /// Adds up the results of the blocks of keys, divides them by the sums and stores them. Rows that
@@ -175,7 +217,7 @@ pub(super) fn collect(
                 } else {
                     maxima[first + at]
                 };
-                let sink = sinks.map_or(0.0, |sinks| (sinks[head] - most).exp());
+                let sink = sinks.map_or(0.0, |sinks| ONE * (sinks[head] - most).exp());
                 finish_row(sums, most, sink, out);
             }
         });

@@ -5,8 +5,6 @@ use std::sync::Arc;
 
 use half::f16;
 
-use npu_kernels::softmax::Maxima;
-
 use super::plan::{AttentionJobs, TileKey};
 use crate::cache::LruMap;
 use crate::scratch::Scratch;
@@ -20,8 +18,7 @@ pub(crate) struct AttentionState {
     pub(super) tiles: LruMap<TileKey, Arc<AttentionJobs>>,
     pub(super) masks: Scratch<u8>,
     pub(super) queries: Scratch<f16>,
-    pub(super) maxima: Scratch<Maxima>,
-    /// Maxima of rows, and mask terms of their scores.
+    /// Scores of a few rows, and one number for each row.
     pub(super) floats: Scratch<f32>,
 }
 
@@ -31,7 +28,6 @@ impl Default for AttentionState {
             tiles: LruMap::new(TILES_KEPT),
             masks: Scratch::default(),
             queries: Scratch::default(),
-            maxima: Scratch::default(),
             floats: Scratch::default(),
         }
     }

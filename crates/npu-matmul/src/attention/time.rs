@@ -157,7 +157,8 @@ impl Times<'_> {
         let queries = m * self.size.head_dim as u64;
         let rounding = KernelCost::round(HALF);
         let pack = KernelCost::pack(HALF);
-        let elements = scores.output_bytes as u64 / 2;
+        let probabilities = values.band.activation_bytes;
+        let elements = probabilities as u64 / 2;
         let parts = scores.band.k_tiles.len().max(1) as u64;
         let results = m * (self.size.value_dim as u64 + 1);
         let sums = key.blocks.len().saturating_sub(1) as u64 * results;
@@ -171,8 +172,9 @@ impl Times<'_> {
                     + host.kernel_ps(queries, pack)
                     + synced(scores.band.activation_bytes),
                 host.kernel_ps(elements, KernelCost::SOFTMAX)
-                    + host.kernel_ps(elements - elements / parts, KernelCost::ADD_SCORES)
-                    + 2 * synced(scores.output_bytes),
+                    + host.kernel_ps((parts - 1) * elements, KernelCost::ADD_SCORES)
+                    + synced(scores.output_bytes)
+                    + synced(probabilities),
                 host.kernel_ps(results, first)
                     + host.kernel_ps(sums, more)
                     + synced(values.output_bytes),
@@ -181,8 +183,9 @@ impl Times<'_> {
                 + value_bytes
                 + rounding.bytes(queries)
                 + pack.bytes(queries)
-                // The scores stay in the last-level cache after the first read.
-                + 2 * scores.output_bytes as u64
+                // The scores of a few rows stay in the cache after the first read.
+                + scores.output_bytes as u64
+                + probabilities as u64
                 + first.bytes(results)
                 + more.bytes(sums),
         };

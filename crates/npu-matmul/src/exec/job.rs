@@ -152,7 +152,8 @@ impl<'e> OnDevice<'e> {
         if let Some(bo) = packed.get() {
             return Ok(bo.clone());
         }
-        let bo = self.filled(planned.band.activation_bytes, |memory| {
+        let bytes = planned.band.activation_bytes;
+        let bo = self.filled(bytes, Activity::Pack { bytes }, |memory| {
             matmul.pack(&self.engine.clock, &planned.band, memory);
             Ok(())
         })?;
@@ -160,17 +161,18 @@ impl<'e> OnDevice<'e> {
         Ok(packed.get_or_init(|| bo).clone())
     }
 
-    /// Fills a buffer for the NPU to read.
+    /// Fills a buffer for the NPU to read, by this activity.
     pub(crate) fn filled(
         self,
         bytes: usize,
+        activity: Activity,
         fill: impl FnOnce(&mut [u8]) -> Result<(), Error>,
     ) -> Result<FrozenBo, Error> {
         let mut bo = self.buffers().take_operand(bytes).map_err(self.failed())?;
         let mut memory = bo.write(Deadline::FOREVER).map_err(self.failed())?;
         let from = Instant::now();
         fill(&mut memory[..bytes])?;
-        self.done(Activity::Pack { bytes }, from);
+        self.done(activity, from);
         memory.finish().map_err(self.failed())?;
         self.engine.totals().bytes_to_device += bytes as u64;
         Ok(bo.freeze())

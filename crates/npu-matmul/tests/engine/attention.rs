@@ -15,8 +15,8 @@ fn check(engine: &Engine, case: &Case) {
     engine.attend([operands.call()]).unwrap();
     let nmse = operands.nmse();
     println!("NMSE {nmse:.1e}: {case:?}");
-    assert!(nmse <= 1e-5, "NMSE {nmse:e}: {case:?}");
-    operands.check_bound(case.head_dim.div_ceil(512));
+    assert!(nmse <= 1e-6, "NMSE {nmse:e}: {case:?}");
+    operands.check_bound();
 }
 
 /// Checks that programs with a board's default tiles pass the strict model and the lint.
@@ -100,7 +100,7 @@ fn rows_and_keys_of_any_number() {
 fn slopes_caps_and_sinks() {
     let changes: [fn(&mut Case); 6] = [
         |case| (case.alibi, case.mask) = (true, Mask::AnyOfHeads),
-        |case| (case.softcap, case.logits) = (30.0, 10.0),
+        |case| (case.softcap, case.logits) = (50.0, 10.0),
         |case| (case.softcap, case.mask) = (20.0, Mask::None),
         |case| case.sinks = true,
         |case| (case.sinks, case.mask) = (true, Mask::EmptyRows),
@@ -116,9 +116,9 @@ fn slopes_caps_and_sinks() {
     }));
 }
 
-/// The largest logit is 30: scores have the coarsest steps, and most rows see one key.
+/// The largest logit is 80: most rows see one key.
 #[test]
-fn logits_up_to_30() {
+fn logits_up_to_80() {
     let cases = [64, 512, 2048].map(|keys| {
         let case = Case {
             keys,
@@ -126,7 +126,7 @@ fn logits_up_to_30() {
             ..CASE
         };
         let mut operands = Operands::new(&case, 1);
-        let logits = 30.0 / operands.largest_logit();
+        let logits = 80.0 / operands.largest_logit();
         Case { logits, ..case }
     });
     on_a_board(&cases);
@@ -156,7 +156,7 @@ fn calls_together() {
         .unwrap();
     for operands in &mut operands {
         let together = operands.out.clone();
-        assert!(operands.nmse() <= 1e-5);
+        assert!(operands.nmse() <= 1e-6);
         engine.attend([operands.call()]).unwrap();
         assert_eq!(operands.out, together);
     }
@@ -245,11 +245,10 @@ fn operands_that_do_not_fit() {
     }
     // Rejected calls do not change the engine.
     engine.attend([operands.call()]).unwrap();
-    assert!(operands.nmse() <= 1e-5);
+    assert!(operands.nmse() <= 1e-6);
 }
 
-/// Scores whose error would be larger than the CPU's, beyond binary16 too, and those that are no
-/// numbers.
+/// Scores beyond the range in which they are exact, and those that are no numbers.
 #[test]
 fn what_leaves_the_range_is_refused() {
     let (engine, _) = strict_engine(PlanOptions::default(), DEVICES);
@@ -261,7 +260,7 @@ fn what_leaves_the_range_is_refused() {
         7,
     );
     let inside = operands.q.clone();
-    for factor in [40.0, 1e5, 1e30, f32::INFINITY, f32::NAN] {
+    for factor in [3e4, 1e10, 1e30, f32::INFINITY, f32::NAN] {
         for (x, inside) in operands.q.iter_mut().zip(&inside) {
             *x = inside * factor;
         }
@@ -271,7 +270,7 @@ fn what_leaves_the_range_is_refused() {
     }
     operands.q = inside;
     engine.attend([operands.call()]).unwrap();
-    assert!(operands.nmse() <= 1e-5);
+    assert!(operands.nmse() <= 1e-6);
 }
 
 /// A key that a row does not see does not change the row's result. A visible NaN or infinity makes
@@ -341,7 +340,7 @@ fn any_case() -> impl Strategy<Value = Case> {
     ];
     let sizes = [1..5_usize, 1..4, 1..80, 1..500, 1..140, 1..140];
     let softcap = prop::sample::select(&[0.0_f32, 25.0][..]);
-    let extras = (mask, any::<bool>(), softcap, any::<bool>(), 0.1_f32..1.5);
+    let extras = (mask, any::<bool>(), softcap, any::<bool>(), 0.1_f32..8.0);
     (sizes, extras).prop_map(|(sizes, (mask, alibi, softcap, sinks, logits))| {
         let [group, kv_heads, rows, keys, head_dim, value_dim] = sizes;
         Case {
@@ -378,7 +377,7 @@ proptest! {
         let mut operands = Operands::new(&case, seed);
         engine.attend([operands.call()]).unwrap();
         // No squared error: for a result with few elements it depends on chance.
-        operands.check_bound(1);
+        operands.check_bound();
         prop_assert_eq!(model.events(), []);
     }
 

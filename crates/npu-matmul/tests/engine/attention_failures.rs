@@ -2,10 +2,9 @@
 //! Attention on a device that is slow or wrong.
 
 use npu_matmul::{Error, PlanOptions};
-use rknpu_regcmd::MatmulType;
 
 use crate::common::lying::lying_engine;
-use crate::common::problem::attend;
+use crate::common::problem::{LONG, attend};
 use crate::common::slow::{Entry, slow_engine};
 
 /// On an uncalibrated NPU the first task of each kind is checked.
@@ -19,11 +18,12 @@ fn wrong_scores_and_wrong_values_are_found() {
     attend(&engine).unwrap();
     assert_eq!(engine.counters().checked_tasks, checked);
 
-    let scores = lying_engine(options(), |submission, _, _| {
-        (submission.job.ty == MatmulType::Fp16ToFp16).then_some([0, 3])
+    // The depth of the scores is the head size.
+    let scores = lying_engine(options(), |_, task, _| {
+        (task.k_padded as usize == LONG.head_dim).then_some([0, 3])
     });
-    let values = lying_engine(options(), |submission, _, _| {
-        (submission.job.ty == MatmulType::Fp16ToFp32).then_some([0, 3])
+    let values = lying_engine(options(), |_, task, _| {
+        (task.k_padded as usize != LONG.head_dim).then_some([0, 3])
     });
     for engine in [scores, values] {
         // Every workaround gives a wrong result, too.

@@ -12,6 +12,7 @@ mod addresses;
 mod again;
 mod attention;
 mod attention_failures;
+mod attention_precision;
 mod batches;
 mod board_defaults;
 mod caches;

@@ -14,7 +14,7 @@ use crate::common::{DEVICES, Shape, strict_engine};
 const SHAPE: Shape = Shape::new(70, 150, 90);
 
 /// Each of three devices has several tiles.
-const LONG: Case = Case {
+pub(crate) const LONG: Case = Case {
     heads: 8,
     kv_heads: 8,
     rows: 40,
