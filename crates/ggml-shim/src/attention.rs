@@ -135,9 +135,19 @@ impl<'a> Operands<'a> {
     ) -> Result<Self, MulMatError> {
         let (shape, batch) = (&node.shape, &node.shape.batch);
         let (d, dv) = (batch.head_dim, batch.value_dim);
+        let mask = node.mask.as_ref().map(|mask| {
+            let data = quants::as_f16(mask.bytes).ok_or(MulMatError::Data("mask"))?;
+            Ok::<_, MulMatError>(HeadVectors::new(data, mask))
+        });
+        let mask = mask.transpose()?;
+        let is_rounded = [&node.keys, &node.values].map(|rows| !is_f16(rows)) != [false; 2];
+        let seen = match &mask {
+            Some(mask) if is_rounded => Some(seen_cells(shape, mask)?),
+            _ => None,
+        };
         let cached = |rows: &TensorBytes<'a>, len, what| {
             let sizes = [len, batch.keys, batch.kv_heads, shape.kv_streams];
-            HalfRows::of(rows, sizes, engine, scratch, what)
+            HalfRows::of(rows, sizes, seen.as_deref(), engine, scratch, what)
         };
         let floats = |rows: &TensorBytes<'a>, what| {
             <[f32]>::ref_from_bytes(rows.bytes).map_err(|_| MulMatError::Data(what))
@@ -145,10 +155,6 @@ impl<'a> Operands<'a> {
         // A cache of compressed keys has the values in their first channels, which are rounded
         // once.
         let is_part = dv <= d && are_first_channels(&node.values, &node.keys);
-        let mask = node.mask.as_ref().map(|mask| {
-            let data = quants::as_f16(mask.bytes).ok_or(MulMatError::Data("mask"))?;
-            Ok::<_, MulMatError>(HeadVectors::new(data, mask))
-        });
         let sinks = node.sinks.as_ref().map(|sinks| {
             let sinks = floats(sinks, "sinks")?;
             sinks.get(..batch.heads).ok_or(MulMatError::Data("sinks"))
@@ -162,7 +168,7 @@ impl<'a> Operands<'a> {
             } else {
                 Some(cached(&node.values, dv, "values")?)
             },
-            mask: mask.transpose()?,
+            mask,
             sinks: sinks.transpose()?,
             slopes: shape.params.slopes(batch.heads),
         })
@@ -186,7 +192,7 @@ impl<'a> Operands<'a> {
     ) -> Result<AttentionCall<'c>, MulMatError> {
         let (shape, batch) = (&self.shape, &self.shape.batch);
         let [mask_heads, mask_streams] = shape.mask;
-        let kv_stream = stream / (shape.streams / shape.kv_streams);
+        let kv_stream = shape.kv_stream(stream);
         let values = self.values.as_ref().unwrap_or(&self.keys);
         let mask = self.mask.as_ref().map(|mask| {
             let sizes = [mask_heads, batch.rows, batch.keys];
@@ -241,6 +247,41 @@ impl<'a, T: Clone> HeadVectors<'a, T> {
     }
 }
 
+/// Whether the engine takes these rows as they are.
+fn is_f16(rows: &TensorBytes<'_>) -> bool {
+    rows.tensor.format.number.id == type_id::F16
+}
+
+/// For each stream of the cache and each of its cells, whether some row sees it. The others may hold
+/// anything.
+fn seen_cells(
+    shape: &AttentionShape,
+    mask: &HeadVectors<'_, f16>,
+) -> Result<Vec<bool>, MulMatError> {
+    /// Cells that a thread processes at a time.
+    const CELLS: usize = 512;
+    let (batch, [heads, mask_streams]) = (&shape.batch, shape.mask);
+    let keys = batch.keys;
+    let mut seen = Vec::new();
+    seen.try_reserve_exact(keys * shape.kv_streams)?;
+    seen.resize(keys * shape.kv_streams, false);
+    for stream in 0..shape.streams {
+        let mask = mask.stream(stream % mask_streams, [heads, batch.rows, keys]);
+        let mask = mask.ok_or(MulMatError::Data("mask"))?;
+        let cells = &mut seen[shape.kv_stream(stream) * keys..][..keys];
+        let cells = cells.par_chunks_mut(CELLS).enumerate();
+        cells.for_each(|(chunk, cells)| {
+            for at in 0..heads * batch.rows {
+                let mask = mask.vector(at / batch.rows, at % batch.rows);
+                for (seen, mask) in cells.iter_mut().zip(&mask[chunk * CELLS..]) {
+                    *seen |= mask.to_bits() != f16::NEG_INFINITY.to_bits();
+                }
+            }
+        });
+    }
+    Ok(seen)
+}
+
 /// Whether each row of `values` begins where a row of `keys` does, in the same format.
 fn are_first_channels(values: &TensorBytes<'_>, keys: &TensorBytes<'_>) -> bool {
     values.bytes.as_ptr() == keys.bytes.as_ptr()
@@ -250,16 +291,17 @@ fn are_first_channels(values: &TensorBytes<'_>, keys: &TensorBytes<'_>) -> bool 
 
 impl<'a> HalfRows<'a> {
     /// Takes rows with these numbers of elements, rows, heads and streams; rounds them unless they
-    /// are FP16.
+    /// are FP16. Rows that are not `seen` become zeros: see [`seen_cells`].
     fn of(
         from: &TensorBytes<'a>,
         [len, rows, heads, streams]: [usize; 4],
+        seen: Option<&[bool]>,
         engine: &Engine,
         scratch: &RowScratch,
         what: &'static str,
     ) -> Result<Self, MulMatError> {
         let format = from.tensor.format;
-        if format.number.id == type_id::F16 {
+        if is_f16(from) {
             let data = quants::as_f16(from.bytes).ok_or(MulMatError::Data(what))?;
             return Ok(Self {
                 vectors: HeadVectors::new(data, from),
@@ -271,6 +313,10 @@ impl<'a> HalfRows<'a> {
         let mut round = |factor: f32| {
             let of_row = |(decoded, _): &mut (Vec<f32>, _), (index, to): (usize, &mut [f16])| {
                 let (row, head) = (index % rows, index / rows);
+                if seen.is_some_and(|seen| !seen[head / heads * rows + row]) {
+                    to.fill(f16::ZERO);
+                    return Some(0);
+                }
                 let bytes = from.row([row, head % heads, head / heads])?;
                 if !format.is_aligned(bytes) {
                     return None;

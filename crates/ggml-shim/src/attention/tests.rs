@@ -26,6 +26,8 @@ struct Case {
     layout: ([usize; 3], usize),
     /// Factors of keys and values.
     magnitudes: [f32; 2],
+    /// What a key and its value hold that the mask hides from all rows.
+    hidden: Option<f32>,
 }
 
 const PLAIN: Case = Case {
@@ -54,7 +56,11 @@ const PLAIN: Case = Case {
     is_part: false,
     layout: ([2, 1, 3], 0),
     magnitudes: [1.0, 1.0],
+    hidden: None,
 };
+
+/// The key that [`Case::hidden`] is about.
+const HIDDEN: usize = 4;
 
 /// Numbers from -1 to 1 in steps of 1/64, which each type represents exactly.
 fn number(seed: usize, [a, b, c, d]: [usize; 4]) -> f32 {
@@ -94,15 +100,25 @@ struct CaseData {
 }
 
 impl Case {
+    fn mask(&self, at: [usize; 4]) -> f32 {
+        match self.hidden {
+            Some(_) if at[0] == HIDDEN => f32::NEG_INFINITY,
+            _ => mask(at),
+        }
+    }
+
     fn key(&self, at: [usize; 4]) -> f32 {
-        self.magnitudes[0] * number(2, at)
+        match self.hidden {
+            Some(hidden) if at[1] == HIDDEN => hidden,
+            _ => self.magnitudes[0] * number(2, at),
+        }
     }
 
     fn value(&self, at: [usize; 4]) -> f32 {
-        if self.is_part {
-            self.key(at)
-        } else {
-            self.magnitudes[1] * number(3, at)
+        match self.hidden {
+            Some(hidden) if at[1] == HIDDEN => hidden,
+            _ if self.is_part => self.key(at),
+            _ => self.magnitudes[1] * number(3, at),
         }
     }
 
@@ -145,7 +161,7 @@ impl Case {
                         }
                         if self.is_masked {
                             let at = [key, row, head % mask_heads, stream % mask_streams];
-                            score += slope(head) * f64::from(rounded(mask(at)));
+                            score += slope(head) * f64::from(rounded(self.mask(at)));
                         }
                         score.exp()
                     };
@@ -183,7 +199,7 @@ impl Case {
             queries: lay_out(type_id::F32, queries, order, gap, query),
             keys: self.cached(batch.head_dim, |at| self.key(at)),
             values: self.cached(batch.value_dim, |at| self.value(at)),
-            mask: lay_out(type_id::F16, masks, order, gap, mask),
+            mask: lay_out(type_id::F16, masks, order, gap, |at| self.mask(at)),
             sinks: dense(type_id::F32, [batch.heads, 1, 1, 1], |[head, ..]| {
                 sink(head)
             }),
@@ -295,6 +311,30 @@ fn keys_and_values_beyond_fp16_are_scaled() {
         case.magnitudes = [key, value].map(|size: f32| size.log2().round().exp2());
         case.shape.params.scale = 1.0 / case.magnitudes[0];
         case.check();
+    }
+}
+
+/// In each cache type.
+#[test]
+fn what_no_row_sees_changes_nothing() {
+    for cache in [type_id::F32, type_id::F16, BF16, Q8_0] {
+        for is_part in [false, true] {
+            let with = |hidden| {
+                let mut case = Case {
+                    cache,
+                    is_part,
+                    hidden: Some(hidden),
+                    ..PLAIN
+                };
+                case.shape.batch.value_dim = case.shape.batch.head_dim;
+                case
+            };
+            with(0.0).check();
+            let (zeros, _) = with(0.0).run();
+            for hidden in [1e10, 1e30, f32::INFINITY, f32::NAN] {
+                assert_eq!(with(hidden).run().0, zeros, "{hidden} in {cache}");
+            }
+        }
     }
 }
 

@@ -79,6 +79,11 @@ impl AttentionShape {
         let batch = &self.batch;
         batch.rows * batch.heads * self.streams * batch.value_dim
     }
+
+    /// The sequence of keys and values that queries of `stream` use.
+    pub(crate) fn kv_stream(&self, stream: usize) -> usize {
+        stream / (self.streams / self.kv_streams)
+    }
 }
 
 /// Decides about attention that ggml asks about.
