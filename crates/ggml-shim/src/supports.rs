@@ -192,9 +192,7 @@ fn decide_cached(matmul: &MulMatQuery, rules: &OffloadRules) -> Result<Offload, 
     if m < FEWEST_ROWS {
         return Err(DeclineReason::AttentionRows);
     }
-    // Attention is computed in FP16, whatever precision the user chose for weights.
-    let is_exact = offload.precision == ComputeType::Fp16;
-    if is_exact && rules.is_worth_packing(matmul.weights.format.number, [n, k], m, offload.rows()) {
+    if rules.is_worth_packing(matmul.weights.format.number, [n, k], m, offload.rows()) {
         return Ok(offload);
     }
     Err(DeclineReason::AttentionMatmuls)
@@ -216,7 +214,11 @@ pub(crate) fn computable(
     if !matmul.activations.has_rows(shape.k) || !matmul.output.is_packed() {
         return Err(DeclineReason::NotContiguous);
     }
-    let precision = precision(&matmul.weights, dimensions, rules);
+    let precision = match matmul.origin {
+        // Attention is computed in FP16, whatever precision the user chose for weights.
+        WeightOrigin::Cache => ComputeType::Fp16,
+        _ => precision(&matmul.weights, dimensions, rules),
+    };
     check_params(&matmul.params, precision)?;
     Ok(Offload {
         precision,

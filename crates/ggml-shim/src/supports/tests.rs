@@ -231,10 +231,6 @@ fn matmuls_of_attention_are_offloaded_where_they_pay_and_else_declined_by_name()
             AttentionOff,
         ),
         (
-            |_, rules| rules.choice = PrecisionChoice::Always(ComputeType::Int8Hadamard),
-            AttentionMatmuls,
-        ),
-        (
             |_, rules| rules.attention = AttentionChoice::From(513),
             AttentionMatmuls,
         ),
@@ -242,8 +238,16 @@ fn matmuls_of_attention_are_offloaded_where_they_pay_and_else_declined_by_name()
     for (index, (change, reason)) in table.iter().enumerate() {
         let mut rules = OffloadRules::new(PlanTarget::at_clock(600_000_000));
         let mut asked = scores(512, 2048, 256, [4, 1]);
-        let offload = decide(&asked, &rules).unwrap();
-        assert_eq!(offload.precision, ComputeType::Fp16);
+        // A precision that the user chose is for weights.
+        for choice in [
+            PrecisionChoice::Auto,
+            PrecisionChoice::Always(ComputeType::Int8Hadamard),
+        ] {
+            rules.choice = choice;
+            let offload = decide(&asked, &rules).unwrap();
+            assert_eq!(offload.precision, ComputeType::Fp16);
+        }
+        rules.choice = PrecisionChoice::Auto;
         change(&mut asked, &mut rules);
         assert_eq!(decide(&asked, &rules), Err(*reason), "line {index}");
     }
