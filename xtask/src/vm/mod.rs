@@ -11,6 +11,7 @@ mod overlays;
 mod qemu;
 mod runner;
 mod test;
+mod tree;
 
 use std::fs;
 use std::os::unix::process::ExitStatusExt;
@@ -18,9 +19,8 @@ use std::os::unix::process::ExitStatusExt;
 use anyhow::{Context, Result, bail, ensure};
 use clap::{Args, Subcommand};
 
-use crate::arch::{Arch, first_missing};
+use crate::arch::first_missing;
 use crate::build;
-use crate::debian::Sysroot;
 use guest::{Guest, KernelArgs};
 use initramfs::{COMMAND, ENVIRONMENT, Initramfs, WANTED};
 use kernel::KernelStore;
@@ -82,11 +82,6 @@ pub(crate) struct ShellArgs {
 
 /// Programs that every command needs.
 const NEEDED: [&str; 2] = ["apt-get", "dpkg-deb"];
-
-/// Debian's shell and tools in one static file, and its place in the guest.
-const BUSYBOX: &str = "busybox-static";
-const SUITE: &str = "trixie";
-const SHELL: &str = "/bin/busybox";
 
 /// Installs the tools' names, then runs the shell.
 const START: &str = "/bin/busybox --install -s /bin; exec /bin/busybox sh -i";
@@ -162,7 +157,7 @@ fn run_program(arguments: &RunArgs) -> Result<()> {
 /// Runs a shell, line by line, on this process's input and output.
 fn run_shell(arguments: &ShellArgs) -> Result<()> {
     let runner = GuestRunner::prepare(&arguments.guest)?;
-    let (mut files, shell) = with_shell(&runner)?;
+    let (mut files, shell) = runner.with_shell()?;
     for program in &arguments.programs {
         files.add(&build::guest(program)?, &format!("/bin/{program}"))?;
     }
@@ -177,19 +172,6 @@ fn run_shell(arguments: &ShellArgs) -> Result<()> {
         ProgramFailed(1)
     );
     Ok(())
-}
-
-/// The files of a guest with a shell, and the shell's path.
-fn with_shell(runner: &GuestRunner) -> Result<(Initramfs, String)> {
-    let kernels = KernelStore::open()?;
-    let tools = {
-        let _lock = kernels.lock("busybox.lock")?;
-        let directory = kernels.directory.join("busybox");
-        Sysroot::prepare(&directory, &[BUSYBOX], SUITE, Arch::Arm64, false)?
-    };
-    let (mut files, shell) = runner.files(SHELL)?;
-    files.add(&tools.root().join("usr/bin/busybox"), &shell)?;
-    Ok((files, shell))
 }
 
 /// Copies files into a guest, each given as `HOST:GUEST`.

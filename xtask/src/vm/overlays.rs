@@ -5,7 +5,6 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use anyhow::{Context, Result, bail, ensure};
 use npu_vm::board;
@@ -14,7 +13,7 @@ use super::guest::{Guest, KernelArgs};
 use super::initramfs::COMMAND;
 use super::qemu::Streams;
 use super::runner::{GuestRunner, LIMIT, ProgramFailed};
-use crate::process::run_checked;
+use super::tree::{apply, compile, property};
 use crate::{build, paths};
 
 /// The page with the overlays: the one that enables the NPU, then that of the clock.
@@ -101,42 +100,6 @@ fn sources() -> Result<[String; 2]> {
         .map_err(|_| anyhow::anyhow!("{PAGE} has {found} overlays, and should have two"))
 }
 
-fn compile(source: &str, to: &Path) -> Result<()> {
-    let from = to.with_extension("dtso");
-    fs::write(&from, source).context("writing an overlay")?;
-    let mut dtc = Command::new("dtc");
-    // Without warnings about the handle that the guest's overlay has in place of a label.
-    dtc.args(["-q", "-@", "-I", "dts", "-O", "dtb", "-o"])
-        .arg(to)
-        .arg(from);
-    run_checked(&mut dtc).context("compiling an overlay (Debian: device-tree-compiler)")
-}
-
-/// Applies an overlay to a tree.
-pub(super) fn apply(tree: &Path, overlay: &Path, to: &Path) -> Result<()> {
-    let mut command = Command::new("fdtoverlay");
-    command.arg("-i").arg(tree).arg("-o").arg(to).arg(overlay);
-    run_checked(&mut command).with_context(|| {
-        format!(
-            "applying an overlay to {} (Debian: device-tree-compiler)",
-            tree.display()
-        )
-    })
-}
-
-/// A property of a tree, as text; `None` if it is not there.
-fn property(tree: &Path, kind: &str, node: &str, name: &str) -> Result<Option<String>> {
-    let mut command = Command::new("fdtget");
-    let output = command
-        .args(["-t", kind])
-        .arg(tree)
-        .args([node, name])
-        .output();
-    let output = output.context("running fdtget (Debian: device-tree-compiler)")?;
-    let text = String::from_utf8_lossy(&output.stdout);
-    Ok(output.status.success().then(|| text.trim().to_owned()))
-}
-
 /// Applies both overlays to the tree of each board that describes the NPU's regulator.
 fn apply_to_boards(trees: &Path, enabling: &Path, clock: &Path) -> Result<()> {
     let mut counts = [0; 3];
@@ -185,7 +148,7 @@ fn apply_to_boards(trees: &Path, enabling: &Path, clock: &Path) -> Result<()> {
 /// Boots a guest and checks that the kernel sets the clock to `rate`.
 fn boot(runner: &mut GuestRunner, overlay: Option<&Path>, rate: &str) -> Result<()> {
     runner.boot_with(overlay, TRACED);
-    let (mut files, shell) = super::with_shell(runner)?;
+    let (mut files, shell) = runner.with_shell()?;
     files.add(&build::guest("npu-probe")?, "/bin/npu-probe")?;
     let script = SCRIPT.replace("CLOCK", CLOCK).replace("DEVICE", DEVICE);
     files.set_list(COMMAND, &[&*shell, "sh", "-c", &*script]);

@@ -18,7 +18,7 @@ use rustix::io::{FdFlags, fcntl_setfd};
 
 use super::initramfs::Initramfs;
 use super::kernel::KernelStore;
-use super::overlays;
+use super::tree;
 use crate::arch::Arch;
 use crate::debian::Sysroot;
 use crate::process;
@@ -119,12 +119,12 @@ impl Qemu {
         let directory = machine.directory;
         let initramfs = directory.join("initramfs");
         fs::write(&initramfs, machine.files.archive()?).context("writing the initramfs")?;
-        let tree = directory.join("tree.dtb");
+        let base = directory.join("tree.dtb");
         let blob = npu_vm::device_tree(machine.processors, machine.cores)
             .context("making the device tree")?;
-        fs::write(&tree, blob).context("writing the device tree")?;
+        fs::write(&base, blob).context("writing the device tree")?;
         if let Some(overlay) = machine.overlay {
-            overlays::apply(&tree, overlay, &tree)?;
+            tree::apply(&base, overlay, &base)?;
         }
 
         let mut command = Command::new(&self.0[0]);
@@ -149,7 +149,7 @@ impl Qemu {
             .arg("-initrd")
             .arg(&initramfs)
             .arg("-dtb")
-            .arg(&tree)
+            .arg(&base)
             .arg("-append")
             .arg(format!(
                 "{KERNEL_ARGUMENTS} mem={}M {}",

@@ -14,10 +14,17 @@ use super::guest::Guest;
 use super::initramfs::Initramfs;
 use super::kernel::{KernelStore, TREES};
 use super::qemu::{Qemu, Remains, Streams, VirtualMachine};
+use crate::arch::Arch;
+use crate::debian::Sysroot;
 use crate::{build, paths};
 
 /// Seconds after which a guest whose program has not ended is killed.
 pub(super) const LIMIT: u64 = 600;
+
+/// Debian's shell and tools in one static file, and its place in the guest.
+const BUSYBOX: &str = "busybox-static";
+const SUITE: &str = "trixie";
+const SHELL: &str = "/bin/busybox";
 
 /// Runs guests with the same options.
 #[derive(Debug)]
@@ -89,6 +96,19 @@ impl GuestRunner {
         let place = format!("/bin/{program}");
         files.add(&build::guest(program)?, &place)?;
         Ok((files, place))
+    }
+
+    /// The files of a guest with a shell, and the shell's path.
+    pub(super) fn with_shell(&self) -> Result<(Initramfs, String)> {
+        let kernels = KernelStore::open()?;
+        let tools = {
+            let _lock = kernels.lock("busybox.lock")?;
+            let directory = kernels.directory.join("busybox");
+            Sysroot::prepare(&directory, &[BUSYBOX], SUITE, Arch::Arm64, false)?
+        };
+        let (mut files, shell) = self.files(SHELL)?;
+        files.add(&tools.root().join("usr/bin/busybox"), &shell)?;
+        Ok((files, shell))
     }
 
     /// Runs a guest with `files`, for at most `limit` seconds unless the user set another limit.
