@@ -7,7 +7,7 @@ use std::fmt::{self, Write as _};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use npu_matmul::memory::{DoesNotFit, MemoryPlan};
+use npu_matmul::memory::{DoesNotFit, MemoryPlan, MemoryShares};
 use npu_matmul::plan::WeightPlan;
 use npu_offload::{MOST_ROWS, add_tensor};
 
@@ -116,7 +116,7 @@ pub(crate) struct WeightDecision {
 pub(crate) struct PackedCount(Arc<WeightDecision>);
 
 impl Budget {
-    /// Creates a budget of all of `memory`, which was made for `limit` bytes.
+    /// Creates a budget of `memory`, which has the weights' share of `limit` bytes.
     pub(crate) fn new(memory: MemoryPlan, limit: u64) -> Arc<Self> {
         Arc::new(Self(Mutex::new(State {
             memory,
@@ -190,7 +190,8 @@ impl Budget {
         // Writing into a String cannot fail.
         let mut line = format!("weights for the NPU: {chosen}");
         if state.limit != u64::MAX {
-            let _ = write!(line, " of at most {} MiB", state.limit / MIB);
+            let most = MemoryShares::of(state.limit).weights();
+            let _ = write!(line, " of at most {} MiB", most / MIB);
         }
         let mut separator = "; left to the CPU:";
         for (why, count) in &state.cpu {
@@ -219,7 +220,7 @@ impl Budget {
         ))
     }
 
-    /// Returns the bytes that packed weights may take, and how many of these are free.
+    /// Returns the limit of all memory of this library, and how much of it weights left free.
     pub(crate) fn limit_and_free(&self) -> (u64, u64) {
         let state = self.lock();
         let free = state.limit.saturating_sub(state.memory.total());
@@ -355,9 +356,9 @@ pub(crate) mod tests {
 
     /// A budget for so many matrices.
     pub(crate) fn budget(matrices: u64) -> Arc<Budget> {
-        let total = matrices * (plan().device_bytes() + 64 * 1024);
-        let memory = MemoryPlan::for_weights(3, total, &PlanOptions::default());
-        Budget::new(memory, total)
+        let total = matrices * (plan().device_bytes() + 160 * 1024);
+        let shares = MemoryShares::for_weights(total);
+        Budget::new(MemoryPlan::new(3, shares, &PlanOptions::default()), total)
     }
 
     /// The decision about a tensor of so many matrices that the user wants on the NPU.

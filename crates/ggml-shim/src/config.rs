@@ -46,7 +46,7 @@ pub(crate) struct Config {
     pub(crate) attention: AttentionChoice,
     /// `GGML_ROCKET_PRECISION`: the precision of matmuls.
     pub(crate) precision: PrecisionChoice,
-    /// `GGML_ROCKET_MEM`: bytes that packed weights may take; `None` leaves it
+    /// `GGML_ROCKET_MEM`: bytes that this library may keep; `None` leaves it
     /// to [`npu_offload::AvailableMemory::default_budget`].
     pub(crate) memory: Option<u64>,
     /// `GGML_ROCKET_TENSORS`: which weights to offload.

@@ -49,8 +49,8 @@ pub(crate) fn description(info: &DeviceInfo, root: &Path) -> String {
     )
 }
 
-/// Returns the line about the device at start. `rules` plan its matmuls, and packed weights may
-/// take `limit` bytes.
+/// Returns the line about the device at start. `rules` plan its matmuls, and this library may keep
+/// `limit` bytes.
 pub(crate) fn start_line(
     info: &DeviceInfo,
     description: &str,
@@ -64,8 +64,8 @@ pub(crate) fn start_line(
         &info.name
     };
     let limit = match limit {
-        u64::MAX => "no limit for packed weights".to_owned(),
-        limit => format!("at most {} MiB of packed weights", limit / MIB),
+        u64::MAX => "no limit for memory".to_owned(),
+        limit => format!("at most {} MiB of memory", limit / MIB),
     };
     let source = if rules.is_calibrated {
         "as calibrated"
@@ -175,7 +175,7 @@ mod tests {
         assert_eq!(
             start_line(&board(), description, &rules, 5 << 30),
             "ROCKET0: RK3588 NPU, 3 cores, clock unknown, rocket 0.0.0, /dev/accel/accel0; \
-             precision auto; at most 5120 MiB of packed weights; 600 MHz as calibrated"
+             precision auto; at most 5120 MiB of memory; 600 MHz as calibrated"
         );
         rules.is_calibrated = false;
         let model = DeviceInfo {
@@ -185,7 +185,7 @@ mod tests {
         let line = start_line(&model, &describe(&model, &[]), &rules, u64::MAX);
         for part in [
             "ROCKET-MODEL0: software model: for testing, and much slower",
-            "; no limit for packed weights;",
+            "; no limit for memory;",
             "600 MHz assumed, until `npu-probe calibrate`",
         ] {
             assert!(line.contains(part), "{line}");

@@ -66,7 +66,7 @@ unsafe extern "C" fn description(_device: *mut Device) -> *const c_char {
     })
 }
 
-/// Returns the bytes that packed weights may take, and how many of these are free. A device that
+/// Returns the limit of this library's memory, and how much of it weights left free. A device that
 /// takes whole graphs has all of a model in the host's memory: for it, returns the total memory less
 /// that limit, and the available memory less those free bytes.
 fn budget() -> (usize, usize) {

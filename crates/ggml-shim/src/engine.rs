@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Opens the device, and the engine on it.
 
+use npu_matmul::memory::MemoryShares;
 use npu_matmul::plan::PlanOptions;
 use npu_matmul::{Engine, OpenedNpu, SoftwareNpu, Threads, open_npu};
 use npu_offload::PlanTarget;
@@ -37,12 +38,13 @@ fn device(selector: &Selector, timeline: bool) -> Result<OpenedNpu, LoadError> {
 
 /// Opens the device that `selector` names, with one descriptor per NPU core: the driver schedules
 /// the jobs of one descriptor on one core. With `timeline` a model records its jobs. `threads`, if
-/// given, do the engine's work. Plans follow the board's profile and not the kernel's current
+/// given, do the engine's work, within `shares` of the memory. Plans follow the board's profile and not the kernel's current
 /// clock: an idle NPU is slow, and the same model must get the same plans.
 pub(crate) fn open(
     selector: &Selector,
     timeline: bool,
     threads: Option<Threads>,
+    shares: MemoryShares,
 ) -> Result<OpenedEngine, LoadError> {
     let failed = |what: &str, error: &dyn std::fmt::Display| {
         LoadError::Device(format!("{what} {selector}: {error}"))
@@ -56,7 +58,7 @@ pub(crate) fn open(
         format!("{error}; using the profile \"{profile}\" instead")
     });
     let target = PlanTarget::new(info.files(), options);
-    let engine = Engine::with_options(pool, target.options.clone());
+    let engine = Engine::with_memory(pool, target.options.clone(), shares);
     let engine = match threads {
         None => engine,
         Some(threads) => engine.and_then(|engine| engine.with_threads(threads)),
@@ -77,7 +79,7 @@ mod tests {
 
     #[test]
     fn auto_is_never_the_software_model() {
-        match open(&Selector::Auto, false, None) {
+        match open(&Selector::Auto, false, None, MemoryShares::of(u64::MAX)) {
             Ok(opened) => assert!(!opened.info.is_model && opened.model.is_none()),
             Err(error) => {
                 assert!(matches!(error, LoadError::NoNpu(_)), "{error}");

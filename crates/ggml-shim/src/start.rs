@@ -9,6 +9,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 
 use npu_matmul::SoftwareNpu;
+use npu_matmul::memory::MemoryShares;
 use npu_offload::{AvailableMemory, OffloadRules};
 use rocket_uapi::Selector;
 
@@ -110,7 +111,12 @@ fn open(
         let output = TraceFile::open(path);
         output.map_err(|error| warn(path, error)).ok()
     });
-    let opened = engine::open(device, output.is_some(), config.threads)?;
+    let limit = config.memory.unwrap_or_else(|| {
+        let memory = AvailableMemory::below(Path::new("/"));
+        memory.map_or(u64::MAX, |memory| memory.default_budget())
+    });
+    let shares = MemoryShares::of(limit);
+    let opened = engine::open(device, output.is_some(), config.threads, shares)?;
     if let Some(complaint) = &opened.complaint {
         logger.write(LogLevel::Warn, complaint);
     }
@@ -121,10 +127,6 @@ fn open(
     rules.choice = config.precision;
     rules.min_rows = config.min_m;
     rules.attention = config.attention;
-    let limit = config.memory.unwrap_or_else(|| {
-        let memory = AvailableMemory::below(Path::new("/"));
-        memory.map_or(u64::MAX, |memory| memory.default_budget())
-    });
     let start = describe::start_line(&info, &description, &rules, limit);
     // A warning for the software model, because most programs show warnings without being asked.
     let level = if info.is_model {
@@ -147,7 +149,7 @@ fn open(
         );
         logger.write(LogLevel::Warn, &line);
     }
-    let budget = Budget::new(opened.engine.memory_plan(limit), limit);
+    let budget = Budget::new(opened.engine.memory_plan(), limit);
     let trace = output.and_then(|output| {
         let path = output.path.clone();
         let trace = Trace::begin(output, &description, info.is_model, logger);
@@ -170,7 +172,7 @@ fn open(
         observer,
         verify: Verification::new(config.verify),
         fallback: Fallback::new(config.fallback),
-        row_scratch: RowScratch::default(),
+        row_scratch: RowScratch::new(&engine),
         process: process::id(),
         engine: Mutex::new(Some(Arc::new(engine))),
         host,

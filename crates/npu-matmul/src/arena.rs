@@ -10,12 +10,14 @@ use rocket_uapi::{Bo, Deadline, Error, FrozenBo};
 
 use crate::sync::lock;
 
-/// Bytes of a shared buffer object. FINI_BO cleans all of it for each added block.
+/// Most bytes of a shared buffer object. FINI_BO cleans all of it for each added block.
 pub(crate) const CHUNK_BYTES: usize = 4 << 20;
 
-/// Largest block that shares a buffer object; larger blocks have separate ones. So a chunk without
-/// room for another block is mostly full.
-pub(crate) const SHARED_BYTES_MAX: usize = 512 << 10;
+/// Largest block that shares a buffer object of `chunk` bytes; larger blocks have separate ones. So
+/// a chunk without room for another block is mostly full.
+pub(crate) const fn shared_bytes_max(chunk: usize) -> usize {
+    chunk / 8
+}
 
 /// Alignment of blocks in a chunk, the same as of separate buffer objects.
 const ALIGNMENT: usize = rocket_uapi::PAGE_BYTES;
@@ -30,8 +32,11 @@ struct ChunkState {
 }
 
 /// The chunks of one device that may have free space.
-#[derive(Default)]
-pub(crate) struct WeightArena(Mutex<Vec<Weak<Chunk>>>);
+pub(crate) struct WeightArena {
+    chunks: Mutex<Vec<Weak<Chunk>>>,
+    /// Bytes of a chunk.
+    chunk_bytes: usize,
+}
 
 /// A block of weights in device memory; freed on drop.
 pub(crate) struct ResidentBlock {
@@ -80,6 +85,14 @@ fn write(bo: &mut Bo, start: usize, bytes: &[u8]) -> Result<(), Error> {
 }
 
 impl WeightArena {
+    /// Creates an arena of chunks of `chunk_bytes` bytes, in whole pages.
+    pub(crate) const fn new(chunk_bytes: usize) -> Self {
+        Self {
+            chunks: Mutex::new(Vec::new()),
+            chunk_bytes,
+        }
+    }
+
     /// Creates a block of `bytes` bytes. `fill` gets it zeroed. `alloc` creates a buffer object if
     /// no chunk has room.
     ///
@@ -91,7 +104,7 @@ impl WeightArena {
         bytes: usize,
         fill: impl FnOnce(&mut [u8]),
     ) -> Result<ResidentBlock, Error> {
-        if bytes <= SHARED_BYTES_MAX {
+        if bytes <= shared_bytes_max(self.chunk_bytes) {
             // Filled without holding locks: `fill` may wait for threads that need them.
             let mut packed = vec![0; bytes];
             fill(&mut packed);
@@ -114,16 +127,16 @@ impl WeightArena {
         alloc: impl FnOnce(usize) -> Result<Bo, Error>,
         packed: &[u8],
     ) -> Result<ResidentBlock, Error> {
-        let mut chunks = lock(&self.0);
+        let mut chunks = lock(&self.chunks);
         chunks.retain(|chunk| chunk.strong_count() > 0);
         for chunk in chunks.iter().filter_map(Weak::upgrade) {
             if let Some(range) = chunk.put(packed)? {
                 return Ok(ResidentBlock { chunk, range });
             }
         }
-        let (mut bo, taken) = (alloc(CHUNK_BYTES)?, aligned(packed.len()));
+        let (mut bo, taken) = (alloc(self.chunk_bytes)?, aligned(packed.len()));
         write(&mut bo, 0, packed)?;
-        let free = std::iter::once(taken..CHUNK_BYTES).collect();
+        let free = std::iter::once(taken..self.chunk_bytes).collect();
         let chunk = Arc::new(Chunk::new(bo, free));
         chunks.push(Arc::downgrade(&chunk));
         let range = 0..taken;
@@ -173,11 +186,20 @@ mod tests {
 
     use super::*;
     use crate::buffers::Buffers;
+    use crate::memory::MemoryShares;
     use crate::profile::Profile;
+
+    const SHARED_BYTES_MAX: usize = shared_bytes_max(CHUNK_BYTES);
 
     fn buffers() -> Buffers {
         let device = Model::new(npu_model::ModelOptions::default()).open_device();
-        Buffers::new(device, 1, &Profile::built_in().choices).unwrap()
+        Buffers::new(
+            device,
+            1,
+            &Profile::built_in().choices,
+            MemoryShares::of(u64::MAX),
+        )
+        .unwrap()
     }
 
     fn load(arena: &WeightArena, buffers: &Buffers, bytes: usize, value: u8) -> ResidentBlock {
@@ -200,7 +222,7 @@ mod tests {
 
     #[test]
     fn large_blocks_have_a_buffer_object_of_their_own() {
-        let (arena, buffers) = (WeightArena::default(), buffers());
+        let (arena, buffers) = (WeightArena::new(CHUNK_BYTES), buffers());
         let [small, large, other] =
             [1, SHARED_BYTES_MAX + 1, 4096].map(|bytes| load(&arena, &buffers, bytes, bytes as u8));
         assert_eq!(small.buffer().handle(), other.buffer().handle());
@@ -211,7 +233,7 @@ mod tests {
     /// A block added while a job uses a chunk is written to another one.
     #[test]
     fn nothing_is_written_beside_what_a_job_reads() {
-        let (arena, buffers) = (WeightArena::default(), buffers());
+        let (arena, buffers) = (WeightArena::new(CHUNK_BYTES), buffers());
         let first = load(&arena, &buffers, 100, 1);
         let of_job = first.buffer();
         let second = load(&arena, &buffers, 100, 2);
@@ -229,7 +251,7 @@ mod tests {
         fn blocks_keep_their_bytes(
             steps in prop::collection::vec((1..SHARED_BYTES_MAX, any::<prop::sample::Index>(), any::<bool>()), 1..80),
         ) {
-            let (arena, buffers) = (WeightArena::default(), buffers());
+            let (arena, buffers) = (WeightArena::new(CHUNK_BYTES), buffers());
             let mut blocks: Vec<(ResidentBlock, usize, u8)> = Vec::new();
             for (step, (bytes, index, goes)) in steps.into_iter().enumerate() {
                 if goes && !blocks.is_empty() {
@@ -242,7 +264,7 @@ mod tests {
                     prop_assert!(holds(block, *bytes, *value));
                 }
             }
-            let chunks = lock(&arena.0).clone();
+            let chunks = lock(&arena.chunks).clone();
             let chunks: Vec<_> = chunks.iter().filter_map(Weak::upgrade).collect();
             let free: usize = chunks.iter().map(|chunk| lock(&chunk.0).free.iter().map(Range::len).sum::<usize>()).sum();
             let used: usize = blocks.iter().map(|(block, ..)| block.range.len()).sum();

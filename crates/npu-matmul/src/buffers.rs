@@ -17,12 +17,10 @@ use rocket_uapi::{Bo, ByteLen, Device, Error, FrozenBo, PAGE_BYTES, ProgramBo};
 
 use crate::arena::WeightArena;
 use crate::cache::{KeptLimits, LruMap};
+use crate::memory::MemoryShares;
 use crate::prepared::JobIndex;
 use crate::profile::Choices;
 use crate::sync::lock;
-
-/// Bytes that a device keeps for reuse. Beyond this, the least recently used buffers are freed.
-pub(crate) const IDLE_BYTES_MAX: usize = 256 << 20;
 
 /// Buffers that a device keeps for reuse: each is a mapping of the process.
 pub(crate) const IDLE_BUFFERS_MAX: usize = 512;
@@ -33,10 +31,6 @@ const IDLE_PROGRAMS: KeptLimits = KeptLimits {
     count: 64,
     bytes: 16 << 20,
 };
-
-/// Bytes of programs to keep, on all devices together: those of a prompt in several batches, and of
-/// the last shorter batch, for all matrices of a model.
-pub(crate) const PROGRAM_BYTES_KEPT: usize = 256 << 20;
 
 /// Jobs whose programs are kept. Each has a buffer object, which is a mapping.
 pub(crate) const PROGRAMS_KEPT: usize = 8192;
@@ -55,6 +49,14 @@ pub(crate) struct JobPrograms {
     pub(crate) linked: Vec<LinkedProgram>,
     /// The buffer object that holds them.
     pub(crate) bo: ProgramBo,
+}
+
+impl JobPrograms {
+    /// Bytes of both copies.
+    fn bytes(&self) -> usize {
+        let linked = self.linked.iter().map(LinkedProgram::heap_bytes);
+        self.bo.bo().len() + linked.sum::<usize>()
+    }
 }
 
 /// Everything that the programs of a job depend on.
@@ -85,32 +87,42 @@ pub(crate) struct Buffers {
 }
 
 impl Buffers {
-    /// Creates the buffers of one of `devices` devices.
+    /// Creates the buffers of one of `devices` devices, which keep their part of `shares`.
     ///
     /// # Errors
     /// No memory for the guard page.
-    pub(crate) fn new(device: Device, devices: usize, choices: &Choices) -> Result<Self, Error> {
+    pub(crate) fn new(
+        device: Device,
+        devices: usize,
+        choices: &Choices,
+        shares: MemoryShares,
+    ) -> Result<Self, Error> {
         let page = ByteLen::new(PAGE_BYTES)?;
         let guard = choices.guard_page.value.then(|| device.alloc(page));
         // The devices share the limits. Idle buffers count toward them, too.
-        let share = |most: usize, idle: usize| (most / devices.max(1)).saturating_sub(idle);
+        let share = |most: usize| most / devices.max(1);
+        let of_programs = share(shares.programs());
+        let idle_programs = KeptLimits {
+            count: IDLE_PROGRAMS.count,
+            bytes: IDLE_PROGRAMS.bytes.min(of_programs / 4),
+        };
         let programs = KeptLimits {
-            count: share(PROGRAMS_KEPT, IDLE_PROGRAMS.count),
-            bytes: share(PROGRAM_BYTES_KEPT, IDLE_PROGRAMS.bytes),
+            count: share(PROGRAMS_KEPT).saturating_sub(idle_programs.count),
+            bytes: of_programs - idle_programs.bytes,
         };
         let idle = KeptLimits {
             count: IDLE_BUFFERS_MAX,
-            bytes: IDLE_BYTES_MAX,
+            bytes: shares.idle(devices),
         };
         Ok(Self {
             is_model: device.info().is_model,
             slack_bytes: choices.slack_bytes.value,
             _guard: guard.transpose()?,
             device,
-            weights: WeightArena::default(),
-            programs: LruMap::with_limits(programs, |programs| programs.bo.bo().len()),
+            weights: WeightArena::new(shares.chunk(devices)),
+            programs: LruMap::with_limits(programs, |programs| programs.bytes()),
             idle: IdleBuffers::new(idle),
-            idle_programs: IdleBuffers::new(IDLE_PROGRAMS),
+            idle_programs: IdleBuffers::new(idle_programs),
         })
     }
 

@@ -31,7 +31,7 @@ impl<K: Hash + Eq, V: Clone> LruMap<K, V> {
         Self::with_limits(KeptLimits { count, bytes }, |_| 0)
     }
 
-    /// Creates a map that also limits the bytes of its values. It keeps at least one.
+    /// Creates a map that also limits the bytes of its values.
     pub(crate) fn with_limits(most: KeptLimits, bytes_of: fn(&V) -> usize) -> Self {
         Self {
             kept: Mutex::new((LruCache::unbounded(), 0)),
@@ -71,10 +71,13 @@ impl<K: Hash + Eq, V: Clone> LruMap<K, V> {
                 evicted.push(value);
             }
             let is_over = *bytes > self.most.bytes || values.len() > self.most.count;
-            if !is_over || values.len() <= 1 {
+            if !is_over {
                 return evicted;
             }
             next = values.pop_lru();
+            if next.is_none() {
+                return evicted;
+            }
         }
     }
 }
@@ -122,8 +125,8 @@ mod tests {
         // The first is used again.
         assert!(evicted(0, 4).is_empty());
         assert_eq!(evicted(2, 5), [6]);
-        // A value beyond the limit is kept alone.
-        assert_eq!(evicted(3, 20), [4, 5]);
-        assert_eq!(evicted(4, 10), [20]);
+        // A value beyond the limit is not kept.
+        assert_eq!(evicted(3, 20), [4, 5, 20]);
+        assert!(evicted(4, 10).is_empty());
     }
 }

@@ -12,17 +12,17 @@ use rocket_uapi::DevicePool;
 
 use crate::attention::AttentionState;
 use crate::buffers::Buffers;
-use crate::cache::LruMap;
+use crate::cache::{KeptLimits, LruMap};
 use crate::counters::Counters;
 use crate::dtype::Dtype;
 use crate::error::Error;
 use crate::first_run::{FirstRuns, MatmulKind};
 use crate::matrix::MatrixView;
-use crate::memory::MemoryPlan;
+use crate::memory::{MemoryPlan, MemoryShares};
 use crate::observe::{Activity, Done, Observer};
 use crate::plan::{PlanError, PlanOptions, WeightPlan};
 use crate::prepared::{MatmulKey, Prepared, next_id};
-use crate::scratch::Scratch;
+use crate::scratch::{Scratch, ScratchLimit};
 use crate::sync::lock;
 use crate::threads::{Threads, Workers};
 use crate::times::{Section, SectionTimes, Stopwatch, Times};
@@ -79,6 +79,8 @@ pub struct Engine {
     pub(crate) integers: Scratch<i8>,
     pub(crate) scales: Scratch<f32>,
     pub(crate) attention: AttentionState,
+    scratch: Arc<ScratchLimit>,
+    shares: MemoryShares,
 }
 
 impl Engine {
@@ -102,13 +104,27 @@ impl Engine {
     /// # Errors
     /// [`PlanError::NoDevice`] if the pool is empty; [`Error::Device`] if a device has no memory
     /// for its guard page. Illegal sizes are reported when weights are loaded or multiplied.
-    pub fn with_options(pool: DevicePool, mut options: PlanOptions) -> Result<Self, Error> {
+    pub fn with_options(pool: DevicePool, options: PlanOptions) -> Result<Self, Error> {
+        Self::with_memory(pool, options, MemoryShares::of(u64::MAX))
+    }
+
+    /// Like [`Engine::with_options`], with these shares of the machine's memory: what the engine
+    /// keeps from call to call stays within them. The weights' share is the caller's to keep, with
+    /// [`Engine::memory_plan`].
+    ///
+    /// # Errors
+    /// See [`Engine::with_options`].
+    pub fn with_memory(
+        pool: DevicePool,
+        mut options: PlanOptions,
+        shares: MemoryShares,
+    ) -> Result<Self, Error> {
         let choices = &options.profile.choices;
         let files = pool.devices().iter().enumerate();
         let count = files.len();
         let devices: Vec<_> = files
             .map(|(index, file)| {
-                Buffers::new(file.clone(), count, choices).map_err(Error::on_device(index))
+                Buffers::new(file.clone(), count, choices, shares).map_err(Error::on_device(index))
             })
             .collect::<Result<_, _>>()?;
         // All are open files of the same device.
@@ -120,21 +136,30 @@ impl Engine {
         let is_checked = options.check_first.unwrap_or(is_checked);
         let first_runs = FirstRuns::new(is_checked, profile.choices.clone());
         options.unmeasured_tiles.get_or_insert(allowed);
+        // Matmuls and attention have half of the plans' share each.
+        let plans = shares.plans() / 2;
+        let matmuls = KeptLimits {
+            count: MATMULS_KEPT,
+            bytes: plans,
+        };
+        let scratch = ScratchLimit::new(shares.scratch());
         Ok(Self {
             id: next_id(),
             cache_traffic_before: cache_traffic(&devices),
             devices,
             options,
             plans: LruMap::new(WEIGHT_PLANS_KEPT),
-            matmuls: LruMap::new(MATMULS_KEPT),
+            matmuls: LruMap::with_limits(matmuls, |plan| plan.bytes),
             first_runs,
             observer: Arc::new(()),
             counters: Mutex::default(),
             clock: SectionTimes::default(),
             workers: Workers::default(),
-            integers: Scratch::default(),
-            scales: Scratch::default(),
-            attention: AttentionState::default(),
+            integers: Scratch::within(&scratch),
+            scales: Scratch::within(&scratch),
+            attention: AttentionState::new(plans, &scratch),
+            scratch,
+            shares,
         })
     }
 
@@ -216,11 +241,16 @@ impl Engine {
         Cow::Owned(options)
     }
 
-    /// An empty [`MemoryPlan`] for these devices, in which weights alone may take `limit` bytes;
-    /// see [`MemoryPlan::for_weights`].
+    /// An empty [`MemoryPlan`] for these devices and the engine's shares of their memory.
     #[must_use]
-    pub fn memory_plan(&self, limit: u64) -> MemoryPlan {
-        MemoryPlan::for_weights(self.devices.len(), limit, &self.options)
+    pub fn memory_plan(&self) -> MemoryPlan {
+        MemoryPlan::new(self.devices.len(), self.shares, &self.options)
+    }
+
+    /// A pool of vectors for work of the caller before and after calls, within the engine's share.
+    #[must_use]
+    pub fn scratch<T: Clone + Default>(&self) -> Scratch<T> {
+        Scratch::within(&self.scratch)
     }
 
     pub(crate) fn plan_weights(

@@ -18,6 +18,8 @@ pub(crate) struct Prepared {
     pub(crate) plan: Plan,
     /// The steps, in order.
     pub(crate) steps: Vec<Step>,
+    /// Bytes that it takes.
+    pub(crate) bytes: usize,
     /// Whether all kinds of its tasks were checked, if the engine checks first tasks.
     pub(crate) is_checked: AtomicBool,
 }
@@ -31,9 +33,14 @@ pub(crate) fn next_id() -> u64 {
 
 impl Prepared {
     pub(crate) fn new(plan: Plan) -> Self {
+        let steps: Vec<Step> = plan.steps().collect();
+        let jobs = steps.iter().flat_map(|step| &step.jobs);
+        let jobs = jobs.map(|job| size_of::<JobPlan>() + job.heap_bytes());
+        let of_steps = steps.capacity() * size_of::<Step>();
         Self {
             id: next_id(),
-            steps: plan.steps().collect(),
+            bytes: size_of::<Self>() + of_steps + jobs.sum::<usize>(),
+            steps,
             plan,
             is_checked: AtomicBool::new(false),
         }

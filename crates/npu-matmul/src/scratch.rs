@@ -4,51 +4,121 @@
 //! The rows of a prompt take megabytes. The allocator would return such memory to the kernel, and
 //! each new page costs a fault.
 
-use std::collections::TryReserveError;
-use std::sync::Mutex;
+use std::collections::{TryReserveError, VecDeque};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 
 use crate::sync::lock;
 
 /// Largest number of vectors kept.
 const KEPT: usize = 64;
 
-/// Largest number of bytes kept: several times the quantised rows of a batch of 512 tokens for the
-/// widest matrices of 8B models.
+/// Largest number of bytes that a pool keeps without an engine's limit.
 const BYTES_KEPT: usize = 64 << 20;
 
+/// Bytes that some pools may keep together.
+#[derive(Debug)]
+pub(crate) struct ScratchLimit {
+    free: AtomicUsize,
+}
+
 /// A pool of vectors. Any number of threads may take and put back vectors.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Scratch<T> {
-    free: Mutex<Vec<Vec<T>>>,
+    /// Oldest first.
+    idle: Mutex<VecDeque<Vec<T>>>,
+    limit: Arc<ScratchLimit>,
+}
+
+impl ScratchLimit {
+    pub(crate) fn new(bytes: usize) -> Arc<Self> {
+        let free = AtomicUsize::new(bytes);
+        Arc::new(Self { free })
+    }
+
+    /// Whether `bytes` more may be kept, which are then counted.
+    fn reserve(&self, bytes: usize) -> bool {
+        // Only the number matters.
+        let less = |free: usize| free.checked_sub(bytes);
+        let updated = (self.free).fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
+        updated.is_ok()
+    }
+
+    fn release(&self, bytes: usize) {
+        self.free.fetch_add(bytes, Ordering::Relaxed);
+    }
+}
+
+impl<T: Clone + Default> Default for Scratch<T> {
+    /// A pool with its own limit of 64 MiB.
+    fn default() -> Self {
+        Self::within(&ScratchLimit::new(BYTES_KEPT))
+    }
 }
 
 impl<T: Clone + Default> Scratch<T> {
+    /// An empty pool that keeps vectors within `limit`.
+    pub(crate) fn within(limit: &Arc<ScratchLimit>) -> Self {
+        Self {
+            idle: Mutex::default(),
+            limit: Arc::clone(limit),
+        }
+    }
+
+    fn bytes(vector: &Vec<T>) -> usize {
+        vector.capacity().saturating_mul(size_of::<T>())
+    }
+
     /// Returns a vector of `len` elements with arbitrary values.
     ///
     /// # Errors
     /// Out of memory.
     pub fn take(&self, len: usize) -> Result<Vec<T>, TryReserveError> {
-        let mut vector = {
-            let mut free = lock(&self.free);
-            let fitting = free.iter().enumerate().filter(|(_, v)| v.capacity() >= len);
+        let found = {
+            let mut idle = lock(&self.idle);
+            let fitting = idle.iter().enumerate().filter(|(_, v)| v.capacity() >= len);
             let smallest = fitting.min_by_key(|(_, vector)| vector.capacity());
-            let found = smallest.map(|(index, _)| index);
-            found.map_or_else(Vec::new, |index| free.swap_remove(index))
+            let index = smallest.map(|(index, _)| index);
+            index.and_then(|index| idle.remove(index))
         };
-        // Exact, so that the pool's limit counts what was asked for.
+        let mut vector = found.unwrap_or_default();
+        self.limit.release(Self::bytes(&vector));
+        // Exact, so that the limit counts what was asked for.
         vector.try_reserve_exact(len.saturating_sub(vector.len()))?;
         vector.resize(len, T::default());
         Ok(vector)
     }
 
-    /// Keeps `vector` for reuse, unless the pool is full.
+    /// Keeps `vector` for reuse instead of older ones of this pool, if the limit allows.
     pub fn put(&self, vector: Vec<T>) {
-        let mut free = lock(&self.free);
-        let bytes = |vector: &Vec<T>| vector.capacity().saturating_mul(size_of::<T>());
-        let kept: usize = free.iter().map(bytes).sum();
-        if free.len() < KEPT && kept.saturating_add(bytes(&vector)) <= BYTES_KEPT {
-            free.push(vector);
+        let bytes = Self::bytes(&vector);
+        let mut evicted = Vec::new();
+        let mut idle = lock(&self.idle);
+        let is_kept = loop {
+            if idle.len() < KEPT && self.limit.reserve(bytes) {
+                break true;
+            }
+            let Some(oldest) = idle.pop_front() else {
+                break false;
+            };
+            self.limit.release(Self::bytes(&oldest));
+            evicted.push(oldest);
+        };
+        if is_kept {
+            idle.push_back(vector);
         }
+        // Freed without holding the lock.
+        drop(idle);
+    }
+}
+
+impl<T> Drop for Scratch<T> {
+    fn drop(&mut self) {
+        let idle = self.idle.get_mut();
+        let idle = idle.unwrap_or_else(std::sync::PoisonError::into_inner);
+        let capacities = idle.iter().map(Vec::capacity);
+        let bytes = capacities.map(|elements| elements.saturating_mul(size_of::<T>()));
+        self.limit.release(bytes.sum());
     }
 }
 
@@ -75,10 +145,27 @@ mod tests {
         let scratch = Scratch::<u8>::default();
         let taken: Vec<_> = (0..KEPT + 1).map(|_| scratch.take(1).unwrap()).collect();
         taken.into_iter().for_each(|vector| scratch.put(vector));
-        assert_eq!(lock(&scratch.free).len(), KEPT);
-        let scratch = Scratch::<u8>::default();
-        scratch.put(Vec::with_capacity(BYTES_KEPT + 1));
-        assert!(lock(&scratch.free).is_empty());
+        assert_eq!(lock(&scratch.idle).len(), KEPT);
         assert!(scratch.take(usize::MAX).is_err());
+    }
+
+    #[test]
+    fn pools_share_their_limit_and_the_newest_vectors_are_kept() {
+        let limit = ScratchLimit::new(100);
+        let (bytes, words) = (
+            Scratch::<u8>::within(&limit),
+            Scratch::<u32>::within(&limit),
+        );
+        bytes.put(Vec::with_capacity(40));
+        words.put(Vec::with_capacity(10));
+        let kept = || [lock(&bytes.idle).len(), lock(&words.idle).len()];
+        assert_eq!((kept(), limit.free.load(Ordering::Relaxed)), ([1, 1], 20));
+        // Instead of the older one of the same pool.
+        bytes.put(Vec::with_capacity(60));
+        assert_eq!((kept(), limit.free.load(Ordering::Relaxed)), ([1, 1], 0));
+        bytes.put(Vec::with_capacity(61));
+        assert_eq!((kept(), limit.free.load(Ordering::Relaxed)), ([0, 1], 60));
+        drop(words);
+        assert_eq!(limit.free.load(Ordering::Relaxed), 100);
     }
 }

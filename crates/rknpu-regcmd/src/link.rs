@@ -136,6 +136,12 @@ impl LinkedProgram {
         &self.words
     }
 
+    /// Bytes that it takes on the heap.
+    #[must_use]
+    pub fn heap_bytes(&self) -> usize {
+        self.words.capacity() * size_of::<Word>() + self.extents.capacity() * size_of::<Extent>()
+    }
+
     /// The memory that it touches besides its own words.
     #[must_use]
     pub fn extents(&self) -> &[Extent] {

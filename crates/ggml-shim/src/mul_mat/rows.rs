@@ -11,12 +11,22 @@ use crate::mul_mat_error::MulMatError;
 use crate::quants;
 
 /// Memory for rows of later matmuls.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct RowScratch {
     /// For rows in FP16.
     pub(crate) halves: Scratch<f16>,
     /// For rows that are not contiguous, and for outputs that are set aside.
     pub(crate) floats: Scratch<f32>,
+}
+
+impl RowScratch {
+    /// Memory within the share of `engine`.
+    pub(crate) fn new(engine: &Engine) -> Self {
+        Self {
+            halves: engine.scratch(),
+            floats: engine.scratch(),
+        }
+    }
 }
 
 /// Activations in the form that the engine multiplies.

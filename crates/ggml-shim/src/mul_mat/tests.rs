@@ -9,6 +9,7 @@ use std::ops::Range;
 use std::sync::{Arc, LazyLock};
 
 use half::{bf16, f16};
+use npu_matmul::memory::MemoryShares;
 use npu_offload::{ComputeType, NumberFormat};
 use proptest::prelude::*;
 use rocket_uapi::Selector;
@@ -26,9 +27,11 @@ use crate::tensor_bytes::{NodeOutput, TensorBytes};
 use crate::types::tests::{BF16, Q8_0, format};
 use crate::verify::OutputErrors;
 
-pub(crate) static OPENED: LazyLock<OpenedEngine> =
-    LazyLock::new(|| engine::open(&Selector::Model, false, None).unwrap());
-pub(crate) static SCRATCH: LazyLock<RowScratch> = LazyLock::new(RowScratch::default);
+pub(crate) static OPENED: LazyLock<OpenedEngine> = LazyLock::new(|| {
+    let shares = MemoryShares::of(u64::MAX);
+    engine::open(&Selector::Model, false, None, shares).unwrap()
+});
+pub(crate) static SCRATCH: LazyLock<RowScratch> = LazyLock::new(|| RowScratch::new(&OPENED.engine));
 
 fn run(matmuls: &mut [MulMat<'_>]) -> Result<(), ListError> {
     compute(&OPENED.engine, &SCRATCH, matmuls, MOST, &|| false)

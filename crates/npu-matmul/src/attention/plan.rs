@@ -343,6 +343,11 @@ impl AttentionJobs {
             ],
         }
     }
+
+    /// Bytes that they take.
+    pub(super) fn bytes(&self) -> usize {
+        size_of::<Self>() + self.jobs.iter().map(JobPlan::heap_bytes).sum::<usize>()
+    }
 }
 
 #[cfg(test)]

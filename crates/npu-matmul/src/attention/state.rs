@@ -6,8 +6,8 @@ use std::sync::Arc;
 use half::f16;
 
 use super::plan::{AttentionJobs, TileKey};
-use crate::cache::LruMap;
-use crate::scratch::Scratch;
+use crate::cache::{KeptLimits, LruMap};
+use crate::scratch::{Scratch, ScratchLimit};
 
 /// Tile shapes whose jobs are kept: those of a long prompt, whose batches see more and more keys.
 const TILES_KEPT: usize = 1024;
@@ -22,13 +22,18 @@ pub(crate) struct AttentionState {
     pub(super) floats: Scratch<f32>,
 }
 
-impl Default for AttentionState {
-    fn default() -> Self {
+impl AttentionState {
+    /// Keeps `plan_bytes` of plans, and vectors within `scratch`.
+    pub(crate) fn new(plan_bytes: usize, scratch: &Arc<ScratchLimit>) -> Self {
+        let tiles = KeptLimits {
+            count: TILES_KEPT,
+            bytes: plan_bytes,
+        };
         Self {
-            tiles: LruMap::new(TILES_KEPT),
-            masks: Scratch::default(),
-            queries: Scratch::default(),
-            floats: Scratch::default(),
+            tiles: LruMap::with_limits(tiles, |jobs| jobs.bytes()),
+            masks: Scratch::within(scratch),
+            queries: Scratch::within(scratch),
+            floats: Scratch::within(scratch),
         }
     }
 }

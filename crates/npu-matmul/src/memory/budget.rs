@@ -3,9 +3,9 @@
 
 use std::collections::BTreeMap;
 
+use super::shares::MemoryShares;
 use super::weights::{DeviceMemory, PAGE, WeightMemory};
-use crate::arena::CHUNK_BYTES;
-use crate::buffers::{IDLE_BUFFERS_MAX, IDLE_BYTES_MAX, PROGRAM_BYTES_KEPT, PROGRAMS_KEPT};
+use crate::buffers::{IDLE_BUFFERS_MAX, PROGRAMS_KEPT};
 use crate::plan::{
     BUFFERS_OF_A_JOB, DEVICE_BYTES_MAX, PlanOptions, WAVE_JOBS, WAVES_IN_FLIGHT, WeightPlan,
 };
@@ -21,8 +21,8 @@ fn mappings_limit() -> u64 {
 
 /// Upper bound for the buffers of one file descriptor besides weights and programs, in bytes, while
 /// matmuls or batches run one after another: activations and results of all steps in flight, and
-/// buffers kept for later steps.
-fn buffer_bytes(options: &PlanOptions) -> u64 {
+/// `idle` bytes of buffers kept for later steps.
+fn buffer_bytes(options: &PlanOptions, idle: usize) -> u64 {
     // Activations and results.
     let each = BUFFERS_OF_A_JOB as u64;
     // Each buffer of a job is limited; the jobs of a wave together stay within the same limit.
@@ -32,7 +32,7 @@ fn buffer_bytes(options: &PlanOptions) -> u64 {
     let page_and_slack = (each + 1) * PAGE + choices.slack_bytes.value as u64;
     let wave = largest.saturating_add(WAVE_JOBS as u64 * page_and_slack);
     let guard = if choices.guard_page.value { PAGE } else { 0 };
-    (wave.saturating_mul(WAVES_IN_FLIGHT as u64)).saturating_add(IDLE_BYTES_MAX as u64 + guard)
+    (wave.saturating_mul(WAVES_IN_FLIGHT as u64)).saturating_add(idle as u64 + guard)
 }
 
 /// Tracks weights that shall be on some devices at the same time, with the memory that they and
@@ -52,12 +52,12 @@ fn buffer_bytes(options: &PlanOptions) -> u64 {
 /// [`Engine::run`]: crate::Engine::run
 ///
 /// ```
-/// use npu_matmul::memory::MemoryPlan;
+/// use npu_matmul::memory::{MemoryPlan, MemoryShares};
 /// use npu_matmul::plan::WeightPlan;
 /// use npu_matmul::{Dtype, PlanOptions};
 ///
 /// let options = PlanOptions::default();
-/// let mut memory = MemoryPlan::for_weights(3, 2 << 30, &options);
+/// let mut memory = MemoryPlan::new(3, MemoryShares::for_weights(2 << 30), &options);
 /// let layer = WeightPlan::new(Dtype::Int8, 14336, 4096, 3, &options)?;
 /// let mut layers = 0;
 /// while memory.add(&layer).is_ok() {
@@ -75,8 +75,7 @@ pub struct MemoryPlan {
     /// Programs of one job.
     job_programs: Largest,
     options: PlanOptions,
-    /// Bytes that weights may take.
-    limit: u64,
+    shares: MemoryShares,
     mappings_limit: u64,
 }
 
@@ -122,7 +121,7 @@ pub enum DoesNotFit {
     },
     /// The memory limit is exceeded.
     #[error(
-        "the weights would take {bytes} bytes, but the limit is {limit}; load fewer weights, or \
+        "the weights would take up to {bytes} bytes, but the limit is {limit}; load fewer weights, or \
          weights of fewer bits"
     )]
     Memory {
@@ -153,16 +152,15 @@ pub enum DoesNotFit {
 }
 
 impl MemoryPlan {
-    /// An empty plan for this many devices. Weights alone may take `limit` bytes; memory for
-    /// matmuls comes on top ([`Self::device_at_most`]).
+    /// An empty plan for this many devices and these shares of their memory.
     #[must_use]
-    pub fn for_weights(devices: usize, limit: u64, options: &PlanOptions) -> Self {
+    pub fn new(devices: usize, shares: MemoryShares, options: &PlanOptions) -> Self {
         Self {
             per_device: vec![DeviceMemory::default(); devices],
             programs: 0,
             job_programs: Largest::default(),
             options: options.clone(),
-            limit,
+            shares,
             mappings_limit: mappings_limit(),
         }
     }
@@ -172,7 +170,7 @@ impl MemoryPlan {
     /// # Errors
     /// [`DoesNotFit`]; the plan is unchanged then.
     pub fn add(&mut self, weights: &WeightPlan) -> Result<(), DoesNotFit> {
-        let weights = &WeightMemory::new(weights, &self.options);
+        let weights = &self.memory_of(weights);
         let devices = self.per_device.len();
         let beyond = weights.devices.iter().skip(devices);
         if let Some(device) = beyond.map(|of| of.bytes).position(|bytes| bytes > 0) {
@@ -202,7 +200,9 @@ impl MemoryPlan {
                 });
             }
         }
-        let (bytes, limit) = (self.total(), self.limit);
+        let devices = self.per_device.iter();
+        let unused: u64 = devices.map(|of| self.unused(of)).sum();
+        let (bytes, limit) = (self.total().saturating_add(unused), self.shares.weights());
         if bytes > limit {
             return Err(DoesNotFit::Memory { bytes, limit });
         }
@@ -215,7 +215,7 @@ impl MemoryPlan {
 
     /// Removes weights that were added.
     pub fn remove(&mut self, weights: &WeightPlan) {
-        self.remove_memory(&WeightMemory::new(weights, &self.options));
+        self.remove_memory(&self.memory_of(weights));
     }
 
     fn remove_memory(&mut self, weights: &WeightMemory) {
@@ -243,8 +243,18 @@ impl MemoryPlan {
     /// Upper bound for unused space in the buffer objects of weights on a device, in bytes.
     fn unused(&self, of: &DeviceMemory) -> u64 {
         let slack = self.options.profile.choices.slack_bytes.value as u64;
-        let in_chunks = (of.chunks() * CHUNK_BYTES as u64).saturating_sub(of.shared_bytes);
-        in_chunks + (of.chunks() + of.buffers).saturating_mul(slack)
+        let chunk = self.chunk();
+        let in_chunks = (of.chunks(chunk) * chunk as u64).saturating_sub(of.shared_bytes);
+        in_chunks + (of.chunks(chunk) + of.buffers).saturating_mul(slack)
+    }
+
+    /// Bytes of a buffer object that small blocks share.
+    fn chunk(&self) -> usize {
+        self.shares.chunk(self.per_device.len())
+    }
+
+    fn memory_of(&self, weights: &WeightPlan) -> WeightMemory {
+        WeightMemory::new(weights, self.chunk(), &self.options)
     }
 
     /// Upper bound for the mappings of all buffer objects.
@@ -253,13 +263,16 @@ impl MemoryPlan {
         let devices = self.per_device.len();
         let in_flight = WAVES_IN_FLIGHT * WAVE_JOBS * (BUFFERS_OF_A_JOB + 1) + IDLE_BUFFERS_MAX;
         let working = (PROGRAMS_KEPT + devices * in_flight) as u64;
-        let buffers = self.per_device.iter().map(|of| of.chunks() + of.buffers);
+        let buffers = self
+            .per_device
+            .iter()
+            .map(|of| of.chunks(self.chunk()) + of.buffers);
         buffers.sum::<u64>() + working
     }
 
     /// Upper bound for the programs that are kept, in bytes.
     fn programs(&self) -> u64 {
-        self.programs.min(PROGRAM_BYTES_KEPT as u64)
+        self.programs.min(self.shares.programs() as u64)
     }
 
     /// Bytes of weights on all devices.
@@ -284,7 +297,8 @@ impl MemoryPlan {
     fn working(&self) -> u64 {
         let in_flight = (WAVES_IN_FLIGHT * WAVE_JOBS) as u64;
         let programs = self.job_programs.get().saturating_mul(in_flight);
-        buffer_bytes(&self.options).saturating_add(programs)
+        buffer_bytes(&self.options, self.shares.idle(self.per_device.len()))
+            .saturating_add(programs)
     }
 }
 
@@ -303,7 +317,7 @@ mod tests {
     fn each_limit_is_named_and_a_refusal_changes_nothing() {
         let options = PlanOptions::default();
         let layer = weights(14336, 4096, 1);
-        let mut memory = MemoryPlan::for_weights(1, u64::MAX, &options);
+        let mut memory = MemoryPlan::new(1, MemoryShares::of(u64::MAX), &options);
         let error = loop {
             let before = memory.clone();
             if let Err(error) = memory.add(&layer) {
@@ -318,14 +332,14 @@ mod tests {
         assert!(room < layer.device_bytes() + (30 << 20), "{room}");
         assert!(matches!(error, DoesNotFit::Addresses { device: 0, .. }));
 
-        let mut memory = MemoryPlan::for_weights(3, 100 << 20, &options);
+        let mut memory = MemoryPlan::new(3, MemoryShares::for_weights(100 << 20), &options);
         let layer = weights(14336, 4096, 3);
         memory.add(&layer).unwrap();
         let refused = memory.add(&layer).unwrap_err();
         assert!(matches!(refused, DoesNotFit::Memory { .. }));
         assert_eq!(memory.total(), layer.device_bytes());
 
-        let mut memory = MemoryPlan::for_weights(2, u64::MAX, &options);
+        let mut memory = MemoryPlan::new(2, MemoryShares::of(u64::MAX), &options);
         let refused = memory.add(&layer).unwrap_err();
         let (device, devices) = (2, 2);
         assert_eq!(refused, DoesNotFit::Devices { device, devices });
@@ -340,7 +354,7 @@ mod tests {
             devices in 1..6_usize,
         ) {
             let options = PlanOptions::default();
-            let mut memory = MemoryPlan::for_weights(devices, u64::MAX, &options);
+            let mut memory = MemoryPlan::new(devices, MemoryShares::of(u64::MAX), &options);
             let mut bytes = 0;
             let mut blocks = 0;
             let mut added = Vec::new();
@@ -356,7 +370,7 @@ mod tests {
             for weights in &added {
                 memory.remove(weights);
             }
-            prop_assert_eq!(memory, MemoryPlan::for_weights(devices, u64::MAX, &options));
+            prop_assert_eq!(memory, MemoryPlan::new(devices, MemoryShares::of(u64::MAX), &options));
         }
     }
 }

@@ -3,7 +3,7 @@
 
 use rocket_uapi::PAGE_BYTES;
 
-use crate::arena::{CHUNK_BYTES, SHARED_BYTES_MAX};
+use crate::arena::shared_bytes_max;
 use crate::plan::{Plan, PlanOptions, WeightPlan};
 
 /// Bytes of a page.
@@ -29,12 +29,12 @@ pub(super) struct DeviceMemory {
 }
 
 impl DeviceMemory {
-    /// Upper bound for the shared buffer objects.
-    pub(super) const fn chunks(&self) -> u64 {
+    /// Upper bound for the shared buffer objects, of `chunk` bytes each.
+    pub(super) const fn chunks(&self, chunk: usize) -> u64 {
         match self.shared_bytes {
             0 => 0,
             // A full chunk has less free space than the largest block.
-            bytes => bytes / (CHUNK_BYTES - SHARED_BYTES_MAX) as u64 + 1,
+            bytes => bytes / (chunk - shared_bytes_max(chunk)) as u64 + 1,
         }
     }
 
@@ -57,15 +57,15 @@ pub(super) struct WeightMemory {
 
 impl WeightMemory {
     /// Memory of weights with this plan, for matmuls of as many rows as [`PlanOptions::batch_rows`]
-    /// says.
-    pub(super) fn new(weights: &WeightPlan, options: &PlanOptions) -> Self {
+    /// says, in shared buffer objects of `chunk` bytes and others.
+    pub(super) fn new(weights: &WeightPlan, chunk: usize, options: &PlanOptions) -> Self {
         let used = weights.blocks.iter().map(|b| b.device + 1).max();
         let mut devices = vec![DeviceMemory::default(); weights.devices.max(used.unwrap_or(0))];
         for block in &weights.blocks {
             let (device, block_bytes) = (&mut devices[block.device], weights.block_bytes(block));
             let bytes = pages(block_bytes as u64);
             device.bytes += bytes;
-            if block_bytes <= SHARED_BYTES_MAX {
+            if block_bytes <= shared_bytes_max(chunk) {
                 device.shared_bytes += bytes;
             } else {
                 device.buffers += 1;
@@ -108,6 +108,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::arena::CHUNK_BYTES;
     use crate::dtype::Dtype;
     use crate::emit;
 
@@ -134,7 +135,7 @@ mod tests {
         ) {
             let options = PlanOptions::default();
             let planned = WeightPlan::new(dtype, n, k, devices, &options).unwrap();
-            let memory = WeightMemory::new(&planned, &options);
+            let memory = WeightMemory::new(&planned, CHUNK_BYTES, &options);
             // Loaded weights: their values may allow deeper tiles.
             let known = PlanOptions {
                 int4_depth: Some(depth / 32 * 32),

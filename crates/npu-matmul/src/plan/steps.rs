@@ -99,6 +99,13 @@ pub struct TaskPlan {
 }
 
 impl JobPlan {
+    /// Bytes that it takes on the heap, with its own copy of the band.
+    pub(crate) fn heap_bytes(&self) -> usize {
+        size_of::<Band>()
+            + self.band.k_tiles.capacity() * size_of::<KTile>()
+            + self.tasks.capacity() * size_of::<TaskPlan>()
+    }
+
     /// A job without tasks.
     pub(crate) const fn new(
         ty: MatmulType,

@@ -147,7 +147,7 @@ fn run(Mixture { layers, experts }: Mixture, batches: usize, routes: Routes) {
         ..PlanOptions::default()
     };
     let engine = engine_on(&model.open_device(), DEVICES, options);
-    let mut memory = engine.memory_plan(u64::MAX);
+    let mut memory = engine.memory_plan();
     let load = |index| Matrices::load(&engine, (index * experts) as u64, experts);
     let weights: Vec<_> = (0..layers * OF_AN_EXPERT).map(load).collect();
     for loaded in weights.iter().flat_map(|matrices| &matrices.experts) {

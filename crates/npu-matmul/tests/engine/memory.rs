@@ -3,7 +3,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use npu_matmul::memory::{DoesNotFit, MemoryPlan};
+use npu_matmul::memory::{DoesNotFit, MemoryPlan, MemoryShares};
 use npu_matmul::plan::JobLimits;
 use npu_matmul::quantise::Quantisation;
 use npu_matmul::{Engine, Error, Observer, PlanOptions, SubmittedJob, WeightFormat};
@@ -22,7 +22,7 @@ const K: usize = 620;
 const GUARD: u64 = 4096;
 
 /// Most bytes that a device keeps for later; a new device has none.
-const IDLE: u64 = 256 << 20;
+const IDLE: u64 = (512 << 20) / DEVICES as u64;
 
 fn engine(memory: Option<u64>) -> (Engine, Arc<Model>) {
     let model = Model::new(ModelOptions {
@@ -30,15 +30,18 @@ fn engine(memory: Option<u64>) -> (Engine, Arc<Model>) {
         memory: memory.map(|bytes| bytes + GUARD * DEVICES as u64),
         ..ModelOptions::default()
     });
-    // Matmuls have several steps, and waves several jobs.
-    let options = PlanOptions {
+    (engine_on(&model.open_device(), DEVICES, options()), model)
+}
+
+/// With these, matmuls have several steps, and waves several jobs.
+fn options() -> PlanOptions {
+    PlanOptions {
         limits: JobLimits {
             buffer_bytes: 64 << 10,
             ..JobLimits::default()
         },
         ..PlanOptions::default()
-    };
-    (engine_on(&model.open_device(), DEVICES, options), model)
+    }
 }
 
 /// The most bytes allocated just before a job was submitted.
@@ -82,7 +85,7 @@ fn load(engine: &Engine, format: WeightFormat) -> Result<Matmul, Error> {
 fn weights_take_what_was_said_and_matmuls_no_more() {
     for format in Matmul::formats() {
         let (engine, model, peak) = watched(None);
-        let mut plan = engine.memory_plan(u64::MAX);
+        let mut plan = engine.memory_plan();
         add(&mut plan, &engine, format).unwrap();
         let matmul = load(&engine, format).unwrap();
         let weights = &matmul.weights;
@@ -118,7 +121,7 @@ fn weights_take_what_was_said_and_matmuls_no_more() {
 fn matmuls_of_different_weights_at_once_take_no_more() {
     let (engine, _, peak) = watched(None);
     let formats = [Quantisation::W8A8, Quantisation::W4A8Hadamard].map(WeightFormat::Quantised);
-    let mut plan = engine.memory_plan(u64::MAX);
+    let mut plan = engine.memory_plan();
     let mut matmuls = Vec::new();
     for _ in 0..8 {
         for format in formats {
@@ -149,14 +152,22 @@ fn what_fits_loads_and_a_page_less_does_not() {
         assert!(matches!(error, Error::Device { .. }), "{error}");
 
         // The plan's limit is exact, too: with a byte less the weights do not fit.
-        let mut plan = engine.memory_plan(u64::MAX);
+        let mut plan = engine.memory_plan();
         add(&mut plan, &engine, format).unwrap();
-        let total = plan.total();
-        add(&mut engine.memory_plan(total), &engine, format).unwrap();
-        let mut small = engine.memory_plan(total - 1);
+        let within = |bytes| {
+            let shares = MemoryShares::for_weights(bytes);
+            MemoryPlan::new(DEVICES, shares, &options())
+        };
+        let mut small = within(GUARD);
         let before = small.clone();
-        assert!(add(&mut small, &engine, format).is_err());
+        let refused = add(&mut small, &engine, format).unwrap_err();
         assert_eq!(small, before);
+        let DoesNotFit::Memory { bytes, .. } = refused else {
+            panic!("{refused}");
+        };
+        assert!(bytes >= plan.total());
+        add(&mut within(bytes), &engine, format).unwrap();
+        assert!(add(&mut within(bytes - 1), &engine, format).is_err());
 
         // On a board with this much memory matmuls run as well.
         let ram = (0..DEVICES).map(|device| plan.device_at_most(device)).sum();

@@ -12,7 +12,7 @@ mod weights;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use npu_matmul::memory::MemoryPlan;
+use npu_matmul::memory::{MemoryPlan, MemoryShares};
 use npu_offload::{AvailableMemory, OffloadRules, PlanTarget};
 use rocket_uapi::DeviceInfo;
 use serde::Serialize;
@@ -30,7 +30,7 @@ pub(crate) struct GgufFlags {
     /// The model, a GGUF file; of a split model, any part
     file: PathBuf,
 
-    /// Memory limit for packed weights: bytes, or with K, M or G [default: like the backend
+    /// Memory limit for packed weights and matmuls: bytes, or with K, M or G [default: like the backend
     /// for llama.cpp, half of what is available now]
     ///
     /// The backend reads the same limit from GGML_ROCKET_MEM.
@@ -69,7 +69,7 @@ struct ModelReport {
     #[serde(skip_serializing_if = "Option::is_none")]
     profile_refused: Option<String>,
     fds: usize,
-    /// Memory limit of packed weights; none if unknown.
+    /// Memory limit of packed weights and matmuls; none if unknown.
     budget_bytes: Option<u64>,
     /// Whether the command line set it.
     is_budget_given: bool,
@@ -103,7 +103,8 @@ fn report(model: &GgufModel, args: &GgufFlags, info: &DeviceInfo) -> ModelReport
     let available = || AvailableMemory::below(Path::new("/"));
     let budget_bytes = args.mem.or_else(|| Some(available()?.default_budget()));
     let limit = budget_bytes.unwrap_or(u64::MAX);
-    let mut memory = MemoryPlan::for_weights(rules.target.fds, limit, &rules.target.options);
+    let shares = MemoryShares::of(limit);
+    let mut memory = MemoryPlan::new(rules.target.fds, shares, &rules.target.options);
     let weights = weights::place_all(model, &rules, &mut memory);
     let speed = || -> Result<SpeedReport, String> {
         let (shape, context) = shape::shape(model)?;

@@ -3,7 +3,7 @@
 
 use std::num::NonZeroUsize;
 
-use npu_matmul::memory::MemoryPlan;
+use npu_matmul::memory::{MemoryPlan, MemoryShares};
 use npu_matmul::plan::{INT4_K_TILE_MAX, WeightPlan};
 use npu_matmul::{Dtype, Plan, PlanError, PlanOptions};
 use rknpu_regcmd::timing::seconds;
@@ -219,7 +219,7 @@ fn memory(
 ) -> (Value, String) {
     let max = max_mib.map(|mib| mib.saturating_mul(MIB as u64));
     let with = |max| {
-        let mut memory = MemoryPlan::for_weights(fds, max, options);
+        let mut memory = MemoryPlan::new(fds, MemoryShares::for_weights(max), options);
         let added = memory.add(weights);
         (memory, added)
     };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The machine's memory, and how much of it packed weights may use.
+//! The machine's memory, and how much of it the backend may keep.
 
 use npu_offload::AvailableMemory;
 
@@ -14,7 +14,7 @@ pub(super) fn row(root: &SystemRoot) -> DoctorRow {
         return DoctorRow::note("not readable", remedy);
     };
     let found = format!(
-        "{} total, {} available; llama.cpp may use {} for packed weights",
+        "{} total, {} available; the backend of llama.cpp may keep {}",
         shown(memory.total),
         shown(memory.free),
         shown(memory.default_budget())
@@ -22,7 +22,7 @@ pub(super) fn row(root: &SystemRoot) -> DoctorRow {
     match memory.group_room {
         Some(room) if room < memory.free => DoctorRow::note(
             format!("{found}; this control group leaves {}", shown(room)),
-            "To allow more for weights, set GGML_ROCKET_MEM, or raise memory.max of the group.",
+            "To allow more, set GGML_ROCKET_MEM, or raise memory.max of the group.",
         ),
         _ => DoctorRow::ok(found),
     }

@@ -207,8 +207,8 @@ fn what_does_not_fit_stays_with_the_cpu_and_is_as_fast_as_there() {
     for row in report["speed"]["prompts"].as_array().unwrap() {
         assert_eq!(row["npu"][2], row["cpu_alone"], "{row}");
     }
-    let said = on(&model, "--mem 300K", text);
-    has(&said, &["fits     no, only 0.2 MiB of packed weights; "]);
+    let said = on(&model, "--mem 400K", text);
+    has(&said, &["fits     no, only 0.1 MiB of packed weights; "]);
     // The order of the file, but the output's weight last.
     assert!(said.find("blk.*.attn_q.weight") < said.find("token_embd.weight"));
     fails_with("model file --mem much", 2, &["expected a number of bytes"]);

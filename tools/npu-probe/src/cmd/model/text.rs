@@ -3,6 +3,8 @@
 
 use std::fmt::Write;
 
+use npu_matmul::memory::MemoryShares;
+
 use super::ModelReport;
 use super::speed::{SpeedReport, SpeedRow};
 use super::weights::{WeightGroup, WeightPlace};
@@ -25,13 +27,17 @@ impl ModelReport {
             budget if self.is_budget_given => (budget, "from --mem"),
             budget => (budget, "half of the available memory"),
         };
-        let budget = budget.map(|bytes| format!("at most {:.1} MiB", mib(bytes)));
+        let budget = budget.map(|bytes| {
+            let weights = MemoryShares::of(bytes).weights();
+            let (all, weights) = (mib(bytes), mib(weights));
+            format!("at most {all:.1} MiB, of this {weights:.1} MiB for packed weights")
+        });
         let mut text = format!(
             "model    {}, {} tensors{files}, {:.1} MiB\n\
              profile  {}; the NPU at {} MHz\n\
              {}\
              times    {times} the CPU alone is as published\n\
-             memory   {} of packed weights ({rule}), on {} file descriptor(s)\n\
+             memory   {} ({rule}), on {} file descriptor(s)\n\
              {}\n\n",
             self.architecture,
             self.tensors,
