@@ -119,15 +119,27 @@ class Stock:
     ) -> Output:
         """Runs a command line, again where its end was lost: where it is not `whole`, or with our
         backend has no statistics although that is `told`."""
-        words, added = [*map(str, command)], self.environment(ours, env)
+        how = dict(ours=ours, env=env, cwd=self.root, limit=limit, check=check)
 
         def attempt() -> Output:
-            return process.run(words, name, env=added, cwd=self.root, limit=limit, check=check)
+            return self.run_once(command, name, **how)
 
         def is_whole(output: Output) -> object:
             return (output.has_stats or not (ours and told)) and whole(output)
 
-        output = process.until(attempt, is_whole)
+        return process.until(attempt, is_whole)
+
+    def run_once(
+        self,
+        command: Sequence[object],
+        name: str = "",
+        *,
+        ours: bool = True,
+        env: Mapping[str, str] = {},
+        **how: Any,
+    ) -> Output:
+        """Runs a command line once, in the environment of `ours` and `env`; see `process.run`."""
+        output = process.run([*map(str, command)], name, env=self.environment(ours, env), **how)
         check_no_fault(output, env)
         return output
 

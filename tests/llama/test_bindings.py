@@ -46,8 +46,7 @@ def both(stock: Stock, command: list[object], cwd: Path, **env: str) -> tuple[di
     """What a script prints without the backend, and with it; and the statistics."""
 
     def run(ours: bool) -> tuple[dict[str, Any], Output]:
-        added = stock.environment(ours, env)
-        output = process.run(command, env=added, cwd=cwd, limit=RUN_LIMIT)
+        output = stock.run_once(command, ours=ours, env=env, cwd=cwd, limit=RUN_LIMIT)
         # Other lines may be the log's.
         return (
             json.loads([line for line in output.text.splitlines() if line[:1] == "{"][-1]),

@@ -13,14 +13,14 @@ import pytest
 
 import process
 from options import WORK
-from stock import compile_c
+from stock import FALLBACK, compile_c
 
 # Everything that can be offloaded is, so that small graphs have much of it.
 ALL = {"GGML_ROCKET_MIN_M": "2", "GGML_ROCKET_ATTENTION": "1"}
-# On one core at 1 MHz longer jobs are killed: about half of the matmuls here. With `serve` the CPU
-# computes those again, so that no graph may fail.
+# On one core at 1 MHz longer jobs are killed: about half of the matmuls here. The CPU computes
+# those again, so that no graph may fail.
 FAULTS = ALL | {
-    "GGML_ROCKET_SERVE": "1",
+    FALLBACK: "1",
     "GGML_ROCKET_DEVICE": "model:clock=1,cores=1,job-limit=6",
 }
 AGAIN = "nodes that the CPU computed after an NPU failure (see the log)"
@@ -29,8 +29,7 @@ AGAIN = "nodes that the CPU computed after an NPU failure (see the log)"
 def compute_graphs(stock, seconds: int, env: dict[str, str]) -> process.Output:
     seed = int(os.environ.get("GRAPHS_SEED") or time.time())
     words = [*stock.program(compile_c("ggml_graphs")), seed, seconds, 10**9, stock.ggml]
-    environment = stock.environment(True, env)
-    output = process.run(words, "ggml_graphs", env=environment, limit=2 * seconds + 60)
+    output = stock.run_once(words, "ggml_graphs", env=env, limit=2 * seconds + 60)
     counts = re.search(r"^graphs (\d+), bad (\d+)\nend$", output.text, re.M)
     assert counts, output.text
     assert counts[2] == "0", f"from seed {seed}:\n{output.text}"

@@ -97,8 +97,8 @@ def test_hosts(host, stock, seen, request):
         words = [*stock.program(program, directory), host.limit, library, directory]
     else:
         words = [*stock.program(program), host.limit, stock.ggml]
-    env = stock.environment(True, {"GGML_ROCKET_PRECISION": host.precision})
-    seen(judge(process.run(words, "ggml_host", env=env), host, host.ggml or stock.ggml_version))
+    env = {"GGML_ROCKET_PRECISION": host.precision}
+    seen(judge(stock.run_once(words, "ggml_host", env=env), host, host.ggml or stock.ggml_version))
 
 
 def judge(output: Output, host: Host, ggml: str) -> str:
@@ -179,7 +179,7 @@ def test_forks(stock, seen):
     """Children of a process that has used the NPU compute on the CPU, say so, and leave the
     parent's NPU alone."""
     program = [*stock.program(compile_c("ggml_fork")), stock.ggml]
-    output = process.run(program, env=stock.environment(True))
+    output = stock.run_once(program)
     on = stock.device_name
     parent, kept = [f"parent: good on {on}"], ["kept graph: good"]
     first = [*CHILD, *ENDED, *parent, f"kept graph on {on}", *kept]
@@ -205,7 +205,7 @@ def test_contexts(stock, seen):
     """64 contexts of one process, computed from several threads at once, and contexts that come
     and go leave nothing behind."""
     words = [*stock.program(compile_c("ggml_contexts")), stock.ggml]
-    output = process.run(words, env=stock.environment(True))
+    output = stock.run_once(words)
     text = output.text
     assert text.endswith("rounds 256 of 256\nend\n") and "together 64 of 64\n" in text, text
     early, late = (re.search(rf"after {n}: (\d+) KiB, (\d+) files", text) for n in (8, 64))

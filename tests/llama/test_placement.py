@@ -114,7 +114,7 @@ def test_late_weights(stock, seen):
     """Weights that are read straight into their memory after the backend was made are offloaded;
     where they are not, the statistics say why."""
     program = [*stock.program(compile_c("ggml_weights")), stock.ggml]
-    run = lambda **env: process.run(program, env=stock.environment(True, env))
+    run = lambda **env: stock.run_once(program, env=env)
     output = run()
     late = matmuls(output.text)
     for what in ["read late", "set late"]:
@@ -135,7 +135,7 @@ def test_changed_weights(stock, seen):
     """Weights that a graph writes are the CPU's from then on. What a program writes by hand is not
     seen, but by GGML_ROCKET_VERIFY."""
     program = [*stock.program(compile_c("ggml_weights")), stock.ggml]
-    output = process.run(program, env=stock.environment(True, {"GGML_ROCKET_VERIFY": "1"}))
+    output = stock.run_once(program, env={"GGML_ROCKET_VERIFY": "1"})
     found = matmuls(output.text)
     for what in ["before a graph", "before a hand"]:
         error, backend = found[what]

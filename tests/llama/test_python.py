@@ -13,6 +13,7 @@ import process
 from options import HERE, OPTIONS, ROOT, THREADS, WORK
 from reference import MODEL, PROMPT
 from stats import Stats
+from stock import check_no_fault
 from test_bindings import FETCH_LIMIT, fetched
 from whisper import Whisper
 
@@ -48,6 +49,7 @@ def run(stock):
         device = OPTIONS.device if ours else "none"
         command = [python, HERE / "python_host.py", host, device, *given]
         output = process.run(command, env=env, cwd=folder, limit=LIMIT)
+        check_no_fault(output, {})
         lines = [line for line in output.text.splitlines() if line[:2] == '{"']
         return json.loads(lines[-1]), output
 

@@ -12,6 +12,7 @@ import logits
 from boards import Board, Network
 from gguf_tiny import LAYERS, OF_PROMPT
 from reference import MODEL, PROMPT, PROMPTS, completion
+from stock import FALLBACK
 
 TOKENS = 16
 # Mean KL divergence of F16 weights, whose sums have another order.
@@ -154,7 +155,7 @@ def test_rpc_server_lost(hangs, network, stock, reference, seen):
 
 # Some jobs of a prompt of 460 tokens take longer than the driver allows: as in test_failures.py, with
 # a quarter of the rows.
-KILLED = {"GGML_ROCKET_DEVICE": "model:clock=1,cores=1,job-limit=50", "GGML_ROCKET_FALLBACK": "1"}
+KILLED = {"GGML_ROCKET_DEVICE": "model:clock=1,cores=1,job-limit=50", FALLBACK: "1"}
 
 
 @pytest.mark.on_request
