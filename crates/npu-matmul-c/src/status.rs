@@ -21,9 +21,6 @@ pub enum RocketNpuStatus {
     Internal = 4,
 }
 
-/// Largest number of 8-bit products whose sum always fits in 32 bits.
-pub(crate) const I8_DEPTH_MAX: usize = i32::MAX as usize / (128 * 128);
-
 /// Why a call failed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum CallError {
@@ -33,11 +30,6 @@ pub(crate) enum CallError {
     Misaligned(&'static str),
     #[error("{0} is larger than the address space")]
     TooLarge(&'static str),
-    #[error(
-        "a sum of {k} 8-bit products could overflow 32 bits; at most {I8_DEPTH_MAX} are allowed: split K \
-         and add the results"
-    )]
-    TooDeep { k: usize },
     #[error("the device name is not UTF-8")]
     DeviceName,
     #[error(transparent)]
@@ -52,11 +44,9 @@ impl CallError {
     fn status(&self) -> RocketNpuStatus {
         use npu_matmul::Error;
         match self {
-            Self::Null(_)
-            | Self::Misaligned(_)
-            | Self::TooLarge(_)
-            | Self::TooDeep { .. }
-            | Self::DeviceName => RocketNpuStatus::Invalid,
+            Self::Null(_) | Self::Misaligned(_) | Self::TooLarge(_) | Self::DeviceName => {
+                RocketNpuStatus::Invalid
+            }
             Self::Open(_) | Self::Files(_) => RocketNpuStatus::NoDevice,
             Self::Engine(
                 Error::Plan(_)

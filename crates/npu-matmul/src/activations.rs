@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Quantises float activations for quantised weights.
 
+use std::collections::TryReserveError;
 use std::time::Instant;
 
 use npu_kernels::quantise::row_scale;
@@ -11,6 +12,7 @@ use crate::error::Error;
 use crate::observe::Activity;
 use crate::packed::WeightScales;
 use crate::quantise::{Quantisation, quantise_groups};
+use crate::scratch::resize;
 use crate::times::Section;
 
 /// Quantised rows of A, shared by all weights that need the same ones: query, key and value
@@ -73,20 +75,21 @@ impl QuantisedRows {
                 .par_chunks_mut(k)
                 .zip(scales.par_chunks_mut(groups))
                 .zip(a.par_chunks(k))
-                .for_each_init(start, |(_, scratch), ((out, scales), row)| {
+                .try_for_each_init(start, |(_, scratch), ((out, scales), row)| {
                     let row = match &weights.rotation {
                         None => row,
                         Some(rotation) => {
-                            scratch.clear();
-                            scratch.extend_from_slice(row);
+                            resize(scratch, row.len())?;
+                            scratch.copy_from_slice(row);
                             rotation.apply(scratch);
                             &scratch[..]
                         }
                     };
                     let scale_of = |row: &[f32]| row_scale(row, limit);
                     quantise_groups(row, group, (scale_of, limit), (out, scales));
-                });
-        });
+                    Ok::<_, TryReserveError>(())
+                })
+        })?;
         Ok(Self {
             floats: (a.as_ptr().addr(), a.len()),
             k,

@@ -26,6 +26,7 @@ use crate::scratch::{Scratch, ScratchLimit};
 use crate::sync::lock;
 use crate::threads::{Threads, Workers};
 use crate::times::{Section, SectionTimes, Stopwatch, Times};
+use crate::weight_format::WeightFormat;
 
 /// Weight plans to keep: several times the number of different matrix sizes in a model, whose
 /// layers share a few sizes.
@@ -255,11 +256,16 @@ impl Engine {
 
     pub(crate) fn plan_weights(
         &self,
-        dtype: Dtype,
+        format: WeightFormat,
         n: usize,
         k: usize,
         options: &PlanOptions,
     ) -> Result<Arc<WeightPlan>, Error> {
+        let max = format.deepest();
+        if k > max {
+            return Err(Error::TooDeep { k, max });
+        }
+        let dtype = format.dtype();
         let key = WeightPlanKey {
             dtype,
             size: [n, k],

@@ -81,10 +81,10 @@ pub enum Error {
     /// files; see [`PackedWeights`](crate::PackedWeights).
     #[error("these weights were loaded by another engine; load them with this one")]
     ForeignWeights,
-    /// K is so large that the sums of a quantised matmul could overflow 32 bits.
+    /// K is so large that the sums of an integer matmul could overflow 32 bits.
     #[error(
-        "a sum of {k} int8 products could overflow 32 bits; at most {max} are allowed: \
-         load these weights as fp16"
+        "a sum of {k} integer products could overflow 32 bits; at most {max} are allowed: split K \
+         and add the results, or use fp16 weights"
     )]
     TooDeep {
         /// Number of terms of each sum.

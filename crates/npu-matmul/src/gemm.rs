@@ -16,6 +16,7 @@ use crate::operands::{Activations, OutputRows};
 use crate::packed::PackedWeights;
 use crate::plan::Plan;
 use crate::prepared::{MatmulKey, Prepared};
+use crate::scratch::zeroed;
 use crate::weight_format::WeightFormat;
 
 /// A prepared matmul: C = A x B^T for given weights and a given number of rows, with its plan.
@@ -358,7 +359,7 @@ impl<'a> GemmCall<'a> {
                 Epilogue::F16(c)
             }
             (OutputRows::F16(c), _) => Epilogue::Narrowed {
-                sums: vec![0.0; c.len()],
+                sums: zeroed(c.len())?,
                 c,
             },
         };

@@ -83,9 +83,7 @@ impl<T: Clone + Default> Scratch<T> {
         };
         let mut vector = found.unwrap_or_default();
         self.limit.release(Self::bytes(&vector));
-        // Exact, so that the limit counts what was asked for.
-        vector.try_reserve_exact(len.saturating_sub(vector.len()))?;
-        vector.resize(len, T::default());
+        resize(&mut vector, len)?;
         Ok(vector)
     }
 
@@ -120,6 +118,24 @@ impl<T> Drop for Scratch<T> {
         let bytes = capacities.map(|elements| elements.saturating_mul(size_of::<T>()));
         self.limit.release(bytes.sum());
     }
+}
+
+/// Makes `vector` `len` elements long. Elements that it had keep their values.
+pub(crate) fn resize<T: Clone + Default>(
+    vector: &mut Vec<T>,
+    len: usize,
+) -> Result<(), TryReserveError> {
+    // Exact, so that the pool's limit counts what was asked for.
+    vector.try_reserve_exact(len.saturating_sub(vector.len()))?;
+    vector.resize(len, T::default());
+    Ok(())
+}
+
+/// A vector of `len` zeros.
+pub(crate) fn zeroed<T: Clone + Default>(len: usize) -> Result<Vec<T>, TryReserveError> {
+    let mut vector = Vec::new();
+    resize(&mut vector, len)?;
+    Ok(vector)
 }
 
 #[cfg(test)]

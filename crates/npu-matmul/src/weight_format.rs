@@ -3,14 +3,14 @@
 
 use crate::dtype::Dtype;
 use crate::plan::PlanOptions;
-use crate::quantise::Quantisation;
+use crate::quantise::{INT8_K_MAX, Quantisation};
 
 /// Format of weights on the devices; it determines the types of activations and results.
 ///
 /// | weights | activations | result |
 /// |---|---|---|
-/// | `Int8` | `i8` | `i32`, exact; modulo 2^32 if a sum does not fit |
-/// | `Int4` | `i8` of -8..=7 | as `Int8` |
+/// | `Int8` | `i8` | `i32`, exact; K is at most 131,071 |
+/// | `Int4` | `i8` of -8..=7 | `i32`, exact; K is below 2^25 |
 /// | `Fp16` | `f16` | `f32` or `f16`; see [`Dtype::Fp16`] |
 /// | `Quantised` | `f32` | `f32`: the exact integer sums, times two scales |
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -55,6 +55,18 @@ impl WeightFormat {
             plan.k_tile = quantisation.k_tile().or(plan.k_tile);
         }
         plan
+    }
+
+    /// Largest K whose sums fit in 32 bits for all values.
+    pub(crate) const fn deepest(&self) -> usize {
+        let sums = i32::MAX as usize;
+        match self {
+            Self::Int8 => sums / (128 * 128),
+            Self::Int4 => sums / (8 * 8),
+            Self::Quantised(Quantisation::W8A8 | Quantisation::W8A8Hadamard) => INT8_K_MAX,
+            // Only the sums of a group are integers.
+            Self::Fp16 | Self::Quantised(Quantisation::W4A8Hadamard) => usize::MAX,
+        }
     }
 
     /// Name for messages.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Weights (B of C = A x B^T) in host memory, before an engine loads them.
 
+use std::collections::TryReserveError;
 use std::fmt;
 use std::sync::Arc;
 
@@ -14,7 +15,8 @@ use crate::pack::{Fp16, Int4, Int8};
 use crate::packed::{PackedWeights, WeightScales};
 use crate::plan::{PlanOptions, WeightPlan, int4_depth};
 use crate::quantise::rotate::{self, Rotation};
-use crate::quantise::{INT8_K_MAX, Quantisation, quantise_groups};
+use crate::quantise::{Quantisation, quantise_groups};
+use crate::scratch::{resize, zeroed};
 use crate::times::Section;
 use crate::weight_format::WeightFormat;
 
@@ -132,8 +134,7 @@ impl Engine {
     /// Packs weights into device memory, where they stay until [`PackedWeights`] is dropped.
     ///
     /// # Errors
-    /// A wrong length, a dimension of 0, no memory, [`Error::Int4Range`]; for quantised weights
-    /// also [`Error::TooDeep`].
+    /// A wrong length, a dimension of 0, no memory, [`Error::Int4Range`], [`Error::TooDeep`].
     pub fn load(&self, weights: Weights<'_>) -> Result<PackedWeights, Error> {
         let Weights { n, k, source } = weights;
         let format = source.format();
@@ -148,7 +149,7 @@ impl Engine {
                     int4_depth: Some(self.workers.run(|| int4_depth(k, b))),
                     ..self.options.clone()
                 };
-                let plan = self.plan_weights(format.dtype(), n, k, &known)?;
+                let plan = self.plan_weights(format, n, k, &known)?;
                 self.pack::<Int4>(plan, format, b, None)
             }
             WeightSource::Fp16(b) => {
@@ -171,32 +172,31 @@ impl Engine {
         fill: &(impl Fn(usize, &mut [f32]) + Sync),
     ) -> Result<PackedWeights, Error> {
         let (format, group) = (WeightFormat::Quantised(to), to.group(k));
-        if group > INT8_K_MAX {
-            return Err(Error::TooDeep { k, max: INT8_K_MAX });
-        }
         // Rejects bad sizes before anything is allocated.
         let plan = self.weight_plan(format, n, k)?;
         let rotation = Rotation::new(k, rotate::SEED).filter(|_| to.is_rotated());
         let groups = k.div_ceil(group);
-        let (mut integers, mut scales) = (vec![0; n * k], vec![0.0; n * groups]);
-        let start = || (self.stopwatch(Section::PackWeights), vec![0.0; k]);
+        let (mut integers, mut scales) = (zeroed(n * k)?, zeroed(n * groups)?);
+        let start = || (self.stopwatch(Section::PackWeights), Vec::new());
         let scaling = (|row: &[f32]| to.weight_scale(row), to.weight_max());
         self.workers.run(|| {
             let channels = integers
                 .par_chunks_mut(k)
                 .zip(scales.par_chunks_mut(groups));
             let channels = channels.enumerate();
-            channels.for_each_init(start, |(_, row), (channel, of_channel)| {
+            channels.try_for_each_init(start, |(_, row), (channel, of_channel)| {
+                resize(row, k)?;
                 fill(channel, row);
                 if let Some(rotation) = &rotation {
                     rotation.apply(row);
                 }
                 quantise_groups(row, group, scaling, of_channel);
-            });
-        });
+                Ok::<_, TryReserveError>(())
+            })
+        })?;
         let scales = WeightScales {
             quantisation: to,
-            columns: group_major(&scales, groups),
+            columns: group_major(&scales, groups)?,
             rotation,
         };
         match to.dtype() {
@@ -208,19 +208,22 @@ impl Engine {
     /// Plans weights of `n x k` without loading any.
     ///
     /// # Errors
-    /// [`Error::Plan`] if they cannot be planned.
+    /// [`Error::Plan`] if they cannot be planned; [`Error::TooDeep`].
     pub fn weight_plan(
         &self,
         format: WeightFormat,
         n: usize,
         k: usize,
     ) -> Result<Arc<WeightPlan>, Error> {
-        self.plan_weights(format.dtype(), n, k, &format.plan_options(&self.options))
+        self.plan_weights(format, n, k, &format.plan_options(&self.options))
     }
 }
 
 /// Reorders scales: all channels of the first group, then those of the next.
-fn group_major(scales: &[f32], groups: usize) -> Vec<f32> {
+fn group_major(scales: &[f32], groups: usize) -> Result<Vec<f32>, TryReserveError> {
     let of_group = |group| scales.iter().skip(group).step_by(groups).copied();
-    (0..groups).flat_map(of_group).collect()
+    let mut ordered = Vec::new();
+    ordered.try_reserve_exact(scales.len())?;
+    ordered.extend((0..groups).flat_map(of_group));
+    Ok(ordered)
 }

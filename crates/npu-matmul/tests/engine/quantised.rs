@@ -6,7 +6,7 @@ use npu_matmul::quantise::Quantisation;
 use npu_matmul::quantise::rotate::{self, Rotation};
 use npu_matmul::quantise::search::least_square_scale;
 use npu_matmul::reference::Expected;
-use npu_matmul::{Engine, Error, PlanOptions, Weights};
+use npu_matmul::{Engine, Error, Output, PlanOptions, Weights};
 use proptest::prelude::*;
 
 use crate::common::matmul::{Results, check_floats};
@@ -214,4 +214,19 @@ fn what_has_no_exact_sum_is_refused() {
     }
     // Only the sums of a group are integers, so K has no limit.
     loaded(Quantisation::W4A8Hadamard).unwrap();
+    let max = 131_071;
+    let b = vec![i8::MIN; max + 1];
+    let error = engine.load(Weights::i8(1, max + 1, &b)).unwrap_err();
+    assert!(
+        matches!(error, Error::TooDeep { max: 131_071, .. }),
+        "{error}"
+    );
+    let error = engine.load(Weights::i4(1, 1 << 25, &[])).unwrap_err();
+    assert!(matches!(error, Error::TooDeep { .. }), "{error}");
+    // The largest sum that there is.
+    let (mut sum, row) = ([0], &b[..max]);
+    let weights = engine.load(Weights::i8(1, max, row)).unwrap();
+    let gemm = engine.prepare(&weights, 1, Output::I32).unwrap();
+    gemm.run(row, &mut sum[..]).unwrap();
+    assert_eq!(sum[0], 131_071 << 14);
 }
