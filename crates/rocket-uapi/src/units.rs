@@ -10,8 +10,9 @@ use rustix::io::Errno;
 use rustix::time::{ClockId, clock_gettime};
 use thiserror::Error;
 
-/// Page size, bytes. The kernel rounds BO mappings up to pages, of 4 KiB on every kernel
-/// that runs on the RK3588.
+/// Page size, bytes: the lengths of BOs are rounded up to it. The RK3588's distributions use pages of
+/// 4 KiB. arm64 kernels can also have pages of 16 or 64 KiB, which round a BO up further; this crate
+/// does not access those bytes.
 pub const PAGE_BYTES: usize = 4096;
 
 /// The error with this number; `None` if Linux has no such error.

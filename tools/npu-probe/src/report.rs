@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
-use npu_matmul::{Observer, SubmittedJob};
+use npu_matmul::{Engine, Observer, SubmittedJob};
 use rocket_uapi::DeviceInfo;
 use serde::{Deserialize, Serialize};
 
@@ -151,6 +151,47 @@ impl ProgramReport {
     }
 }
 
+/// Jobs that the driver killed or dropped, or that did not end in time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize, Serialize)]
+pub(crate) struct FailedJobs {
+    /// Jobs that ran a second time.
+    pub(crate) run_again: u64,
+    /// Time of all runs that failed, milliseconds; modelled time on the software model.
+    pub(crate) lost_ms: f64,
+}
+
+impl FailedJobs {
+    /// Those of an engine so far.
+    pub(crate) fn of(engine: &Engine) -> Self {
+        Self {
+            run_again: engine.counters().jobs_run_again,
+            lost_ms: engine.times().jobs_failed.as_secs_f64() * 1e3,
+        }
+    }
+
+    /// Those of an engine since `before`.
+    pub(crate) fn since(engine: &Engine, before: Self) -> Self {
+        let now = Self::of(engine);
+        Self {
+            run_again: now.run_again.saturating_sub(before.run_again),
+            lost_ms: now.lost_ms - before.lost_ms,
+        }
+    }
+
+    pub(crate) fn add(&mut self, more: Self) {
+        self.run_again += more.run_again;
+        self.lost_ms += more.lost_ms;
+    }
+
+    pub(crate) fn text(self) -> String {
+        if self == Self::default() {
+            return "no failed job".to_owned();
+        }
+        let Self { run_again, lost_ms } = self;
+        format!("{run_again} jobs run again, {lost_ms:.0} ms lost in failed jobs")
+    }
+}
+
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub(crate) struct RunReport {
     /// Wall time of packing, running and reading back, in microseconds.
@@ -167,6 +208,8 @@ pub(crate) struct SelfTestReport {
     pub(crate) device: DeviceReport,
     pub(crate) problem: ProblemReport,
     pub(crate) program: ProgramReport,
+    #[serde(default)]
+    pub(crate) failed_jobs: FailedJobs,
     /// The device whose time `wall_us` is: the NPU or the software model.
     pub(crate) time_of: Cow<'static, str>,
     pub(crate) runs: Vec<RunReport>,
@@ -217,7 +260,7 @@ impl RunReport {
 }
 
 impl SelfTestReport {
-    /// The wall time, the verdict, and the differences.
+    /// Failed jobs, the wall time, the verdict, and the differences.
     pub(crate) fn verdict_text(&self) -> String {
         let spread = TimeSpread::of(self.runs.iter().map(|run| run.wall_us).collect());
         let [median, best, worst] = [spread.median, spread.best, spread.worst].map(milliseconds);
@@ -226,7 +269,8 @@ impl SelfTestReport {
             1 => median,
             count => format!("{median} median, {best} to {worst}, {count} times"),
         };
-        let mut text = format!("wall time  {wall} ({})\n", self.time_of);
+        let mut text = format!("failures   {}\n", self.failed_jobs.text());
+        text += &format!("wall time  {wall} ({})\n", self.time_of);
         match self.runs.iter().position(|run| !run.passes()) {
             None => {
                 let elements: usize = self.runs.iter().map(|run| run.comparison.elements).sum();

@@ -11,6 +11,7 @@ use crate::data::{MatmulOperands, SplitMix64};
 use crate::exit::Failure;
 use crate::expected::{CpuResult, ResultComparison};
 use crate::matmul::{self, MatmulResult};
+use crate::report::FailedJobs;
 use crate::shape::MatmulShape;
 
 /// Types of the operands and of the results.
@@ -65,14 +66,14 @@ impl SoakMatmul {
     }
 
     /// Multiplies and compares; reports each matmul, without elements if it was lost because
-    /// the driver killed its job.
+    /// the driver killed its job twice.
     ///
     /// Two matrices alternate as A, so that a result left over from the matmul before is
     /// wrong.
     pub(crate) fn run(
         &self,
         device: &Device,
-        mut tell: impl FnMut(&ResultComparison) -> Result<(), Failure>,
+        mut tell: impl FnMut(&ResultComparison, FailedJobs) -> Result<(), Failure>,
     ) -> Result<(), Failure> {
         let MatmulShape { m, k, n } = self.shape;
         let mut random = SplitMix64::new(self.seed);
@@ -86,8 +87,9 @@ impl SoakMatmul {
         let weights = sides[0].0.load(&engine, self.kind, n, k)?;
         for (operands, want) in sides.iter().cycle().take(self.turns as usize) {
             let mut matmul = MatmulResult::unwritten(operands, self.results, m * n);
+            let before = FailedJobs::of(&engine);
             let multiplied = matmul.multiply(&engine, &weights, m, operands);
-            tell(&match multiplied {
+            let compared = match multiplied {
                 // If this process checks too late, as on a busy host, a kill is almost certain
                 // but not observable.
                 Err(Error::Job {
@@ -96,7 +98,8 @@ impl SoakMatmul {
                 }) => ResultComparison::default(),
                 Err(error) => return Err(error.into()),
                 Ok(()) => want.compare(&matmul, n),
-            })?;
+            };
+            tell(&compared, FailedJobs::since(&engine, before))?;
         }
         Ok(())
     }

@@ -14,7 +14,7 @@ use crate::exit::Failure;
 use crate::expected::CpuResult;
 use crate::flags::OperandDtypes;
 use crate::matmul::MatmulResult;
-use crate::report::TimeSpread;
+use crate::report::{FailedJobs, TimeSpread};
 use crate::shape::MatmulShape;
 
 /// Seed of the random numbers: the values do not matter.
@@ -63,6 +63,9 @@ pub(crate) struct Measurement {
     pub(crate) modelled_share_of_bound: f64,
     /// Operations per byte of A, B and C, each moved once.
     pub(crate) operations_per_byte: f64,
+    /// Those of all matmuls: they make `wall` slower than the NPU is.
+    #[serde(default)]
+    pub(crate) failed_jobs: FailedJobs,
 }
 
 /// 10^9 operations per second.
@@ -155,6 +158,7 @@ impl MeasuredMatmul {
             modelled_share_of_bound: share(npu_ms),
             operations_per_byte: operations
                 / operand_bytes(self.kind.dtype(), out_bytes, self.shape),
+            failed_jobs: FailedJobs::of(engine),
         })
     }
 }

@@ -167,6 +167,7 @@ impl Measurement {
                 "  each     {} SUBMITs, {} tasks, {:.2} MiB to the device, {:.2} MiB from it\n",
                 "  caches   {:.2} MiB by PREP_BO and FINI_BO, {:.2} times the minimum\n",
                 "  weights  {:.2} MiB, loaded in {:.3} ms\n",
+                "  failures {}\n",
             ),
             self.modelled_npu_ms,
             self.modelled_gops,
@@ -180,7 +181,8 @@ impl Measurement {
             self.cache_bytes / MIB,
             self.cache_bytes / self.cache_bytes_needed.max(1) as f64,
             self.bytes_of_weights as f64 / MIB,
-            self.load_ms
+            self.load_ms,
+            self.failed_jobs.text()
         )
     }
 }

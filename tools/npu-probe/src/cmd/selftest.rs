@@ -22,7 +22,7 @@ use crate::matmul::{self, MatmulResult};
 use crate::output;
 use crate::progress::ProgressLine;
 use crate::report::{
-    DeviceReport, ProblemReport, ProgramCounter, RunReport, SelfTestReport, time_of,
+    DeviceReport, FailedJobs, ProblemReport, ProgramCounter, RunReport, SelfTestReport, time_of,
 };
 use crate::shape::MatmulShape;
 use crate::sudo::as_caller;
@@ -104,6 +104,7 @@ fn once(test: &SelfTestFlags) -> Result<Verdict, Failure> {
         device,
         problem,
         program,
+        failed_jobs: FailedJobs::of(&engine),
         runs,
     };
     drop(progress);

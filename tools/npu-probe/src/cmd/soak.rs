@@ -21,7 +21,7 @@ use crate::expected::ResultComparison;
 use crate::flags::SelfTestFlags;
 use crate::output;
 use crate::progress::ProgressLine;
-use crate::report::DeviceReport;
+use crate::report::{DeviceReport, FailedJobs};
 use crate::soak::SoakMatmul;
 use crate::table::joined;
 
@@ -83,11 +83,11 @@ pub(super) fn client(args: &SelfTestFlags, cases: u64) -> Result<Verdict, Failur
     let mut random = SplitMix64::new(args.seed);
     for _ in 0..cases {
         let case = SoakMatmul::random(&mut random);
-        case.run(&opened.device, |compared| {
+        case.run(&opened.device, |compared, failed| {
             if compared.different > 0 {
                 output::complain(&format!("{case}: {} words wrong", compared.different));
             }
-            let line = serde_json::to_string(&(case.kind.to_string(), compared));
+            let line = serde_json::to_string(&(case.kind.to_string(), compared, failed));
             let line = line.map_err(Failure::output("cannot write a matmul as JSON"))?;
             output::print(&(line + "\n"))
         })?;
@@ -164,9 +164,9 @@ impl Soak<'_> {
         for line in BufReader::new(output).lines() {
             let line = line.context("cannot read the output of a process")?;
             let checked = serde_json::from_str(&line);
-            let (kind, compared) =
+            let (kind, compared, failed) =
                 checked.with_context(|| format!("a process printed {line:?}"))?;
-            self.count(|tally| tally.add(kind, &compared));
+            self.count(|tally| tally.add(kind, &compared, failed));
             matmuls += 1;
             self.progress.reached(self.start.elapsed().as_secs());
             if doomed && matmuls == last {
@@ -200,12 +200,14 @@ struct Tally {
     matmuls: BTreeMap<String, u64>,
     words: usize,
     wrong: usize,
-    /// Matmuls that lost a job, because the driver killed it.
+    /// Matmuls that lost a job, because the driver killed it twice.
     lost: u64,
+    failed_jobs: FailedJobs,
 }
 
 impl Tally {
-    fn add(&mut self, kind: String, compared: &ResultComparison) {
+    fn add(&mut self, kind: String, compared: &ResultComparison, failed: FailedJobs) {
+        self.failed_jobs.add(failed);
         match compared.elements {
             0 => self.lost += 1,
             _ => *self.matmuls.entry(kind).or_default() += 1,
@@ -238,8 +240,14 @@ impl Report {
         let kinds = joined(kinds.map(|(kind, number)| format!("{number} {kind}")), ", ");
         format!(
             "RESULT {words}: {matmuls} matmuls ({kinds}) by {} processes, {} at a time, {} of them \
-             killed: {} of {} words wrong, {} matmuls lost to the driver's time limit\n",
-            tally.clients, self.processes, tally.killed, tally.wrong, tally.words, tally.lost
+             killed: {} of {} words wrong, {} matmuls lost to the driver's time limit, {}\n",
+            tally.clients,
+            self.processes,
+            tally.killed,
+            tally.wrong,
+            tally.words,
+            tally.lost,
+            tally.failed_jobs.text()
         )
     }
 }
@@ -263,10 +271,16 @@ mod tests {
                 different,
                 ..ResultComparison::default()
             };
-            all.add(kind.to_owned(), &compared);
+            let failed = FailedJobs {
+                run_again: 1,
+                lost_ms: 500.0,
+            };
+            all.add(kind.to_owned(), &compared, failed);
             assert_eq!(all.verdict(), verdict, "{kind} {elements}");
         }
         assert_eq!((all.words, all.wrong, all.lost), (89, 1, 1));
+        let text = all.failed_jobs.text();
+        assert_eq!(text, "5 jobs run again, 2500 ms lost in failed jobs");
         assert_eq!((all.matmuls["int8"], all.matmuls["int4"]), (2, 1));
     }
 }
