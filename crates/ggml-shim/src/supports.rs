@@ -39,6 +39,10 @@ const MIN_INT8_OUTPUTS: usize = 16;
 /// The plan of a longer matmul takes too much time for a question of ggml.
 const LONGEST_ROW: usize = INT8_K_MAX;
 
+/// Most elements of a matrix of weights: those of a vocabulary of 262,144 with rows of 8192. The
+/// plan of a larger matmul takes too much time, too.
+const LARGEST_MATRIX: usize = 1 << 31;
+
 /// Where the weights of a matmul come from: the result of an operation, an input, or a stored
 /// tensor, which lies somewhere.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -277,6 +281,10 @@ fn readable(weights: &TensorDescriptor) -> Result<[usize; MAX_DIMS], DeclineReas
     }
     if dimensions[0] > LONGEST_ROW {
         return Err(DeclineReason::TooDeep);
+    }
+    let elements = dimensions[0].checked_mul(dimensions[1]);
+    if elements.is_none_or(|elements| elements > LARGEST_MATRIX) {
+        return Err(DeclineReason::NoPlan);
     }
     Ok(dimensions)
 }

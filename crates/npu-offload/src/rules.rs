@@ -42,6 +42,10 @@ pub struct OffloadRules {
     known_packing: Mutex<HashMap<PackedMatmul, Option<u64>>>,
 }
 
+/// Answers that a table keeps: far more than a model has sizes. With each length of a prompt come
+/// a few.
+const ANSWERS_KEPT: usize = 4096;
+
 /// Weights of `n x k` that are packed for one matmul, and the rows of that matmul.
 type PackedMatmul = ([usize; 2], usize);
 
@@ -241,7 +245,11 @@ fn remembered<K: Eq + Hash, V: Copy>(
     }
     // Not under the lock: it takes milliseconds.
     let new = answer();
-    known().insert(question, new);
+    let mut known = known();
+    if known.len() >= ANSWERS_KEPT {
+        known.clear();
+    }
+    known.insert(question, new);
     new
 }
 
@@ -309,6 +317,16 @@ pub(crate) mod tests {
         assert_eq!(rules.precision(q8_0, narrow), ComputeType::Fp16);
         slow(&mut rules, 4);
         assert_eq!(rules.precision(q8_0, SIZE), ComputeType::Int8Hadamard);
+    }
+
+    #[test]
+    fn tables_of_answers_are_bounded() {
+        let known = Mutex::default();
+        for question in 0..3 * ANSWERS_KEPT {
+            assert_eq!(remembered(&known, question, || question + 1), question + 1);
+            assert!(known.lock().unwrap().len() <= ANSWERS_KEPT);
+        }
+        assert_eq!(remembered(&known, 3 * ANSWERS_KEPT - 1, || 0), 3 * ANSWERS_KEPT);
     }
 
     #[test]

@@ -6,8 +6,8 @@
 //     ggml_graphs SEED SECONDS MOST LIBGGML
 //
 // Computes graphs from SEED on until SECONDS are over or MOST graphs are done. Weights stay for some
-// graphs; then they are written again, or freed and made again, mostly at the same addresses. Each
-// graph has the same inputs on both sides. A graph whose results differ is printed, and a last line
+// graphs; then they are written again, as a whole, in part, from a tensor or by a graph, or freed and
+// made again, mostly at the same addresses. Each graph has the same inputs on both sides. A graph whose results differ is printed, and a last line
 // tells how many there were. The status is 0 unless something that every ggml can do fails.
 
 #include <stdarg.h>
@@ -41,6 +41,7 @@
     F(void *, ggml_view_2d, (void *, void *, int64_t, int64_t, size_t, size_t))                   \
     F(void *, ggml_view_3d,                                                                       \
       (void *, void *, int64_t, int64_t, int64_t, size_t, size_t, size_t))                        \
+    F(void, ggml_backend_tensor_copy, (void *, void *))                                           \
     F(size_t, ggml_row_size, (int, int64_t))                                                      \
     F(const char *, ggml_type_name, (int))                                                        \
     F(void, ggml_backend_sched_set_eval_callback,                                                 \
@@ -107,7 +108,8 @@ struct model {
     int count;
 };
 
-static void write_weight(const struct weight *weight) {
+// Bytes for the weight, from new numbers.
+static void *new_bytes(const struct weight *weight) {
     size_t count = (size_t)weight->in * weight->out * weight->experts;
     float *values = malloc(count * sizeof *values);
     size_t size = ggml_nbytes(weight->tensor);
@@ -122,8 +124,13 @@ static void write_weight(const struct weight *weight) {
     int64_t rows = (int64_t)weight->out * weight->experts;
     size_t written = ggml_quantize_chunk(weight->type, values, bytes, 0, rows, weight->in, NULL);
     require(written == size, "ggml_quantize_chunk");
-    ggml_backend_tensor_set(weight->tensor, bytes, 0, size);
     free(values);
+    return bytes;
+}
+
+static void write_weight(const struct weight *weight) {
+    void *bytes = new_bytes(weight);
+    ggml_backend_tensor_set(weight->tensor, bytes, 0, ggml_nbytes(weight->tensor));
     free(bytes);
 }
 
@@ -192,6 +199,63 @@ static void make_model(struct model *model) {
         }
         write_weight(weight);
     }
+}
+
+// Changes a weight in one of the ways in which programs do it.
+static void change_weight(const struct weight *weight, void *scheduler) {
+    size_t size = ggml_nbytes(weight->tensor);
+    void *plain = ggml_backend_dev_buffer_type(cpu);
+    bool is_plain = weight->place != REARRANGED;
+    switch (any(is_plain ? 4 : 1)) {
+    case 1: {
+        // Some of its rows.
+        size_t row = ggml_row_size(weight->type, weight->in), rows = size / row;
+        size_t first = any((uint32_t)rows), count = 1 + any((uint32_t)(rows - first));
+        char *bytes = new_bytes(weight);
+        ggml_backend_tensor_set(weight->tensor, bytes + first * row, first * row, count * row);
+        free(bytes);
+        return;
+    }
+    case 2: {
+        // From another tensor.
+        void *context = new_context();
+        void *source = ggml_new_tensor_3d(context, weight->type, weight->in, weight->out,
+                                          weight->experts);
+        void *buffer = ggml_backend_alloc_ctx_tensors_from_buft(context, plain);
+        require(buffer, "a buffer");
+        void *bytes = new_bytes(weight);
+        ggml_backend_tensor_set(source, bytes, 0, size);
+        ggml_backend_tensor_copy(source, weight->tensor);
+        free(bytes);
+        ggml_backend_buffer_free(buffer);
+        ggml_free(context);
+        return;
+    }
+    case 3: {
+        if (weight->type != TYPE_F32 && weight->type != TYPE_F16) {
+            break;
+        }
+        // By a graph, which leaves it to the CPU.
+        void *context = new_context(), *graph = ggml_new_graph(context);
+        void *source = ggml_new_tensor_3d(context, weight->type, weight->in, weight->out,
+                                          weight->experts);
+        ggml_set_input(source);
+        ggml_build_forward_expand(graph, ggml_cpy(context, source, weight->tensor));
+        ggml_backend_sched_reset(scheduler);
+        require(ggml_backend_sched_alloc_graph(scheduler, graph),
+                "ggml_backend_sched_alloc_graph");
+        void *bytes = new_bytes(weight);
+        ggml_backend_tensor_set(source, bytes, 0, size);
+        require(ggml_backend_sched_graph_compute(scheduler, graph) == STATUS_SUCCESS,
+                "ggml_backend_sched_graph_compute");
+        free(bytes);
+        ggml_free(context);
+        return;
+    }
+    default:
+        break;
+    }
+    write_weight(weight);
 }
 
 static void free_model(struct model *model) {
@@ -805,7 +869,7 @@ int main(int count, char **arguments) {
                 free_model(&model);
                 make_model(&model);
             } else if (!any(3)) {
-                write_weight(&model.weights[any(WEIGHTS)]);
+                change_weight(&model.weights[any(WEIGHTS)], both);
             }
         }
         struct results expected = compute(&model, reference, seed, 1);
