@@ -326,7 +326,10 @@ pub(crate) mod tests {
             assert_eq!(remembered(&known, question, || question + 1), question + 1);
             assert!(known.lock().unwrap().len() <= ANSWERS_KEPT);
         }
-        assert_eq!(remembered(&known, 3 * ANSWERS_KEPT - 1, || 0), 3 * ANSWERS_KEPT);
+        assert_eq!(
+            remembered(&known, 3 * ANSWERS_KEPT - 1, || 0),
+            3 * ANSWERS_KEPT
+        );
     }
 
     #[test]

@@ -30,11 +30,11 @@ fn operands_that_do_not_fit_are_refused() {
         (Weights::i4(2, 2, &[0, -8, 8, 0]), "B[2] is 8"),
         (
             Weights::i8(usize::MAX, usize::MAX, &[]),
-            "a group of output channels",
+            "could overflow 32 bits",
         ),
         (
             Weights::i4(1, usize::MAX, &[]),
-            "a group of output channels",
+            "at most 33554431 are allowed",
         ),
         (Weights::w8a8(1, 133_145, &[]), "B has 0 elements"),
     ] {
