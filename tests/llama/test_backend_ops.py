@@ -113,7 +113,8 @@ def compare(stock, seen) -> Callable[..., None]:
         computed = stats.attention if operation == "FLASH_ATTN_EXT" else stats.matmuls
         assert computed >= all_cases, "not all of it was ours"
         if precision != "auto":
-            assert set(stats.computed) == {"int8-hadamard"}
+            # Attention's matmuls, whose operands are no weights, are in FP16 always.
+            assert {"int8-hadamard"} <= set(stats.computed) <= {"int8-hadamard", "fp16"}
         seen(
             f"{passed}/{all_cases} cases on {stats.device}: {stats.computed}, {stats['jobs']:.0f} jobs"
         )
