@@ -193,8 +193,14 @@ impl Device {
     }
 
     /// The open file, for driver tests, which may submit jobs through it.
+    ///
+    /// # Safety
+    /// Through the file, nobody closes the handle of a [`crate::Bo`], or writes the memory of one
+    /// that has a guard or slice: not by a job, nor by a mapping, nor by a dma-buf that was
+    /// exported.
     #[must_use]
-    pub fn raw_file(&self) -> &dyn FileOperations {
+    #[allow(unsafe_code)]
+    pub unsafe fn raw_file(&self) -> &dyn FileOperations {
         self.0.raw_jobs.store(true, Ordering::Release);
         self.file()
     }

@@ -152,8 +152,7 @@ impl DmaBuf {
 
     /// Its memory. Only [`DmaBuf::read_into`] and [`DmaBuf::write_from`] call PREP_BO and
     /// FINI_BO; without these the CPU's caches and the NPU may see different bytes.
-    #[must_use]
-    pub fn words(&self) -> &[AtomicU64] {
+    fn words(&self) -> &[AtomicU64] {
         match &self.0.object {
             SharedObject::Exported(bo) => bo.memory().words(),
             SharedObject::Imported { memory, .. } => memory.words(),

@@ -243,9 +243,11 @@ fn submit_unknown(bo: &Bo) {
         job_struct_size: size_of::<sys::Job>() as u32,
         reserved: 0,
     };
-    let file = bo.device().raw_file();
-    // SAFETY: the addresses are the arena's, and the job does not run.
     #[allow(unsafe_code)]
+    // SAFETY: the file submits one job, which does not run.
+    let file = unsafe { bo.device().raw_file() };
+    #[allow(unsafe_code)]
+    // SAFETY: the addresses are the arena's.
     unsafe { rocket_uapi::ioctl(file, sys::SUBMIT, &mut submit, &arena) }.unwrap();
 }
 

@@ -75,7 +75,8 @@ impl File {
     }
 
     pub fn wait(&self) {
-        let raw = self.device.raw_file();
+        // SAFETY: the file only waits.
+        let raw = unsafe { self.device.raw_file() };
         prep_bo(raw, self.out().into(), Deadline::FOREVER).unwrap();
     }
 }

@@ -149,10 +149,11 @@ fn what_is_over_here_may_not_be_over_in_modelled_time() {
     for pass in ["object", "wait", "sync_file"] {
         let model = model(ModelOptions::default());
         let [writer, reader] = [Client::new(&model), Client::new(&model)];
-        let (own, out) = (writer.file.device.raw_file(), writer.file.out().into());
+        let out = writer.file.out().into();
+        // SAFETY: the file exports a buffer and waits; nobody has a guard meanwhile.
+        let [own, file] = [&writer, &reader].map(|one| unsafe { one.file.device.raw_file() });
         let dma_buf = export(own, out, sys::DRM_RDWR).unwrap();
         writer.run(4);
-        let file = reader.file.device.raw_file();
         let shared = reader.file.device.import(dma_buf.as_fd()).unwrap();
         let mut reads = vec![];
         match pass {

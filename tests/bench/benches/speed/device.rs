@@ -61,7 +61,9 @@ impl SplitMatmul {
             unsafe { share.device.submit_raw(&[job]) }.unwrap();
         }
         for share in &self.jobs {
-            let (file, output) = (share.device.raw_file(), share.output.handle().into());
+            // SAFETY: the file only waits.
+            let file = unsafe { share.device.raw_file() };
+            let output = share.output.handle().into();
             prep_bo(file, output, Deadline::FOREVER).unwrap();
             let killed = file.was_killed(output, since);
             assert_eq!(killed, Some(false));
