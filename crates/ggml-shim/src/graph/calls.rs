@@ -3,6 +3,7 @@
 //! may be wrong then, and counted.
 
 use std::ffi::c_int;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use npu_matmul::attention::AttentionBatch;
@@ -117,9 +118,14 @@ pub(super) fn compute<T: EngineCall>(
     let began = Instant::now();
     let number = runtime.trace().map_or(0, Trace::next_list);
     // A list may have many jobs, and each could cost as much as the purse holds.
+    // The program's answer counts, whatever it answers later.
+    let is_aborted = AtomicBool::new(false);
     let gives_up = || {
-        let is_too_much = || runtime.fallback.has_lost_too_much((&engine.times()).into());
-        stream.is_aborted() || is_too_much()
+        if stream.is_aborted() {
+            is_aborted.store(true, Ordering::Relaxed);
+            return true;
+        }
+        runtime.fallback.has_lost_too_much((&engine.times()).into())
     };
     let computed = loop {
         let computed = stream.run(|| {
@@ -149,10 +155,14 @@ pub(super) fn compute<T: EngineCall>(
         }
     }
     computed.map_err(|ListError { call, error }| {
-        let error = match error {
-            error if !error.is_aborted() => error,
-            _ if stream.is_aborted() => return GraphFailure::Aborted,
-            _ => MulMatError::GivenUp,
+        // Another device's job may have failed first.
+        if is_aborted.load(Ordering::Relaxed) {
+            return GraphFailure::Aborted;
+        }
+        let error = if error.is_aborted() {
+            MulMatError::GivenUp
+        } else {
+            error
         };
         let what = format!("{} ({})", names[call], calls[call].describe());
         GraphFailure::of(&what, error, runtime.model.as_ref())
