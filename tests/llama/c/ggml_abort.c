@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //
-// A program that gives up a graph of two matmuls, from each question on whether it does.
+// A program that gives up a graph of two matmuls, at each question whether it does.
 //
 //     ggml_abort LIBGGML
 //
@@ -12,14 +12,14 @@
 // More questions than a graph can have.
 enum { MOST = 64 };
 
-// Counts how often it is asked, and says stop from `stop_at` on, as a user who has given up.
+// Counts how often it is asked, and says stop when that is `stop_at`.
 struct questions {
     int asked, stop_at;
 };
 
 static bool ask(void *data) {
     struct questions *questions = data;
-    return ++questions->asked >= questions->stop_at;
+    return ++questions->asked == questions->stop_at;
 }
 
 int main(int count, char **arguments) {
