@@ -5,10 +5,11 @@
 //
 //     ggml_graphs SEED SECONDS MOST LIBGGML
 //
-// Computes graphs from SEED on until SECONDS are over or MOST graphs are done. Weights stay for some
-// graphs; then they are written again, as a whole, in part, from a tensor or by a graph, or freed and
-// made again, mostly at the same addresses. Each graph has the same inputs on both sides. A graph whose results differ is printed, and a last line
-// tells how many there were. The status is 0 unless something that every ggml can do fails.
+// Computes graphs from SEED on until SECONDS are over or MOST graphs are done. Weights stay for
+// some graphs; then they are written again, as a whole, in part, from a tensor or by a graph, or
+// freed and made again, mostly at the same addresses. Each graph has the same inputs on both sides.
+// A graph whose results differ is printed, and a last line tells how many there were. The status is
+// 0 unless something that every ggml can do fails.
 
 #include <stdarg.h>
 #include <time.h>
