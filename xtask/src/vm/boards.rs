@@ -33,7 +33,7 @@ struct PlayedBoard {
     verdict: &'static str,
     /// The only rung that `first` names.
     cause: Option<&'static str>,
-    /// Text that `first` shows for it.
+    /// Text that `first` shows for it, if it shows any.
     shown: &'static str,
 }
 
@@ -76,9 +76,9 @@ const BOARDS: [PlayedBoard; 6] = [
     PlayedBoard {
         name: "wedged-core",
         npu: &["wedged=1"],
-        verdict: "does-not-work",
-        cause: Some("flying-add"),
-        shown: "right jobs fdab0000.npu, fdad0000.npu; wrong jobs none",
+        verdict: "works-without",
+        cause: Some("cores"),
+        shown: "",
     },
 ];
 
@@ -138,7 +138,7 @@ impl PlayedBoard {
         let names: Vec<_> = report.causes.iter().map(|cause| &*cause.name).collect();
         let shown = |cause: &Cause| {
             let mut lines = cause.shown.iter().chain(&cause.as_model_with);
-            lines.any(|line| line.contains(self.shown))
+            self.shown.is_empty() || lines.any(|line| line.contains(self.shown))
         };
         report.verdict == self.verdict
             && names == Vec::from_iter(self.cause)
