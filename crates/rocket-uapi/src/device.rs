@@ -127,8 +127,17 @@ impl Drop for Inner {
 
 impl Device {
     /// The device behind an open file.
+    ///
+    /// # Safety
+    /// Whoever else has the file keeps the promises of [`Device::raw_file`].
     #[must_use]
-    pub fn new(file: Arc<dyn FileOperations>) -> Self {
+    #[allow(unsafe_code)]
+    pub unsafe fn new(file: Arc<dyn FileOperations>) -> Self {
+        Self::of(file)
+    }
+
+    /// The device behind a file that nobody else has.
+    fn of(file: Arc<dyn FileOperations>) -> Self {
         Self(Arc::new(Inner {
             info: file.info(),
             file,
@@ -146,7 +155,7 @@ impl Device {
     /// The reason why the node is not usable, with a fix: it is missing, belongs to a group
     /// that this user is not in, or another driver serves it.
     pub fn open(path: &Path) -> Result<Self, Error> {
-        Ok(Self::new(discover::open(path)?))
+        Ok(Self::of(discover::open(path)?))
     }
 
     /// Opens the first node below [`ACCEL_DIRECTORY`] that the `rocket` driver
@@ -163,7 +172,7 @@ impl Device {
     /// # Errors
     /// As [`Device::discover`].
     pub fn discover_in(directory: &Path) -> Result<Self, DiscoverError> {
-        Ok(Self::new(discover::first_usable(directory)?))
+        Ok(Self::of(discover::first_usable(directory)?))
     }
 
     /// Opens the same device again, with separate NPU addresses.
@@ -171,7 +180,7 @@ impl Device {
     /// # Errors
     /// Those of the first open.
     pub fn reopen(&self) -> Result<Self, Error> {
-        self.reopen_through(|file| file)
+        Ok(Self::of(self.file().reopen()?))
     }
 
     /// Opens the same device again, through `wrap`, which wraps the open file to record or
@@ -179,11 +188,15 @@ impl Device {
     ///
     /// # Errors
     /// Those of the first open.
-    pub fn reopen_through(
+    ///
+    /// # Safety
+    /// As of [`Device::new`], for the file that is wrapped and for the one that `wrap` returns.
+    #[allow(unsafe_code)]
+    pub unsafe fn reopen_through(
         &self,
         wrap: impl FnOnce(Arc<dyn FileOperations>) -> Arc<dyn FileOperations>,
     ) -> Result<Self, Error> {
-        Ok(Self::new(wrap(self.file().reopen()?)))
+        Ok(Self::of(wrap(self.file().reopen()?)))
     }
 
     /// Description of the device and its driver.

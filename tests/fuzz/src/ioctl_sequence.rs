@@ -99,7 +99,9 @@ pub fn ioctl_sequence(data: &[u8]) {
 /// Makes calls on separate files, as long as there are bytes.
 fn calls(model: &Model, u: Unstructured<'_>) -> Result<()> {
     let files: [_; FILES] = std::array::from_fn(|_| Arc::new(model.open_file()));
-    let device = |file: &Arc<DrmFile>| Device::new(Arc::clone(file) as _);
+    // SAFETY: sequences hold no guard of a buffer, and each handle is closed by its owner.
+    #[allow(unsafe_code)]
+    let device = |file: &Arc<DrmFile>| unsafe { Device::new(Arc::clone(file) as _) };
     let mut bytes = Bytes(u);
     let limits = Limits {
         hangs: u32::MAX,

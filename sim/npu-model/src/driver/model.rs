@@ -82,7 +82,11 @@ impl Model {
     /// Opens the device for programs; see [`Model::open`].
     #[must_use]
     pub fn open_device(&self) -> Device {
-        Device::new(self.open())
+        // SAFETY: nobody else has the new file.
+        #[allow(unsafe_code)]
+        unsafe {
+            Device::new(self.open())
+        }
     }
 
     /// Opens the device as a raw file: ioctl numbers and bytes.

@@ -197,10 +197,12 @@ pub(crate) fn faulty_pool(devices: usize) -> (DevicePool, Arc<Faults>) {
 /// Devices with faults on this model.
 pub(crate) fn faulty_pool_on(model: &Arc<Model>, devices: usize) -> (DevicePool, Arc<Faults>) {
     let faults = Arc::new(Faults::default());
-    let device = Device::new(Arc::new(Faulty {
+    let file = Arc::new(Faulty {
         inner: model.open(),
         faults: Arc::clone(&faults),
-    }));
+    });
+    // SAFETY: nobody else has the file.
+    let device = unsafe { Device::new(file) };
     (DevicePool::open(&device, devices).unwrap(), faults)
 }
 
