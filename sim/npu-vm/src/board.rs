@@ -42,6 +42,9 @@ pub const RESETS: u64 = 0xfdb8_0000;
 /// firmware.
 pub const CLOCK: u64 = 0xfdb9_0000;
 
+/// Rate that the device tree assigns to that clock, as the board's tree does, Hz (E-clock-boot).
+pub const ASSIGNED_HZ: u32 = 200_000_000;
+
 /// Handle of the power controller's node in the device tree.
 pub const POWER_HANDLE: u32 = 6;
 

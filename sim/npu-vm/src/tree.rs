@@ -47,8 +47,6 @@ const TIMERS: [u32; 4] = [13, 14, 11, 10];
 const CLOCK_HZ: u32 = 24_000_000;
 /// Frequency before the divider of the NPU's clock.
 const ROOT_CLOCK_HZ: u32 = 1_200_000_000;
-/// Rate that the board's tree assigns (E-clock-boot).
-const ASSIGNED_HZ: u32 = 200_000_000;
 /// Clocks that the NPU's driver asks for, and the IOMMU's.
 const NPU_CLOCKS: [&str; 4] = ["aclk", "hclk", "npu", "pclk"];
 const MMU_CLOCKS: [&str; 2] = ["aclk", "iface"];
@@ -197,7 +195,7 @@ fn npu(fdt: &mut FdtWriter, core: u32) -> Result<(), TreeError> {
     strings(fdt, "clock-names", &NPU_CLOCKS)?;
     if core == 0 {
         fdt.property_u32("assigned-clocks", handle::NPU_CLOCK)?;
-        fdt.property_u32("assigned-clock-rates", ASSIGNED_HZ)?;
+        fdt.property_u32("assigned-clock-rates", board::ASSIGNED_HZ)?;
     }
     fdt.property_array_u32("power-domains", &[handle::POWER, 0])?;
     let first = core * board::RESETS_OF_CORE;

@@ -30,8 +30,8 @@ int main(int count, char **arguments) {
     setvbuf(stdout, NULL, _IOLBF, 0);
     find_functions(arguments[1]);
     ggml_backend_load_all();
-    void *cpu = find_device(NULL, DEVICE_CPU), *rocket = find_device(OURS, 0);
-    require(cpu && rocket, "no CPU backend, or no device of ours");
+    void *cpu, *rocket;
+    find_both(&cpu, &rocket);
     void *both[] = {ggml_backend_dev_init(rocket, NULL), ggml_backend_dev_init(cpu, NULL)};
     require(both[0] && both[1], "ggml_backend_dev_init");
     set_abort_callback_t set_abort_callback;

@@ -167,9 +167,7 @@ int main(int count, char **arguments) {
     } else {
         ggml_backend_load_all();
     }
-    cpu = find_device(NULL, DEVICE_CPU);
-    rocket = find_device(OURS, 0);
-    require(cpu && rocket, "no CPU backend, or no device of ours");
+    find_both(&cpu, &rocket);
     expected = expect(TYPE_F16, FIRST_SEED, cpu);
     together();
     rounds();

@@ -120,9 +120,7 @@ int main(int count, char **arguments) {
     setvbuf(stdout, NULL, _IOLBF, 0);
     find_functions(arguments[1]);
     ggml_backend_load_all();
-    cpu = find_device(NULL, DEVICE_CPU);
-    rocket = find_device(OURS, 0);
-    require(cpu && rocket, "no CPU backend, or no device of ours");
+    find_both(&cpu, &rocket);
     expected[0] = expect(TYPE_Q4_0, FIRST_SEED, cpu);
     expected[1] = expect(TYPE_Q4_0, SECOND_SEED, cpu);
     open_scheduler();

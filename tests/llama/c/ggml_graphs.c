@@ -842,9 +842,7 @@ int main(int count, char **arguments) {
     void *library = dlopen(arguments[4], RTLD_NOW | RTLD_LOCAL);
     MORE(FIND)
     ggml_backend_load_all();
-    cpu = find_device(NULL, DEVICE_CPU);
-    rocket = find_device(OURS, 0);
-    require(cpu && rocket, "no CPU backend, or no device of ours");
+    find_both(&cpu, &rocket);
     void *backends[] = {ggml_backend_dev_init(rocket, NULL), ggml_backend_dev_init(cpu, NULL)};
     void *alone = ggml_backend_dev_init(cpu, NULL);
     require(backends[0] && backends[1] && alone, "ggml_backend_dev_init");

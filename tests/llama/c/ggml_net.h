@@ -156,6 +156,13 @@ static void *find_device(const char *beginning, int type) {
     return NULL;
 }
 
+// Finds the CPU's device and ours, which must be there.
+static inline void find_both(void **cpu, void **rocket) {
+    *cpu = find_device(NULL, DEVICE_CPU);
+    *rocket = find_device(OURS, 0);
+    require(*cpu && *rocket, "no CPU backend, or no device of ours");
+}
+
 // Numbers in -1..1 that repeat from run to run.
 static void fill(float *values, size_t count, uint32_t seed) {
     for (size_t i = 0; i < count; i++) {

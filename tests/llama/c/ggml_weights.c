@@ -77,9 +77,7 @@ int main(int count, char **arguments) {
     setvbuf(stdout, NULL, _IOLBF, 0);
     find_functions(arguments[1]);
     ggml_backend_load_all();
-    cpu = find_device(NULL, DEVICE_CPU);
-    rocket = find_device(OURS, 0);
-    require(cpu && rocket, "no CPU backend, or no device of ours");
+    find_both(&cpu, &rocket);
     backends[0] = ggml_backend_dev_init(rocket, NULL);
     backends[1] = ggml_backend_dev_init(cpu, NULL);
     require(backends[0] && backends[1], "ggml_backend_dev_init");

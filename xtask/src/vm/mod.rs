@@ -40,7 +40,7 @@ pub(crate) enum VmCommand {
     First(boards::FirstArgs),
     /// Apply the overlays of docs/boards.md to the device trees of all boards, and boot a guest with
     /// the faster clock
-    Overlays(KernelArgs),
+    Overlays(Guest),
     /// Run a shell in a guest
     Shell(ShellArgs),
 }
@@ -106,7 +106,7 @@ pub(crate) fn run(command: &VmCommand) -> Result<()> {
         VmCommand::Run(arguments) => run_program(arguments),
         VmCommand::Test(arguments) => test::run(arguments),
         VmCommand::First(arguments) => boards::run(arguments),
-        VmCommand::Overlays(kernel) => overlays::run(kernel),
+        VmCommand::Overlays(guest) => overlays::run(guest),
         VmCommand::Shell(arguments) => run_shell(arguments),
     }
 }

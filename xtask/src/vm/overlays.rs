@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail, ensure};
 use npu_vm::board;
 
-use super::guest::{Guest, KernelArgs};
+use super::guest::Guest;
 use super::initramfs::COMMAND;
 use super::qemu::Streams;
 use super::runner::{GuestRunner, LIMIT, ProgramFailed};
@@ -58,16 +58,8 @@ state again
 
 ";
 
-pub(crate) fn run(kernel: &KernelArgs) -> Result<()> {
-    let mut runner = GuestRunner::prepare(&Guest {
-        kernel: kernel.clone(),
-        qemu: None,
-        smp: 1,
-        cores: 3,
-        npu: vec![],
-        limit: None,
-        console: None,
-    })?;
+pub(crate) fn run(guest: &Guest) -> Result<()> {
+    let mut runner = GuestRunner::prepare(guest)?;
     let folder = paths::target().join("overlays");
     fs::create_dir_all(&folder).context("making a directory")?;
     let sources = sources()?;
@@ -84,7 +76,7 @@ pub(crate) fn run(kernel: &KernelArgs) -> Result<()> {
         .replace(DOMAIN, &format!("<{} 0>", board::POWER_HANDLE))
         .replace(CORE, &format!("&{{{NODE}}}"));
     compile(&without_labels, &in_guest)?;
-    boot(&mut runner, None, "200000000")?;
+    boot(&mut runner, None, &board::ASSIGNED_HZ.to_string())?;
     boot(&mut runner, Some(&in_guest), RATE)
 }
 

@@ -2,6 +2,7 @@
 //! The board that a profile describes.
 
 use std::fmt;
+use std::path::Path;
 
 use rocket_uapi::{DeviceInfo, KernelVersion};
 use serde::{Deserialize, Serialize};
@@ -22,11 +23,18 @@ pub struct Board {
     pub assigned_hz: Option<u64>,
 }
 
-/// The rates that the device tree assigns to the clocks of core 0, whose first is that of all
-/// cores (Linux, rk3588-base.dtsi).
-const ASSIGNED_RATES: &str = "/proc/device-tree/npu@fdab0000/assigned-clock-rates";
-
 impl Board {
+    /// File below `/` with the rates that the device tree assigns to the clocks of core 0, whose
+    /// first is that of all cores (Linux, rk3588-base.dtsi).
+    pub const ASSIGNED_RATES: &str =
+        "sys/firmware/devicetree/base/npu@fdab0000/assigned-clock-rates";
+
+    /// The first rate of that file's content, Hz.
+    #[must_use]
+    pub fn first_rate(rates: &[u8]) -> Option<u64> {
+        Some(u32::from_be_bytes(*rates.first_chunk()?).into())
+    }
+
     /// Returns this machine's board, with this device.
     #[must_use]
     pub fn of(info: &DeviceInfo) -> Self {
@@ -39,10 +47,9 @@ impl Board {
             board: text("/proc/device-tree/model"),
             kernel: text("/proc/sys/kernel/osrelease"),
             is_model: info.is_model,
-            assigned_hz: std::fs::read(ASSIGNED_RATES).ok().and_then(|rates| {
-                let first = rates.first_chunk()?;
-                Some(u32::from_be_bytes(*first).into())
-            }),
+            assigned_hz: std::fs::read(Path::new("/").join(Self::ASSIGNED_RATES))
+                .ok()
+                .and_then(|rates| Self::first_rate(&rates)),
         }
     }
 

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The NPU's clock and supply, if the kernel shows them.
 
+use npu_matmul::profile::Board;
+
 use super::root::SystemRoot;
 use super::row::DoctorRow;
 use crate::flags::planning::HERTZ_PER_MHZ;
@@ -16,8 +18,6 @@ const CLOCKS: [&str; 2] = ["scmi_clk_npu", "clk_npu_dsu0"];
 const RATE: usize = 4;
 /// The NPU clock at boot, MHz (E-clock-boot).
 const BOOT_MHZ: u64 = 200;
-/// The rates that the device tree assigns to core 0's clocks; the first is that of all cores.
-const ASSIGNED: &str = "sys/firmware/devicetree/base/npu@fdab0000/assigned-clock-rates";
 /// The power domains of the NPU (Linux, drivers/pmdomain/rockchip/pm-domains.c).
 const DOMAINS: [&str; 4] = ["npu", "nputop", "npu1", "npu2"];
 const REGULATORS: &str = "sys/class/regulator";
@@ -56,9 +56,8 @@ pub(super) fn row(root: &SystemRoot) -> DoctorRow {
 
 /// The NPU clock that the device tree assigns, MHz.
 fn assigned_mhz(root: &SystemRoot) -> Option<u64> {
-    let rates = root.bytes(ASSIGNED)?;
-    let hz = u32::from_be_bytes(*rates.first_chunk()?);
-    Some(u64::from(hz) / HERTZ_PER_MHZ)
+    let hz = Board::first_rate(&root.bytes(Board::ASSIGNED_RATES)?)?;
+    Some(hz / HERTZ_PER_MHZ)
 }
 
 /// The source of the clock rate, and the rate in MHz.
