@@ -11,40 +11,11 @@ use npu_matmul::memory::{DoesNotFit, MemoryPlan, MemoryShares};
 use npu_matmul::plan::WeightPlan;
 use npu_offload::{MOST_ROWS, add_tensor};
 
+use crate::reason::LeftOnCpu;
 use crate::shared;
 
 const PS_PER_SECOND: u64 = 1_000_000_000_000;
 pub(crate) const MIB: u64 = 1 << 20;
-
-/// Why weights that could be on the NPU are not, in the words of the statistics.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, thiserror::Error)]
-pub(crate) enum LeftOnCpu {
-    #[error("excluded by GGML_ROCKET_TENSORS")]
-    Excluded,
-    #[error("beyond GGML_ROCKET_MEM")]
-    Memory,
-    #[error("beyond the NPU's address space")]
-    Addresses,
-    /// The process would have too many mappings.
-    #[error("beyond vm.max_map_count")]
-    Mappings,
-    /// They could not be packed.
-    #[error("that could not be packed, see the log")]
-    Failed,
-    #[error("that a graph writes")]
-    Written,
-}
-
-impl LeftOnCpu {
-    /// The reason in the words of the log, after a number of tensors.
-    fn in_log(self) -> String {
-        match self {
-            Self::Excluded | Self::Memory | Self::Addresses | Self::Mappings => self.to_string(),
-            Self::Failed => "that could not be packed".to_owned(),
-            Self::Written => "written by a graph".to_owned(),
-        }
-    }
-}
 
 /// Number and size of tensors.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

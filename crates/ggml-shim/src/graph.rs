@@ -31,20 +31,21 @@ use self::calls::GraphFailure;
 use self::hand_over::{can_fall_back, hand_over};
 use crate::abi::{self, status};
 use crate::attention::Attention;
-use crate::budget::LeftOnCpu;
 use crate::config::SERVE;
 use crate::cpu_ops::CpuStream;
+use crate::footprint::Footprint;
 use crate::host_tensor::HostTensor;
 use crate::log::LogLevel;
 use crate::mul_mat::MulMat;
 use crate::mul_mat_error::{Consequence, MulMatError};
+use crate::reason::LeftOnCpu;
 use crate::resident::ResidentWeights;
 use crate::rest;
 use crate::runtime::{NO_CPU_BACKEND, Runtime};
 use crate::stream::Stream;
 use crate::supports::{self, AttentionShape, MulMatQuery, Offload, WeightOrigin};
 use crate::tensor::attention::attention_data;
-use crate::tensor::{self, Footprint, GraphNode};
+use crate::tensor::{self, GraphNode};
 
 /// Computes nodes; returns a value of [`status`].
 ///

@@ -23,7 +23,7 @@
 //! | `forked` | computes in a child of fork |
 //! | `serve`, `split` | compute whole graphs, for ggml's RPC server |
 //! | `stream` | settings of one backend: threads, when to stop |
-//! | `host_tensor`, `tensor`, `tensor_bytes`, `descriptor` | turn ggml's pointers, once, into safe values |
+//! | `host_tensor`, `tensor`, `tensor_bytes`, `footprint`, `descriptor` | turn ggml's pointers, once, into safe values |
 //! | `types` | ggml's number formats and their decoders |
 //! | `supports`, `reason` | pure: which matmuls are offloaded, by the rules of [`npu_offload`], and why not |
 //! | `mul_mat`, `pack`, `quants` | operands of the engine's matmuls |
@@ -57,6 +57,7 @@ mod device;
 mod engine;
 mod evidence;
 mod fallback;
+mod footprint;
 mod forked;
 mod graph;
 mod host;

@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Why an operation is not offloaded.
-
-use crate::budget::LeftOnCpu;
+//! Why an operation is not offloaded, and weights are not packed.
 
 /// Why an operation stays on the CPU, in the order and in the words of the statistics.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, thiserror::Error)]
@@ -73,4 +71,34 @@ pub(crate) enum DeclineReason {
     AttentionPlan,
     #[error("attention with unknown operands or parameters")]
     AttentionKind,
+}
+
+/// Why weights that could be on the NPU are not, in the words of the statistics.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, thiserror::Error)]
+pub(crate) enum LeftOnCpu {
+    #[error("excluded by GGML_ROCKET_TENSORS")]
+    Excluded,
+    #[error("beyond GGML_ROCKET_MEM")]
+    Memory,
+    #[error("beyond the NPU's address space")]
+    Addresses,
+    /// The process would have too many mappings.
+    #[error("beyond vm.max_map_count")]
+    Mappings,
+    /// They could not be packed.
+    #[error("that could not be packed, see the log")]
+    Failed,
+    #[error("that a graph writes")]
+    Written,
+}
+
+impl LeftOnCpu {
+    /// The reason in the words of the log, after a number of tensors.
+    pub(crate) fn in_log(self) -> String {
+        match self {
+            Self::Excluded | Self::Memory | Self::Addresses | Self::Mappings => self.to_string(),
+            Self::Failed => "that could not be packed".to_owned(),
+            Self::Written => "written by a graph".to_owned(),
+        }
+    }
 }

@@ -8,9 +8,10 @@ use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::{Arc, Mutex};
 
-use crate::budget::{LeftOnCpu, PackedCount, WeightDecision};
+use crate::budget::{PackedCount, WeightDecision};
 use crate::mul_mat_error::MulMatError;
 use crate::pack::PackedMatrix;
+use crate::reason::LeftOnCpu;
 use crate::shared::lock;
 
 /// One matrix: empty until the first use.

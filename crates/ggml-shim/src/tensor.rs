@@ -2,11 +2,9 @@
 //! Classifies the nodes of ggml's graph, and accesses their data.
 
 pub(crate) mod attention;
-mod memory;
 
 use std::ops::Range;
 
-pub(crate) use self::memory::{Footprint, overlap};
 use crate::abi::{self, Buffer, usage};
 use crate::host_tensor::HostTensor;
 use crate::mul_mat::MulMat;
@@ -176,7 +174,7 @@ fn origin(weights: HostTensor<'_>) -> WeightOrigin {
 /// Returns the data of the matmul `node`, which writes `out`; `None` if an operand is missing.
 ///
 /// # Safety
-/// [`classify`] returned the matmul that `offload` was computed from, and [`Footprint::output`]
+/// [`classify`] returned the matmul that `offload` was computed from, and [`Footprint::output`](crate::footprint::Footprint::output)
 /// this place for its outputs. The operands are allocated, and nobody writes to them during `'a`.
 pub(crate) unsafe fn matmul_data<'a>(
     node: HostTensor<'a>,

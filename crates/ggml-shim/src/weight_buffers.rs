@@ -21,8 +21,9 @@ use npu_offload::{OffloadRules, WeightRole};
 use rangemap::RangeSet;
 
 use crate::abi::{Buffer, usage};
-use crate::budget::{Budget, LeftOnCpu};
+use crate::budget::Budget;
 use crate::descriptor::TensorDescriptor;
+use crate::footprint::overlap;
 use crate::host::Host;
 use crate::host_tensor::HostTensor;
 use crate::layout::BufferCallbacks;
@@ -30,11 +31,10 @@ use crate::log::LogLevel;
 use crate::patterns::Patterns;
 use crate::pieces::TensorPieces;
 use crate::ranges::covers;
-use crate::reason::DeclineReason;
+use crate::reason::{DeclineReason, LeftOnCpu};
 use crate::resident::ResidentWeights;
 use crate::shared::{GgmlPtr, lock};
 use crate::supports;
-use crate::tensor::overlap;
 
 /// The data that decides which weights may be on the NPU.
 #[derive(Debug, Clone, Copy)]

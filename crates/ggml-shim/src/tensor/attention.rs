@@ -48,7 +48,7 @@ fn are_known(params: &[i32]) -> bool {
 ///
 /// # Safety
 /// [`super::classify`] returned the attention that `shape` was computed from, and
-/// [`Footprint::output`](super::Footprint::output) this place for its outputs. The operands are
+/// [`Footprint::output`](crate::footprint::Footprint::output) this place for its outputs. The operands are
 /// allocated, and nobody writes to them during `'a`.
 pub(crate) unsafe fn attention_data<'a>(
     node: HostTensor<'a>,

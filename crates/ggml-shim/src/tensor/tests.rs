@@ -8,6 +8,7 @@ use std::ptr;
 
 use super::*;
 use crate::abi::{BufferType, MAX_NAME, Tensor, type_id};
+use crate::footprint::Footprint;
 use crate::host::tests::{FAKE_HOST, FakeBuffer, REARRANGED};
 use crate::reason::DeclineReason;
 use crate::supports;

@@ -4,6 +4,7 @@
 use super::*;
 use crate::abi::{OP_PARAM_WORDS, Tensor, flash_attn, prec};
 use crate::attention::Attention;
+use crate::footprint::Footprint;
 use crate::supports::attention_shape;
 
 const FLASH_ATTN: u32 = 70;

@@ -10,8 +10,8 @@ use crate::tensor_bytes::NodeOutput;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Footprint {
     /// Addresses of each operand.
-    pub(super) reads: Vec<Range<usize>>,
-    pub(super) writes: Range<usize>,
+    pub(crate) reads: Vec<Range<usize>>,
+    pub(crate) writes: Range<usize>,
 }
 
 impl Footprint {
