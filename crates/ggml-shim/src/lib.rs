@@ -10,95 +10,29 @@
 //! an NPU. Matmuls with stored weights and many activation rows (the prompt) run on the NPU, and so
 //! does attention of many rows. Everything else stays on the CPU backend.
 //!
-//! | file | content |
-//! |---|---|
-//! | `symbols`, `host`, `log` | the ggml that loaded us: its functions, its log, our name in it |
-//! | `abi`, `layout` | ggml's structs, and the tables that differ by version |
-//! | `load_error` | ggml's version, and reasons not to serve it |
-//! | `start`, `runtime` | the beginning and the end; our state in this process |
-//! | `copies` | which copy of this library a program uses |
-//! | `cpu`, `cpu_ops` | ggml's CPU backend, and the operations that it computes for us |
-//! | `reg`, `device`, `backend` | the three objects that ggml holds |
-//! | `graph` | computes the nodes of a graph that ggml hands over |
-//! | `forked` | computes in a child of fork |
-//! | `serve`, `split` | compute whole graphs, for ggml's RPC server |
-//! | `stream` | settings of one backend: threads, when to stop |
-//! | `host_tensor`, `tensor`, `tensor_bytes`, `footprint`, `descriptor` | turn ggml's pointers, once, into safe values |
-//! | `types` | ggml's number formats and their decoders |
-//! | `supports`, `reason` | pure: which matmuls are offloaded, by the rules of [`npu_offload`], and why not |
-//! | `mul_mat`, `pack`, `quants` | operands of the engine's matmuls |
-//! | `attention` | operands of the engine's attention |
-//! | `mul_mat_error` | why there are no outputs, and what follows |
-//! | `fallback`, `purse`, `rest` | what the CPU computes because the NPU failed, and for how long |
-//! | `buffer`, `buffer_hooks`, `weight_buffers` | watch the buffers that the CPU makes, and decide about the weights in them |
-//! | `load`, `pieces`, `resident`, `progress` | packed weights: loading and lifetime |
-//! | `evidence`, `ranges` | identify weights where the host does not |
-//! | `budget`, `memory`, `patterns` | which weights may be packed |
-//! | `engine`, `describe` | the device, its engine and its description |
-//! | `config`, `stats` | environment variables, and the statistics table |
-//! | `observer`, `trace` | watch the engine, and write the trace |
+//! | folder | content | uses |
+//! |---|---|---|
+//! | `ggml` | what ggml is: its structs, functions, number formats, CPU backend; nothing of our engine | |
+//! | `decide` | shapes in, offload or reason out, by the rules of [`npu_offload`]; the user's settings | `ggml` |
+//! | `weights` | from weights in ggml's buffers to packed weights | both |
+//! | `report` | what people read: statistics, description, trace | those above |
+//! | `compute` | the nodes of a graph become calls of the engine, or the CPU's work | those above |
+//! | `entry` | the functions that ggml calls, start and end | all |
 //!
-//! The flow of one prompt: `backend::graph_compute` -> `graph::compute` ->
-//! `mul_mat::compute` or `attention::compute` -> `npu_matmul::Engine`.
+//! The flow of one prompt: `entry::backend` -> `compute::graph` -> `compute::mul_mat` or
+//! `compute::attention` -> `npu_matmul::Engine`.
 
-mod abi;
-mod attention;
-mod backend;
-mod budget;
-mod buffer;
-mod buffer_hooks;
-mod config;
-mod copies;
-mod cpu;
-mod cpu_ops;
-mod describe;
-mod descriptor;
-mod device;
-mod engine;
-mod evidence;
-mod fallback;
-mod footprint;
-mod forked;
-mod graph;
-mod host;
-mod host_tensor;
-mod layout;
-mod load;
-mod load_error;
-mod log;
-mod memory;
-mod mul_mat;
-mod mul_mat_error;
-mod observer;
-mod pack;
-mod patterns;
-mod pieces;
-mod progress;
-mod purse;
-mod quants;
-mod ranges;
-mod reason;
-mod reg;
-mod resident;
-mod rest;
-mod runtime;
-mod serve;
-mod shared;
-mod split;
-mod start;
-mod stats;
-mod stream;
-mod supports;
-mod symbols;
-mod tensor;
-mod tensor_bytes;
-mod trace;
-mod types;
-mod verify;
-mod weight_buffers;
-
+mod compute;
+mod decide;
+mod entry;
+mod ggml;
+mod report;
+mod weights;
 use std::ffi::{c_int, c_void};
 use std::ptr;
+
+use crate::compute::runtime;
+use crate::entry::{copies, start};
 
 /// Returns 1 if this library can serve the program, and should; with 0 ggml ignores it.
 #[unsafe(no_mangle)]

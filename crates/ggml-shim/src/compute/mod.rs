@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The nodes of a graph become calls of the engine.
+//!
+//! | file | content |
+//! |---|---|
+//! | `runtime` | our state in this process |
+//! | `tensor` | classifies nodes, and accesses their data |
+//! | `graph` | computes the nodes of a graph that ggml hands over |
+//! | `serve` | computes whole graphs, for ggml's RPC server |
+//! | `mul_mat`, `attention` | operands of the engine's matmuls and of its attention |
+//! | `fallback`, `purse`, `rest` | what the CPU computes because the NPU failed, and for how long |
+//! | `forked` | computes in a child of fork |
+
+pub(crate) mod attention;
+pub(crate) mod fallback;
+pub(crate) mod forked;
+pub(crate) mod graph;
+pub(crate) mod mul_mat;
+pub(crate) mod purse;
+pub(crate) mod rest;
+pub(crate) mod runtime;
+pub(crate) mod serve;
+pub(crate) mod tensor;

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! One `MUL_MAT_ID`: a matmul in which each row chooses its weight matrices, the experts.
+//!
+//! ```text
+//! weights      [K, N, experts]
+//! activations  [K, given, tokens]     given: used, or a divisor of it
+//! ids          [used, tokens]         which expert
+//! output       [N, used, tokens]      output[j, u, t] = sum over k of
+//!                                     weights[k, j, ids[u, t]] * activations[k, u % given, t]
+//! ```
+//!
+//! The rows that chose the same expert are one part.
+
+use super::activation_rows::{ActivationRows, PartRows};
+use super::operands::{MulMat, Part};
+use crate::decide::supports::ExpertChoice;
+use crate::weights::mul_mat_error::MulMatError;
+
+/// Returns a part for each expert that a row of `matmul` chose; `index` is that of `matmul`.
+pub(super) fn parts<'a>(
+    matmul: &MulMat<'a>,
+    index: usize,
+    experts: ExpertChoice,
+) -> Result<Vec<Part<'a>>, MulMatError> {
+    let misplaced = || MulMatError::Data("numbers of experts");
+    let ids = matmul.ids.as_ref().ok_or_else(misplaced)?;
+    let count = matmul.offload.shape.matrices[0];
+    let mut chosen = vec![Vec::new(); count];
+    for token in 0..matmul.offload.shape.m {
+        let row = ids.row([token, 0, 0]).ok_or_else(misplaced)?;
+        let (numbers, _) = row.as_chunks::<{ size_of::<i32>() }>();
+        if numbers.len() != experts.used {
+            return Err(misplaced());
+        }
+        for (slot, number) in numbers.iter().enumerate() {
+            let number = i32::from_le_bytes(*number);
+            let rows = usize::try_from(number)
+                .ok()
+                .and_then(|expert| chosen.get_mut(expert))
+                .ok_or(MulMatError::NoSuchExpert { number, count })?;
+            rows.push(token * experts.used + slot);
+        }
+    }
+    let chosen = chosen.into_iter().enumerate();
+    let chosen = chosen.filter(|(_, rows)| !rows.is_empty());
+    let part = |(expert, rows)| Part {
+        matmul: index,
+        matrix: [expert, 0],
+        source: ActivationRows::of(
+            matmul.activations,
+            &matmul.offload,
+            PartRows::Scattered(rows),
+        ),
+    };
+    Ok(chosen.map(part).collect())
+}

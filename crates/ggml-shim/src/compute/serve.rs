@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Computes whole graphs from ggml's RPC server (`GGML_ROCKET_SERVE=1`).
+//!
+//! That server asks no device what it supports, and has one device for each graph. So this module
+//! does the work of ggml's scheduler and asks our device about each node. Runs of nodes that it
+//! takes go to [`crate::compute::graph`], all other nodes to a CPU backend of our own. The split into runs
+//! is kept while the graph stays the same ([`crate::ggml::split`]). A graph without nodes for our device,
+//! such as that of every decoded token, goes to the CPU as a whole.
+//!
+//! The server does not identify weights either: see [`crate::ggml::evidence`].
+
+use std::ffi::c_int;
+
+use crate::compute::graph;
+use crate::compute::runtime::{NO_CPU_BACKEND, Runtime};
+use crate::compute::tensor;
+use crate::ggml::abi::{Graph, Tensor, status};
+use crate::ggml::cpu_ops::CpuStream;
+use crate::ggml::evidence::Evidence;
+use crate::ggml::host_tensor::HostTensor;
+use crate::ggml::log::LogLevel;
+use crate::ggml::split::{self, Run, Side};
+use crate::ggml::stream::Stream;
+use crate::weights::weight_buffers::WrittenRange;
+
+/// Computes a graph with these nodes; returns a value of [`status`].
+///
+/// # Safety
+/// The graph is live, and has these nodes. They and their operands are allocated, and until this
+/// returns nobody else accesses their data, except to read operands.
+pub(crate) unsafe fn compute(
+    runtime: &Runtime,
+    stream: &Stream,
+    evidence: &Evidence,
+    (graph, nodes): (*mut Graph, &[HostTensor<'_>]),
+) -> c_int {
+    let runs = runs(runtime, stream, evidence, nodes);
+    if runs.iter().all(|(side, _)| *side != Side::Npu) {
+        return on_cpu(runtime, stream, nodes.len(), |cpu| {
+            // SAFETY: the CPU computes the same graph as in a server without our device; the rest
+            // by the caller's promise.
+            unsafe { cpu.compute_graph(graph) }
+        });
+    }
+    for (side, run) in runs {
+        if stream.is_aborted() {
+            return status::ABORTED;
+        }
+        let nodes = &nodes[run];
+        let status = match side {
+            // SAFETY: the caller's promise is the callee's.
+            Side::Npu => unsafe { graph::compute(runtime, stream, nodes) },
+            Side::Cpu | Side::Any => {
+                let nodes: Vec<_> = nodes.iter().map(|node| node.as_ptr()).collect();
+                on_cpu(runtime, stream, nodes.len(), |cpu| {
+                    // SAFETY: as above.
+                    unsafe { cpu.compute(&nodes) }
+                })
+            }
+        };
+        if status != status::SUCCESS {
+            return status;
+        }
+    }
+    status::SUCCESS
+}
+
+/// Returns the runs of nodes on the same side: the kept ones if the graph is the same as the last.
+fn runs(
+    runtime: &Runtime,
+    stream: &Stream,
+    evidence: &Evidence,
+    nodes: &[HostTensor<'_>],
+) -> Vec<Run> {
+    let mut kept = stream.split();
+    // The device takes other nodes after it began or ended to rest.
+    let changes = || evidence.changes() + runtime.fallback.changes();
+    if let Some(runs) = kept.of(read_tensors(nodes), changes()) {
+        return runs.to_vec();
+    }
+    for node in nodes {
+        note_computed(runtime, evidence, *node);
+    }
+    let changes = changes();
+    let runs = split::runs(nodes.iter().map(|node| side(runtime, *node)));
+    kept.keep(read_tensors(nodes), changes, runs.clone());
+    runs
+}
+
+/// The tensors that decisions about `nodes` read: nodes, operands, and the owners of their data.
+fn read_tensors<'a>(nodes: &[HostTensor<'a>]) -> impl Iterator<Item = &'a Tensor> {
+    nodes.iter().flat_map(|node| {
+        let operands = node.operands().flatten();
+        let read = operands.flat_map(|operand| [Some(operand), operand.viewed()]);
+        [Some(*node), node.viewed()]
+            .into_iter()
+            .chain(read)
+            .flatten()
+            .map(HostTensor::fields)
+    })
+}
+
+/// Records what `node` writes: bytes that a graph writes are not weights.
+fn note_computed(runtime: &Runtime, evidence: &Evidence, node: HostTensor<'_>) {
+    if !node.is_wanted() {
+        return;
+    }
+    let Some((buffer, range)) = tensor::written(node) else {
+        return;
+    };
+    if !evidence.computed(buffer, &range) {
+        return;
+    }
+    // Not if the client has written only inputs there.
+    if runtime.weight_buffers.leave_written(buffer, &range) == WrittenRange::Withdrawn {
+        let name = node.name();
+        let line = format!("weights that {name} overwrites stay on the CPU from now on");
+        runtime.log(LogLevel::Info, &line);
+    }
+}
+
+fn side(runtime: &Runtime, node: HostTensor<'_>) -> Side {
+    if !node.is_computed() || !node.is_wanted() {
+        Side::Any
+    } else if runtime.cpu.is_taken(runtime.device, node) {
+        Side::Npu
+    } else {
+        Side::Cpu
+    }
+}
+
+/// Computes `nodes` nodes on a CPU backend of `stream`.
+fn on_cpu(
+    runtime: &Runtime,
+    stream: &Stream,
+    nodes: usize,
+    compute: impl FnOnce(&mut CpuStream) -> c_int,
+) -> c_int {
+    let status = runtime.on_cpu(stream, nodes, compute);
+    status.unwrap_or_else(|| {
+        runtime.log(LogLevel::Error, NO_CPU_BACKEND);
+        status::ALLOC_FAILED
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::compute::tensor::tests::{host_tensor, tensor};
+    use crate::ggml::abi::type_id;
+    use crate::ggml::split::KeptSplit;
+
+    #[test]
+    fn a_split_is_kept_while_no_tensor_and_no_evidence_changes() {
+        // Weights, the tensor that they are a view of, activations, a node.
+        let mut graph: [_; 4] = std::array::from_fn(|_| tensor(type_id::F32, [64, 64, 1, 1]));
+        let mut kept = KeptSplit::default();
+        let [weights, owner, activations, node] = &mut graph;
+        weights.view_src = owner;
+        node.src[0] = weights;
+        node.src[1] = activations;
+        let is_kept = |kept: &KeptSplit, graph: &[Tensor; 4], changes| {
+            let node = host_tensor(&graph[3]);
+            kept.of(read_tensors(&[node]), changes).is_some()
+        };
+        assert!(!is_kept(&kept, &graph, 0));
+        let node = host_tensor(&graph[3]);
+        kept.keep(read_tensors(&[node]), 7, vec![(Side::Npu, 0..1)]);
+        assert!(is_kept(&kept, &graph, 7) && !is_kept(&kept, &graph, 8));
+        for index in 0..4 {
+            let changes: [fn(&mut Tensor); 4] = [
+                |tensor| tensor.ne[1] += 1,
+                |tensor| tensor.flags ^= 1,
+                |tensor| tensor.op_params[15] ^= 1,
+                |tensor| tensor.name[0] ^= 1,
+            ];
+            for change in changes {
+                let before = graph[index].clone();
+                change(&mut graph[index]);
+                assert!(!is_kept(&kept, &graph, 7), "{index}");
+                graph[index] = before;
+                assert!(is_kept(&kept, &graph, 7));
+            }
+        }
+        // A graph with fewer or more nodes is another one.
+        let node = host_tensor(&graph[3]);
+        for nodes in [&[][..], &[node, node]] {
+            assert!(kept.of(read_tensors(nodes), 7).is_none());
+        }
+    }
+}

@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What people read.
+//!
+//! | file | content |
+//! |---|---|
+//! | `stats` | the statistics table |
+//! | `describe` | the device's description, and the line at load |
+//! | `observer`, `trace` | watch the engine, and write the trace |
+
+pub(crate) mod describe;
+pub(crate) mod observer;
+pub(crate) mod stats;
+pub(crate) mod trace;

@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Joins tensors that arrive in pieces.
+
+use std::collections::HashMap;
+
+use rangemap::RangeSet;
+
+use crate::ggml::ranges::covers;
+use crate::weights::memory;
+use crate::weights::mul_mat_error::MulMatError;
+
+/// Incomplete tensors by address.
+#[derive(Debug, Default)]
+pub(crate) struct TensorPieces(HashMap<usize, Partial>);
+
+#[derive(Debug, Default)]
+struct Partial {
+    bytes: Vec<u8>,
+    /// Ranges of bytes that are there.
+    present: RangeSet<usize>,
+}
+
+/// Why a piece was not added.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum PieceError {
+    /// It lies outside its tensor.
+    #[error("{size} bytes at {offset} are not within its {len} bytes; ignored")]
+    Outside {
+        offset: usize,
+        size: usize,
+        len: usize,
+    },
+    #[error("its data arrives in pieces, which cannot be joined: {0}")]
+    Memory(MulMatError),
+}
+
+impl TensorPieces {
+    /// Adds a piece of the tensor of `len` bytes at `address`. If the tensor is then complete,
+    /// returns and forgets it.
+    ///
+    /// # Errors
+    /// See [`PieceError`]; then nothing has changed.
+    pub(crate) fn add(
+        &mut self,
+        address: usize,
+        len: usize,
+        offset: usize,
+        piece: &[u8],
+    ) -> Result<Option<Vec<u8>>, PieceError> {
+        let end = offset.checked_add(piece.len()).filter(|end| *end <= len);
+        let end = end.ok_or(PieceError::Outside {
+            offset,
+            size: piece.len(),
+            len,
+        })?;
+        let known = self.0.get(&address);
+        if known.is_none_or(|partial| partial.bytes.len() != len) {
+            // The first piece, or another tensor lies there now.
+            let bytes = memory::zeroed(len).map_err(PieceError::Memory)?;
+            let present = RangeSet::default();
+            self.0.insert(address, Partial { bytes, present });
+        }
+        let partial = self.0.entry(address).or_default();
+        partial.bytes[offset..end].copy_from_slice(piece);
+        if offset < end {
+            partial.present.insert(offset..end);
+        }
+        if !covers(&partial.present, &(0..len)) {
+            return Ok(None);
+        }
+        Ok(self.0.remove(&address).map(|partial| partial.bytes))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn a_piece_outside_changes_nothing() {
+        let mut pieces = TensorPieces::default();
+        assert!(pieces.add(64, 4, 3, &[1, 2]).is_err());
+        assert!(pieces.add(64, 4, usize::MAX, &[1, 2]).is_err());
+        assert_eq!(pieces.add(64, 4, 0, &[1, 2]).unwrap(), None);
+        // No memory for another tensor.
+        let full = pieces.add(64, usize::MAX, 0, &[7]);
+        assert!(matches!(full, Err(PieceError::Memory(_))));
+        let whole = pieces.add(64, 4, 2, &[3, 4]).unwrap();
+        assert_eq!(whole, Some(vec![1, 2, 3, 4]));
+        assert!(pieces.0.is_empty());
+    }
+
+    #[test]
+    fn another_tensor_at_the_same_address_begins_anew() {
+        let mut pieces = TensorPieces::default();
+        assert_eq!(pieces.add(64, 4, 0, &[1, 2]).unwrap(), None);
+        assert_eq!(pieces.add(64, 3, 2, &[7]).unwrap(), None);
+        let whole = pieces.add(64, 3, 0, &[5, 6]).unwrap();
+        assert_eq!(whole, Some(vec![5, 6, 7]));
+    }
+
+    proptest! {
+        #![proptest_config(test_support::cases(64))]
+
+        /// Compares with a map of the bytes that were written.
+        #[test]
+        fn complete_exactly_when_each_byte_was_written(
+            len in 1..40_usize,
+            parts in proptest::collection::vec((0..40_usize, 0..20_usize, any::<u8>()), 1..30),
+        ) {
+            let mut pieces = TensorPieces::default();
+            let mut written = vec![None; len];
+            for (offset, size, value) in parts {
+                let piece = vec![value; size];
+                let added = pieces.add(64, len, offset, &piece);
+                if offset + size > len {
+                    prop_assert!(added.is_err());
+                    continue;
+                }
+                written[offset..offset + size].fill(Some(value));
+                let all: Option<Vec<u8>> = written.iter().copied().collect();
+                prop_assert_eq!(added.unwrap(), all.clone());
+                if all.is_some() {
+                    written.fill(None);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Weights that may be on the NPU, and those of their matrices that are packed.
+//!
+//! Each host buffer has a table of them, which is dropped with the buffer. The packed matrices of a
+//! tensor are dropped when the host writes into any of its bytes: ggml reuses addresses freely.
+
+use std::collections::HashMap;
+use std::ops::Range;
+use std::sync::{Arc, Mutex};
+
+use crate::ggml::reason::LeftOnCpu;
+use crate::ggml::shared::lock;
+use crate::weights::budget::{PackedCount, WeightDecision};
+use crate::weights::mul_mat_error::MulMatError;
+use crate::weights::pack::PackedMatrix;
+
+/// One matrix: empty until the first use.
+type Slot = Arc<Mutex<Option<(Arc<PackedMatrix>, PackedCount)>>>;
+
+/// The weights of one tensor.
+#[derive(Debug)]
+pub(crate) struct ResidentWeights {
+    /// Addresses of their bytes.
+    pub(crate) extent: Range<usize>,
+    /// Whether they may be on the NPU.
+    pub(crate) decision: Arc<WeightDecision>,
+    /// Packed matrices by their indices.
+    matrices: Mutex<HashMap<[usize; 2], Slot>>,
+}
+
+impl ResidentWeights {
+    /// Creates weights of which no matrix is packed.
+    pub(crate) fn new(extent: Range<usize>, decision: Arc<WeightDecision>) -> Arc<Self> {
+        Arc::new(Self {
+            extent,
+            decision,
+            matrices: Mutex::default(),
+        })
+    }
+
+    /// Returns the matrix at `index`, made by `load` if it is not packed. Two threads that need the
+    /// same matrix load it once. Threads that need different ones do not wait for each other. If
+    /// `load` fails, all of the tensor stays on the CPU from then on.
+    pub(crate) fn get_or_load(
+        &self,
+        index: [usize; 2],
+        load: impl FnOnce() -> Result<PackedMatrix, MulMatError>,
+    ) -> Result<Arc<PackedMatrix>, MulMatError> {
+        let slot = Arc::clone(lock(&self.matrices).entry(index).or_default());
+        let mut slot = lock(&slot);
+        if let Some((matrix, _)) = &*slot {
+            return Ok(Arc::clone(matrix));
+        }
+        let loaded = load().inspect_err(|_| {
+            self.decision.revoke(LeftOnCpu::Failed);
+            self.forget();
+        });
+        let matrix = Arc::new(loaded?);
+        *slot = Some((Arc::clone(&matrix), self.decision.count_packed()));
+        Ok(matrix)
+    }
+
+    /// Inserts a matrix that was packed elsewhere.
+    pub(crate) fn insert(&self, index: [usize; 2], matrix: PackedMatrix) {
+        let packed = Some((Arc::new(matrix), self.decision.count_packed()));
+        lock(&self.matrices).insert(index, Arc::new(Mutex::new(packed)));
+    }
+
+    /// Whether all matrices are packed.
+    pub(crate) fn are_packed(&self) -> bool {
+        // A slot is locked while its matrix is packed; the table must not wait for that.
+        let slots: Vec<Slot> = lock(&self.matrices).values().cloned().collect();
+        slots.len() == self.decision.matrices && slots.iter().all(|slot| lock(slot).is_some())
+    }
+
+    /// Forgets the packed matrices.
+    pub(crate) fn forget(&self) {
+        lock(&self.matrices).clear();
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests;

@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Tests of the order in which weights are decided about, and of what is known about them.
+
+use super::*;
+use crate::decide::supports::tests::{floats, halves, policy};
+use crate::ggml::host::tests::FAKE_HOST;
+use crate::weights::budget::tests::{accepted, budget};
+use crate::weights::resident::tests::packed;
+
+/// Bytes of each tensor.
+const BYTES: usize = 2 * 64 * 64;
+
+impl WeightBuffers {
+    /// Adds a buffer with tensors of these names.
+    fn add_named(&self, order: WeightOrder, names: &[&str]) -> *mut Buffer {
+        // Not in the order of the addresses.
+        let address = 0x100_0000 - 0x1_0000 * lock(&self.entries).len();
+        let buffer: *mut Buffer = ptr::without_provenance_mut(address);
+        let candidate = |(index, name): (usize, &&str)| Candidate {
+            name: (*name).to_owned(),
+            address: buffer.addr() + index * BYTES,
+            weights: halves([64, 64, 1, 1]),
+        };
+        let candidates = names.iter().enumerate().map(candidate).collect();
+        let originals = BufferCallbacks::default();
+        self.add(GgmlPtr::new(buffer).unwrap(), order, originals, candidates);
+        buffer
+    }
+
+    /// Packs the tensor of `candidate`.
+    fn take(&self, buffer: *mut Buffer, candidate: usize) -> Arc<ResidentWeights> {
+        let entry = self.get(buffer).unwrap();
+        let one = &lock(&entry.candidates)[candidate];
+        let extent = one.weights.extent(one.address).unwrap();
+        let weights = ResidentWeights::new(extent, accepted(1));
+        weights.insert([0, 0], packed(1).unwrap());
+        lock(&entry.decided).insert((one.address, one.weights), Arc::clone(&weights));
+        weights
+    }
+
+    /// Names of the due candidates.
+    fn due_names(&self, has_weights: impl Fn(*mut Buffer) -> bool) -> Vec<String> {
+        let due = self.due(has_weights);
+        due.into_iter().map(|(_, one)| one.name).collect()
+    }
+}
+
+#[test]
+fn the_outputs_weights_come_last_and_tables_that_are_looked_up_never() {
+    use WeightOrder::{Plain, Rearranged};
+    let embeddings = "token_embd.weight";
+    for (plain, rearranged, due) in [
+        (
+            &[embeddings, "b"][..],
+            &["output.weight", "c"][..],
+            &["b", "c", "output.weight"][..],
+        ),
+        // A table of embeddings that is the output's weight too.
+        (&[embeddings, "b"], &["c"], &["b", "c", embeddings]),
+        // The CPU has rearranged it for matmuls, and looks rows up elsewhere.
+        (&[embeddings], &[embeddings, "c"], &["c", embeddings]),
+    ] {
+        let buffers = WeightBuffers::default();
+        buffers.add_named(Plain, plain);
+        buffers.add_named(Rearranged, rearranged);
+        assert_eq!(buffers.due_names(|_| true), due);
+        assert!(buffers.due_names(|_| true).is_empty());
+    }
+}
+
+#[test]
+fn an_output_that_was_decided_about_is_remembered() {
+    let buffers = WeightBuffers::default();
+    let buffer = buffers.add_named(WeightOrder::Plain, &["token_embd.weight", "b"]);
+    let entry = buffers.get(buffer).unwrap();
+    entry.has_output.store(true, Ordering::Relaxed);
+    assert_eq!(buffers.due_names(|_| true), ["b"]);
+}
+
+#[test]
+fn the_output_of_another_model_says_nothing() {
+    let buffers = WeightBuffers::default();
+    let first = buffers.add_named(WeightOrder::Rearranged, &["output.weight"]);
+    assert_eq!(buffers.due_names(|_| true), ["output.weight"]);
+    let entry = buffers.get(first).unwrap();
+    entry.has_output.store(true, Ordering::Relaxed);
+    // A second model, whose output is its table of embeddings.
+    buffers.add_named(WeightOrder::Plain, &["token_embd.weight", "b"]);
+    assert_eq!(buffers.due_names(|_| true), ["b", "token_embd.weight"]);
+}
+
+#[test]
+fn what_is_in_no_buffer_of_weights_waits() {
+    let buffers = WeightBuffers::default();
+    let cache = buffers.add_named(WeightOrder::Plain, &["cache_k_l0"]);
+    buffers.add_named(WeightOrder::Plain, &["b"]);
+    let has_weights = |buffer: *mut Buffer| !ptr::eq(buffer, cache);
+    assert_eq!(buffers.due_names(has_weights), ["b"]);
+    assert!(buffers.get(cache).unwrap().is_waiting());
+    assert_eq!(buffers.due_names(|_| true), ["cache_k_l0"]);
+}
+
+#[test]
+fn a_new_buffer_takes_the_place_of_one_at_its_address() {
+    let buffers = WeightBuffers::default();
+    let buffer = buffers.add_named(WeightOrder::Plain, &["a"]);
+    let address = GgmlPtr::new(buffer).unwrap();
+    let originals = BufferCallbacks::default();
+    buffers.add(address, WeightOrder::Rearranged, originals, Vec::new());
+    let order = buffers.get(buffer).unwrap().order;
+    assert_eq!(order, WeightOrder::Rearranged);
+    assert!(buffers.due_names(|_| true).is_empty());
+}
+
+#[test]
+fn what_a_graph_writes_is_left_to_the_cpu_and_its_neighbours_are_not() {
+    let buffers = WeightBuffers::default();
+    let buffer = buffers.add_named(WeightOrder::Plain, &["a", "b", "c"]);
+    let [a, b, c] = [0, 1, 2].map(|index| buffers.take(buffer, index));
+    let entry = buffers.get(buffer).unwrap();
+    let extent = |index: usize| buffer.addr() + index * BYTES..buffer.addr() + (index + 1) * BYTES;
+    let are_packed = || [&a, &b, &c].map(|weights| weights.are_packed());
+    entry.forget(&(extent(0).start..extent(0).start + 1));
+    assert_eq!(are_packed(), [false, true, true]);
+    let second = extent(1);
+    assert_eq!(entry.leave_written(&second), WrittenRange::Withdrawn);
+    assert_eq!(entry.leave_written(&second), WrittenRange::Known);
+    let behind = buffer.addr() + 3 * BYTES..buffer.addr() + 4 * BYTES;
+    assert_eq!(entry.leave_written(&behind), WrittenRange::New);
+    assert_eq!(b.decision.refusal(), Some(LeftOnCpu::Written));
+    assert!(a.decision.is_accepted() && c.decision.is_accepted());
+    assert_eq!(are_packed(), [false, false, true]);
+    // That holds for later decisions too.
+    let are_written = [0, 1, 2].map(|index| lock(&entry.written).overlaps(&extent(index)));
+    assert_eq!(are_written, [false, true, false]);
+}
+
+#[test]
+fn another_shape_at_the_same_address_is_another_tensor() {
+    let buffers = WeightBuffers::default();
+    let buffer = buffers.add_named(WeightOrder::Plain, &[]);
+    let entry = buffers.get(buffer).unwrap();
+    let context = WeightContext {
+        host: &FAKE_HOST,
+        rules: &policy(1),
+        budget: &budget(1),
+        patterns: &Patterns::default(),
+    };
+    let are_packed = |address: usize, weights: TensorDescriptor| {
+        let candidate = Candidate {
+            name: "a".to_owned(),
+            address,
+            weights,
+        };
+        entry.decide(&context, &candidate).unwrap().are_packed()
+    };
+    let (address, first) = (buffer.addr(), halves([64, 64, 1, 1]));
+    assert!(!are_packed(address, first));
+    let weights = entry.decided(address, &first).unwrap();
+    weights.insert([0, 0], packed(1).unwrap());
+    assert!(are_packed(address, first) && !are_packed(address + BYTES, first));
+    for ne in [[64, 32, 1, 1], [32, 64, 1, 1], [64, 64, 2, 1]] {
+        assert!(!are_packed(address, halves(ne)), "{ne:?}");
+    }
+    assert!(!are_packed(address, floats(first.ne)));
+    let mut strided = first;
+    strided.nb[1..].iter_mut().for_each(|stride| *stride *= 2);
+    assert!(!are_packed(address, strided));
+}
