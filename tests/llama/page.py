@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""The measured sections of pages, and under which conditions a figure was measured."""
+"""Measured tables, and under which conditions a figure was measured."""
 
 import os
 import re
@@ -9,14 +9,18 @@ from options import OPTIONS, ROOT
 from stock import Stock
 
 QUALITY = ROOT / "docs/llama-quality.md"
-SPEED = ROOT / "docs/llama-speed.md"
-ANSWERS = ROOT / "docs/many-answers.md"
+
+
+def show(*contents: str) -> None:
+    """Prints what was measured."""
+    for content in contents:
+        print(f"\n{content}")
 
 
 def write(page: Path, sections: dict[str, str]) -> None:
     """Prints what was measured, and with --record puts it between the marks of the page."""
     for name, content in sections.items():
-        print(f"\n{content}")
+        show(content)
         if OPTIONS.record:
             # Not before all is measured: the page may have changed meanwhile. A blank line, without
             # which Markdown takes a table for text.

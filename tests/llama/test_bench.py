@@ -107,14 +107,7 @@ def test_bench(stock, seen):
         "file | without, ms | with, ms | ratio | of pairs",
         "file | load: wall, CPU | with the backend | peak memory | with the backend",
     ]
-    page.write(
-        page.SPEED,
-        {
-            "llama-bench-conditions": conditions,
-            "llama-bench-tokens": page.table(heads[0], tokens),
-            "llama-bench-loads": page.table(heads[1], loads),
-        },
-    )
+    page.show(conditions, page.table(heads[0], tokens), page.table(heads[1], loads))
     assert not missed, f"a token takes more than {BAR} times the user time: {missed}"
     seen(f"a token takes at most {BAR} times the user time with {', '.join(KINDS)}")
 
@@ -160,8 +153,5 @@ def test_polling(stock, seen):
         " and 113 million random weights in Q8_0; the device is the software model, whose"
         " arithmetic is in the times of the prompt."
     )
-    page.write(
-        page.SPEED,
-        {"llama-polling-conditions": conditions, "llama-polling": page.table(head, rows)},
-    )
+    page.show(conditions, page.table(head, rows))
     seen("; ".join(" ".join(row) for row in rows))

@@ -7,7 +7,6 @@ import pytest
 
 import gguf_sums
 import page
-import picture
 from options import ROOT
 from server import Server
 
@@ -17,7 +16,7 @@ from best_of_n import Answer, Client, beam, last_match, vote  # noqa: E402
 
 MOST = 32
 COUNTS = [1, 2, 4, 8, 16, 32]
-# Questions of the picture, and of the run on the NPU.
+# Questions of the accuracy, and of the run on the NPU.
 QUESTIONS, FEW = 60, 2
 FEW_ANSWERS = 4
 # Beginnings that a beam search keeps, for so many steps that it samples at a time.
@@ -109,7 +108,7 @@ def right_share(question: str, answers: list[Answer], n: int) -> dict[str, float
 @pytest.mark.on_request
 def test_answers(stock, seen):
     """Accuracy against the number of answers, on the CPU, where so many questions take minutes and
-    not hours: the picture of docs/many-answers.md, with --record."""
+    not hours."""
     names = ["vote", "probability", "checker", "steps"]
     shares = {name: dict.fromkeys(COUNTS, 0.0) for name in names}
     with start(stock, MOST) as server:
@@ -128,11 +127,7 @@ def test_answers(stock, seen):
         f"{page.conditions(stock)} {QUESTIONS} questions, temperature 1, seeds 1 to {MOST}; the "
         f"answers of a row are groups of the same {MOST}."
     )
-    page.write(
-        page.ANSWERS,
-        {"answers-accuracy": page.table(heads, rows), "answers-conditions": conditions},
-    )
-    picture.write(ROOT / "docs/many-answers.svg", COUNTS, percent)
+    page.show(conditions, page.table(heads, rows))
     # Of one answer there is nothing to choose; and one of more is right if one of fewer is.
     assert len({percent[name][0] for name in names[:3]}) == 1
     checked = percent["checker"]

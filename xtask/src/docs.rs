@@ -27,13 +27,12 @@ const PAGES: [(&str, Writer); 2] = [
 ];
 
 /// Generated sections of other pages: page, section, writer.
-const SECTIONS: [(&str, &str, Writer); 6] = [
+const SECTIONS: [(&str, &str, Writer); 5] = [
     ("timing-figures.md", "timing", timing::markdown),
     ("../README.md", "expected", plans::expected),
-    ("speed.md", "expected", plans::expected),
     ("regcmd.md", "precisions", precisions::markdown),
     ("quantisation.md", "schemes", quantisation::markdown),
-    ("llama-speed.md", "llama-speed", offload::speed),
+    ("speed.md", "prompts", offload::prompts),
 ];
 
 /// Writes or checks all pages and sections.

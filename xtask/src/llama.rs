@@ -63,9 +63,8 @@ pub(crate) struct CheckArgs {
     /// are named)
     #[arg(value_name = "CHECK")]
     only: Vec<String>,
-    /// Write the measurements into docs/llama-quality.md (quality) and
-    /// docs/llama-speed.md (bench), or the supported operations into the reference file
-    /// (test-backend-ops)
+    /// Write the measurements into docs/llama-quality.md (quality), or the supported
+    /// operations into the reference file (test-backend-ops)
     #[arg(long)]
     record: bool,
     #[command(flatten)]

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Predicted times of transformer matmuls: the table of README.md and docs/speed.md.
+//! Predicted times of transformer matmuls: the table of README.md.
 
 use anyhow::Result;
 use npu_matmul::plan::WeightPlan;
@@ -30,7 +30,7 @@ const MATMULS: [(&str, usize, usize); 2] = [
     ("Llama-3.1-8B, gate, up", 4096, 14336),
 ];
 
-/// The table of expected speeds in README and docs/speed.md.
+/// The table of expected speeds in README.
 pub(crate) fn expected() -> Result<String> {
     let mut rows = Vec::new();
     for (what, k, n) in MATMULS {

@@ -2,10 +2,11 @@
 //! Cost model of the CPU's share of a matmul: packing A, reading C, and cache maintenance in driver
 //! calls.
 //!
-//! The costs are counted, not measured. Instructions for each element were counted for an A76
-//! (table in docs/matmul-figures.md); bytes moved follow from the loops. None of it has run on a board. Published figures of another library, 2.0 ns to pack and 3.6 ns
-//! to read an element on one A76 (E-time-client), are for that library's loops. docs/timing-figures.md
-//! compares that library with them; plans do not use them.
+//! The costs are counted, not measured. Instructions for each element were counted in the `dist`
+//! build on QEMU's model of an A76 (a kernel that ran twice, less one that ran once); bytes moved
+//! follow from the loops. None of it has run on a board. Published figures of another library,
+//! 2.0 ns to pack and 3.6 ns to read an element on one A76 (E-time-client), are for that library's
+//! loops. docs/timing-figures.md compares that library with them; plans do not use them.
 
 use rknpu_regcmd::MatmulType;
 use serde::{Deserialize, Serialize};

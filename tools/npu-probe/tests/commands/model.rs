@@ -147,7 +147,7 @@ fn a_small_llama_is_told_in_whole() {
     compare(Path::new(golden), &said);
 }
 
-/// The table of docs/llama-speed.md uses the same graphs.
+/// The table of docs/speed.md uses the same graphs.
 #[test]
 fn a_file_is_as_fast_as_the_model_that_it_has() {
     let shape = ModelShape::LLAMA32_1B;
