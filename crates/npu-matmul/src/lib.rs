@@ -32,6 +32,10 @@
 //!             unpack                  C tiles -> rows of the result
 //! ```
 //!
+//! Folders, each of which uses those before it only: `numbers` (formats and bytes), `profile` (what
+//! is known of a board), `plan` (sizes in, data out), `device` (memory and clocks of an open file),
+//! `predict` (times of plans), `engine` (an engine and its weights), `exec` (calls that run).
+//!
 //! The chip dictates the memory formats; [`layout`] describes them in formulas and pictures.
 //! [`mod@reference`] defines a matmul in a few lines; all tests compare with it.
 #![forbid(unsafe_code)]
@@ -39,63 +43,36 @@
 #[cfg(target_endian = "big")]
 compile_error!("the RK3588 is little endian, and so are the buffers shared with its NPU");
 
-mod activations;
-mod arena;
-pub mod attention;
-mod buffers;
-mod cache;
-mod counters;
-pub mod dtype;
-pub mod emit;
+mod device;
 mod engine;
-mod error;
 mod exec;
-mod first_run;
-mod gemm;
-pub mod layout;
-pub mod memory;
-mod observe;
-mod open;
-mod operands;
-pub mod pack;
-mod packed;
+mod numbers;
 pub mod plan;
 pub mod predict;
-mod prepared;
-mod probe;
 pub mod profile;
-pub mod quantise;
-pub mod reference;
-mod scratch;
-#[cfg_attr(not(feature = "software-npu"), path = "no_software_npu.rs")]
-mod software_npu;
-mod sync;
-mod threads;
-mod times;
-mod weight_format;
-mod weights;
 
 pub use npu_kernels::{matrix, unpack};
 
-pub use counters::Counters;
-pub use dtype::{Dtype, Output, Results};
+pub use device::counters::Counters;
+pub use device::memory;
+pub use device::open::{OpenNpuError, OpenedNpu, open_npu, open_pool};
+pub use device::software_npu::{SoftwareError, SoftwareNpu};
+pub use device::times::{Section, Stopwatch, Times};
 pub use engine::Engine;
-pub use error::{Error, ErrorKind, GemmCallError, JobFailure};
-pub use exec::AbortCheck;
-pub use first_run::{MatmulKind, Remedy, TaskKind, WrongResult};
-pub use gemm::{Gemm, GemmCall};
-pub use observe::{Activity, Done, Observer, SubmittedJob};
-pub use open::{OpenNpuError, OpenedNpu, open_npu, open_pool};
-pub use operands::{Activations, OutputRows};
-pub use packed::PackedWeights;
-pub use plan::{Plan, PlanError, PlanOptions};
+pub use engine::packed::PackedWeights;
+pub use engine::weights::Weights;
+pub use exec::{AbortCheck, Gemm, GemmCall, attention};
+pub use numbers::dtype::{Dtype, Output, Results};
+pub use numbers::operands::{Activations, OutputRows};
+pub use numbers::scratch::Scratch;
+pub use numbers::{dtype, layout, pack, quantise, reference};
+pub use plan::error::{Error, ErrorKind, GemmCallError, JobFailure};
+pub use plan::first_run::{MatmulKind, Remedy, TaskKind, WrongResult};
+pub use plan::observe::{Activity, Done, Observer, SubmittedJob};
+pub use plan::threads::{Pinning, THREADS_VARIABLE, Threads, ThreadsError, run_parallel};
+pub use plan::weight_format::WeightFormat;
+pub use plan::{Plan, PlanError, PlanOptions, emit};
 pub use profile::Profile;
-pub use scratch::Scratch;
-pub use software_npu::{SoftwareError, SoftwareNpu};
-pub use threads::{Pinning, THREADS_VARIABLE, Threads, ThreadsError, run_parallel};
-pub use times::{Section, Stopwatch, Times};
-pub use weight_format::WeightFormat;
-pub use weights::Weights;
 
 /// Runs the program of docs/matmul.md.
 #[cfg(doctest)]

@@ -10,16 +10,16 @@ use rocket_uapi::{Bo, Deadline, FrozenBo, Job, JobBuilder, PendingJob};
 
 use super::again::Again;
 use super::matmul::{Matmul, MatrixId};
-use crate::buffers::{Buffers, ProgramsKey};
-use crate::dtype::Dtype;
-use crate::emit;
+use crate::device::buffers::{Buffers, ProgramsKey};
+use crate::device::times::Section;
 use crate::engine::Engine;
-use crate::error::Error;
-use crate::first_run::JobMemory;
-use crate::observe::{Activity, SubmittedJob};
+use crate::numbers::dtype::Dtype;
+use crate::plan::emit;
+use crate::plan::error::Error;
+use crate::plan::first_run::JobMemory;
+use crate::plan::observe::{Activity, SubmittedJob};
+use crate::plan::prepared::JobIndex;
 use crate::plan::{JobInput, JobPlan, PlannedInput};
-use crate::prepared::JobIndex;
-use crate::times::Section;
 
 /// Activations in a buffer of one device, shared by all jobs of a run that read the same.
 pub(super) struct Input {

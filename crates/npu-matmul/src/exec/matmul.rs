@@ -9,19 +9,19 @@ use npu_kernels::half::to_f16;
 use rayon::prelude::*;
 use zerocopy::IntoBytes;
 
-use crate::dtype::Dtype;
-use crate::layout;
+use crate::device::times::{Section, SectionTimes};
+use crate::engine::packed::PackedWeights;
 use crate::matrix::MatrixView;
-use crate::pack::{Format, Fp16, Int4, Int8, SplitInt8, pack_activation};
-use crate::packed::PackedWeights;
+use crate::numbers::dtype::Dtype;
+use crate::numbers::layout;
+use crate::numbers::pack::{Format, Fp16, Int4, Int8, SplitInt8, pack_activation};
+use crate::plan::prepared::Prepared;
+use crate::plan::weight_format::WeightFormat;
 use crate::plan::{Band, JobPlan};
-use crate::prepared::Prepared;
-use crate::times::{Section, SectionTimes};
 use crate::unpack::{
     Destination, Mode, Partial, ROWS, Scales, Split, TileRows, unpack, unpack_dequantised,
     unpack_scaled,
 };
-use crate::weight_format::WeightFormat;
 
 /// A matmul with checked operands.
 pub(crate) struct Matmul<'a> {

@@ -13,14 +13,18 @@
 //! job, and `matmul` converts between matrices and buffers.
 
 mod again;
+pub mod attention;
+mod gemm;
 mod job;
 mod matmul;
+mod probe;
 mod run;
 mod wait;
 mod wave;
 
 pub use again::AbortCheck;
 pub(crate) use again::Again;
+pub use gemm::{Gemm, GemmCall};
 pub(crate) use job::OnDevice;
 pub(crate) use matmul::{Epilogue, Matmul, Operand, pack_band};
 pub(crate) use run::MatmulRun;

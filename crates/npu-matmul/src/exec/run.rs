@@ -9,9 +9,9 @@ use super::job::{Inputs, PlannedJob};
 use super::matmul::Matmul;
 use super::wave::Wave;
 use crate::engine::Engine;
-use crate::error::GemmCallError;
+use crate::plan::error::GemmCallError;
+use crate::plan::prepared::JobIndex;
 use crate::plan::{WaveSize, waves};
-use crate::prepared::JobIndex;
 
 /// Matmuls in progress. Dropping it waits for the submitted jobs.
 pub(crate) struct MatmulRun<'a> {

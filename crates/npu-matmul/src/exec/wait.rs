@@ -12,8 +12,8 @@ use rocket_uapi::{Deadline, FailedJob, FinishedJob, Job, PendingJob};
 
 use super::again::Again;
 use super::job::OnDevice;
-use crate::error::{Error, JobFailure};
-use crate::observe::Activity;
+use crate::plan::error::{Error, JobFailure};
+use crate::plan::observe::Activity;
 
 /// Longest wait for a job. A job is planned for a fifth of the 500 ms after which the kernel kills
 /// it, and may queue behind jobs of others with the same limit. This timeout catches a kernel that

@@ -11,11 +11,11 @@ use rocket_uapi::{Bo, Deadline, FrozenBo, Job, PendingJob};
 use super::again::Again;
 use super::job::{Inputs, OnDevice, PlannedJob};
 use super::matmul::Matmul;
+use crate::device::times::Section;
 use crate::engine::Engine;
-use crate::error::{Error, GemmCallError};
-use crate::observe::Activity;
 use crate::plan::WaveSize;
-use crate::times::Section;
+use crate::plan::error::{Error, GemmCallError};
+use crate::plan::observe::Activity;
 
 /// A submitted job.
 struct RunningJob<'e> {

@@ -4,8 +4,8 @@
 //! The kernel kills a job that runs for 500 ms (mainline `drivers/accel/rocket`, `JOB_TIMEOUT_MS`).
 //! So a plan limits jobs by their time in the worst known conditions, not by their predicted time.
 
-use crate::dtype::Dtype;
-use crate::layout;
+use crate::numbers::dtype::Dtype;
+use crate::numbers::layout;
 
 /// The slowest clock of the NPU. The RK3588 boots at 200 MHz (E-clock-boot), and possibly nothing
 /// raised it.

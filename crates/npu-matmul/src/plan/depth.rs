@@ -10,7 +10,7 @@
 use rayon::prelude::*;
 
 use super::tiles::{INT4_K_TILE_MAX, INT4_MAGNITUDE_MAX, even_k_tile};
-use crate::dtype::{CHANNEL_GROUP, Dtype};
+use crate::numbers::dtype::{CHANNEL_GROUP, Dtype};
 
 /// Largest sum of weight magnitudes that cannot saturate.
 const MAGNITUDES_MAX: u32 = i16::MAX as u32 / INT4_MAGNITUDE_MAX as u32;

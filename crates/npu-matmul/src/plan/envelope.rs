@@ -3,7 +3,7 @@
 
 use super::options::{PlanError, PlanOptions};
 use super::tiles::{N_TILE_MAX, max_rows};
-use crate::dtype::{Dtype, ROW_MULTIPLE};
+use crate::numbers::dtype::{Dtype, ROW_MULTIPLE};
 use crate::profile::MeasuredTile;
 
 impl PlanOptions {

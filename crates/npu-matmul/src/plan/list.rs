@@ -276,7 +276,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::dtype::Dtype;
+    use crate::numbers::dtype::Dtype;
     use crate::plan::{Plan, PlanOptions, WeightPlan};
 
     fn steps(dtype: Dtype, [m, n, k]: [usize; 3], options: &PlanOptions) -> Vec<Step> {

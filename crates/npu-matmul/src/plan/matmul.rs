@@ -11,8 +11,8 @@ use super::options::{JobLimits, PlanError, PlanOptions};
 use super::rule;
 use super::tiles::{check_tile, even_tile, largest};
 use super::weights::WeightPlan;
-use crate::dtype::{ROW_MULTIPLE, Results};
-use crate::layout;
+use crate::numbers::dtype::{ROW_MULTIPLE, Results};
+use crate::numbers::layout;
 
 /// Most rows of one matmul: more than any memory holds, and few enough that sums of row numbers do
 /// not overflow.

@@ -21,17 +21,25 @@
 //! A matmul that fits one job per device is still divided if the CPU can then pack and unpack while
 //! the NPU computes (`rule`). Planning uses no device. The same arguments give the same plan.
 
+pub(crate) mod attention;
 mod cost;
 mod depth;
+pub mod emit;
 mod envelope;
+pub(crate) mod error;
+pub(crate) mod first_run;
 mod list;
 mod matmul;
+pub(crate) mod observe;
 mod options;
+pub(crate) mod prepared;
 mod rule;
 mod steps;
 #[cfg(test)]
 mod tests;
+pub(crate) mod threads;
 mod tiles;
+pub(crate) mod weight_format;
 mod weights;
 
 pub use depth::int4_depth;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use rknpu_regcmd::{MatmulError, ReuseRule};
 use rocket_uapi::DeviceInfo;
 
-use crate::dtype::Dtype;
+use crate::numbers::dtype::Dtype;
 use crate::profile::{Profile, ProfileError};
 
 /// Least bytes that a wave packs on a device before it is submitted. Packing them takes the CPU

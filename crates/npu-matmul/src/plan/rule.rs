@@ -23,8 +23,8 @@ use rknpu_regcmd::{ChipProfile, MatmulTask, ProgramOptions};
 
 use super::options::{PACKED_BYTES_MIN, PlanOptions};
 use super::tiles::{even_k_tile, even_tile, k_tile_max, tile_task, to_u32};
-use crate::dtype::{Dtype, ROW_MULTIPLE};
-use crate::layout;
+use crate::numbers::dtype::{Dtype, ROW_MULTIPLE};
+use crate::numbers::layout;
 use crate::profile::{KernelCost, UnpackTo};
 
 /// Up to this, every number of K tiles is tried. Larger numbers are tried in growing steps, since

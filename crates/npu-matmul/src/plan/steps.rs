@@ -11,8 +11,8 @@ use super::cost::task_time_bound_ns;
 use super::matmul::Plan;
 use super::tiles::{pieces, to_u32};
 use super::weights::KTile;
-use crate::dtype::{Dtype, ROW_MULTIPLE};
-use crate::layout;
+use crate::numbers::dtype::{Dtype, ROW_MULTIPLE};
+use crate::numbers::layout;
 
 /// Jobs that run at the same time, at most one for each device.
 #[derive(Clone, Debug, PartialEq, Eq)]

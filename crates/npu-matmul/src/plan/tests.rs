@@ -13,8 +13,8 @@ use rknpu_regcmd::MatmulError;
 use super::cost::task_time_bound_ns;
 use super::tiles::check_tile;
 use super::*;
-use crate::dtype::{Dtype, Results};
-use crate::layout;
+use crate::numbers::dtype::{Dtype, Results};
+use crate::numbers::layout;
 
 /// Options of a board at a clock.
 const BOARDS: [fn(u64) -> PlanOptions; 2] = [PlanOptions::uncalibrated, PlanOptions::calibrated];

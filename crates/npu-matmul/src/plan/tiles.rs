@@ -6,8 +6,8 @@ use std::ops::Range;
 use rknpu_regcmd::ChipProfile;
 
 use super::options::{PlanError, PlanOptions};
-use crate::dtype::{Dtype, ROW_MULTIPLE};
-pub(super) use crate::layout::{tile_task, to_u32};
+use crate::numbers::dtype::{Dtype, ROW_MULTIPLE};
+pub(super) use crate::numbers::layout::{tile_task, to_u32};
 
 /// The deepest INT4 tile whose 16-bit results cannot saturate, whatever the weights, rounded down
 /// to [`Dtype::k_tile_multiple`]. Known weights may allow deeper tiles:

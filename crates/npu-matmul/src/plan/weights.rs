@@ -9,8 +9,8 @@ use serde::Serialize;
 use super::options::{PlanError, PlanOptions};
 use super::rule;
 use super::tiles::{check_tile, even_k_tile, k_tile_max, pieces};
-use crate::dtype::{Dtype, ROW_MULTIPLE};
-use crate::layout;
+use crate::numbers::dtype::{Dtype, ROW_MULTIPLE};
+use crate::numbers::layout;
 
 /// Bytes that a file descriptor can address (mainline `drivers/accel/rocket`:
 /// one 32-bit address space for each).

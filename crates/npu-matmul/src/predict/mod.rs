@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Predictions for a plan: modelled times, and bytes.
 
+mod attention;
 mod call;
 mod npu;
 

@@ -10,7 +10,7 @@ use rknpu_regcmd::timing::{Machine, Parts, ScheduledJob, TaskWork, schedule, sec
 use rknpu_regcmd::{MatmulType, Program, ProgramOptions, tasks};
 use rocket_uapi::PAGE_BYTES;
 
-use crate::emit;
+use crate::plan::emit;
 use crate::plan::{JobPlan, Plan, TaskPlan, input_of};
 use crate::profile::{Choices, PS_PER_SECOND, clamped};
 

@@ -8,7 +8,7 @@ use std::borrow::Cow;
 use rknpu_regcmd::{MatmulForm, ProgramOptions, ReuseRule};
 use serde::{Deserialize, Serialize};
 
-use crate::dtype::Dtype;
+use crate::numbers::dtype::Dtype;
 
 /// A choice and its evidence.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

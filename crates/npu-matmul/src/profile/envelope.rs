@@ -7,8 +7,8 @@ use std::borrow::Cow;
 use rknpu_regcmd::ChipProfile;
 use serde::{Deserialize, Serialize};
 
-use crate::dtype::Dtype;
-use crate::layout::tile_task;
+use crate::numbers::dtype::Dtype;
+use crate::numbers::layout::tile_task;
 
 /// A tile size that has run; it also allows all smaller tiles.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -11,7 +11,7 @@
 use rknpu_regcmd::MatmulType;
 use serde::{Deserialize, Serialize};
 
-use crate::dtype::Dtype;
+use crate::numbers::dtype::Dtype;
 
 /// Picoseconds per second.
 pub(crate) const PS_PER_SECOND: u128 = 1_000_000_000_000;

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::file::FILE_BYTES_MAX;
 use super::find::{PLACE, PROFILE_VARIABLE};
 use super::*;
-use crate::dtype::Dtype;
+use crate::numbers::dtype::Dtype;
 use crate::plan::{Plan, PlanOptions, WeightPlan};
 
 fn options(m: usize) -> PlanOptions {

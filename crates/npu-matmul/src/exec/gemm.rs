@@ -1,0 +1,375 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Matmuls: prepared once, run many times, several at once.
+
+use std::fmt;
+use std::sync::Arc;
+
+use rknpu_regcmd::MatmulType;
+
+use crate::engine::activations::QuantisedRows;
+use crate::engine::packed::PackedWeights;
+use crate::engine::{Engine, check_int4, matrix};
+use crate::exec::{AbortCheck, Again, Epilogue, Matmul, MatmulRun, Operand};
+use crate::numbers::dtype::{Dtype, Output, Results};
+use crate::numbers::operands::{Activations, OutputRows};
+use crate::numbers::scratch::zeroed;
+use crate::plan::Plan;
+use crate::plan::error::{Error, GemmCallError};
+use crate::plan::first_run::MatmulKind;
+use crate::plan::prepared::{MatmulKey, Prepared};
+use crate::plan::weight_format::WeightFormat;
+
+/// A prepared matmul: C = A x B^T for given weights and a given number of rows, with its plan.
+///
+/// The buffers belong to the engine. Matmuls that run one after another, such as those of a model's
+/// layers, share them. The first run allocates missing buffers and links the programs; later runs
+/// allocate nothing on the devices.
+///
+/// The engine keeps the plans of the latest row counts, so preparing the same matmul again is
+/// cheap. A caller whose M changes need not keep a `Gemm` for each M.
+#[derive(Clone)]
+pub struct Gemm<'a> {
+    engine: &'a Engine,
+    weights: &'a PackedWeights,
+    prepared: Arc<Prepared>,
+    /// Rows of A.
+    m: usize,
+    output: Output,
+}
+
+impl Engine {
+    /// Prepares a matmul of `m` rows with these weights: plans all tiles, jobs and programs.
+    ///
+    /// # Errors
+    /// [`Error::ForeignWeights`] for weights of another engine, [`Error::WrongOutput`] if these
+    /// weights cannot give this output, [`Error::Plan`] if the sizes have no plan,
+    /// [`Error::Distrusted`] if the precision is disabled.
+    pub fn prepare<'a>(
+        &'a self,
+        weights: &'a PackedWeights,
+        m: usize,
+        output: Output,
+    ) -> Result<Gemm<'a>, Error> {
+        let format = weights.format();
+        let fits = match format {
+            WeightFormat::Int8 | WeightFormat::Int4 => output == Output::I32,
+            WeightFormat::Fp16 => output != Output::I32,
+            WeightFormat::Quantised(_) => output == Output::F32,
+        };
+        if !fits {
+            return Err(Error::WrongOutput {
+                weights: format.name(),
+                output,
+            });
+        }
+        let results = match output {
+            Output::F16 => Results::Halves,
+            Output::I32 | Output::F32 => Results::Sums,
+        };
+        let rows = m.saturating_mul(format.passes());
+        Ok(Gemm {
+            engine: self,
+            weights,
+            prepared: self.prepared(weights, rows, results)?,
+            m,
+            output,
+        })
+    }
+
+    /// Computes several independent matmuls together: the heads or experts of a layer, or several
+    /// weights with the same activations.
+    ///
+    /// Calls that pass the same slice of activations quantise it once, and pack it once if their
+    /// plans tile it the same way. Calls share SUBMITs, and jobs if they have the same type. The
+    /// CPU packs the next activations and unpacks earlier results while the NPU computes.
+    ///
+    /// ```no_run
+    /// # fn example(
+    /// #     engine: &npu_matmul::Engine, [q, k]: [npu_matmul::PackedWeights; 2], x: &[i8],
+    /// #     queries: &mut [i32], keys: &mut [i32],
+    /// # ) -> Result<(), npu_matmul::Error> {
+    /// use npu_matmul::Output;
+    ///
+    /// let q = engine.prepare(&q, 512, Output::I32)?;
+    /// let k = engine.prepare(&k, 512, Output::I32)?;
+    /// Ok(engine.run([q.call(x, queries), k.call(x, keys)])?)
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Gemm::run`], with the index of the call. Operands are checked before anything runs.
+    /// After an error C is undefined for all calls.
+    pub fn run<'a>(
+        &self,
+        calls: impl IntoIterator<Item = GemmCall<'a>>,
+    ) -> Result<(), GemmCallError> {
+        self.run_again(calls, Again::Once)
+    }
+
+    /// As [`Engine::run`], for a caller that may give up. Before the engine runs a job again that
+    /// the driver killed or dropped, it calls `is_aborted`, possibly on several threads. If the
+    /// answer is `true`, the call fails with [`Error::Aborted`].
+    ///
+    /// # Errors
+    /// As [`Engine::run`]; [`Error::Aborted`].
+    pub fn run_abortable<'a>(
+        &self,
+        calls: impl IntoIterator<Item = GemmCall<'a>>,
+        is_aborted: AbortCheck<'_>,
+    ) -> Result<(), GemmCallError> {
+        self.run_again(calls, Again::OnceUnless(is_aborted))
+    }
+
+    pub(crate) fn run_again<'a>(
+        &self,
+        calls: impl IntoIterator<Item = GemmCall<'a>>,
+        again: Again<'_>,
+    ) -> Result<(), GemmCallError> {
+        let calls: Vec<_> = calls.into_iter().collect();
+        let (mut quantised, mut rows) = (Vec::new(), Vec::new());
+        for (index, call) in calls.iter().enumerate() {
+            call.check(self).map_err(GemmCallError::of(index))?;
+        }
+        for (index, call) in calls.iter().enumerate() {
+            let of_call = call.quantise(&mut quantised);
+            rows.push(of_call.map_err(GemmCallError::of(index))?);
+        }
+        let mut matmuls = Vec::with_capacity(calls.len());
+        for (index, (call, rows)) in calls.into_iter().zip(rows).enumerate() {
+            let rows = rows.and_then(|at| quantised.get(at));
+            matmuls.push(call.matmul(rows).map_err(GemmCallError::of(index))?);
+        }
+        MatmulRun::new(self, matmuls, again).finish()?;
+        for rows in quantised {
+            rows.recycle(self);
+        }
+        Ok(())
+    }
+
+    /// Plans a matmul of `m` rows, or returns the plan kept for it.
+    fn prepared(
+        &self,
+        weights: &PackedWeights,
+        m: usize,
+        results: Results,
+    ) -> Result<Arc<Prepared>, Error> {
+        if weights.engine != self.id {
+            return Err(Error::ForeignWeights);
+        }
+        let dtype = weights.dtype();
+        if !self.is_usable(dtype) {
+            return Err(Error::Distrusted {
+                kind: MatmulKind::resident(dtype),
+            });
+        }
+        let key = MatmulKey {
+            weights: Arc::clone(&weights.plan),
+            m,
+            results,
+            program: self.program(dtype),
+        };
+        let plan = || Plan::with_results(weights.plan(), m, results, &self.current_options());
+        let make = || {
+            let prepared = Arc::new(Prepared::new(plan()?));
+            self.totals().plans += 1;
+            Ok(prepared)
+        };
+        self.matmuls.get_or_make(key, make, drop)
+    }
+
+    /// The plan to run now: planned again if a wrong result has changed the options since.
+    fn up_to_date(
+        &self,
+        weights: &PackedWeights,
+        prepared: &Arc<Prepared>,
+    ) -> Result<Arc<Prepared>, Error> {
+        let (dtype, plan) = (weights.dtype(), &prepared.plan);
+        if self.is_usable(dtype) && self.program(dtype) == plan.program {
+            return Ok(Arc::clone(prepared));
+        }
+        let results = match plan.ty {
+            MatmulType::Fp16ToFp16 => Results::Halves,
+            _ => Results::Sums,
+        };
+        self.prepared(weights, plan.m, results)
+    }
+}
+
+impl<'a> Gemm<'a> {
+    /// Packs A, multiplies on the NPU and unpacks C. These steps overlap in parts. `a` is M x K,
+    /// `c` is M x N.
+    ///
+    /// FP16 weights: each `f32` result is within (2^-20 + (T - 1) * 2^-24) * sum|a*b| plus half an
+    /// ulp of the exact sum, where T is the number of K tiles. An `f16` result is off by at most
+    /// another half ulp of binary16.
+    ///
+    /// Quantised weights: rows of A are quantised like the weights, with scales that clip nothing.
+    /// C is `sum * row scale * channel scale`. If groups of K have scales, C is the f32 sum of T
+    /// such terms, one for each group. It is within T * 2^-24 * (1 + T * 2^-22) * sum|terms| of the
+    /// exact sum of the terms, if no sum is subnormal, sum|terms| is finite and T is below 2^22.
+    ///
+    /// # Errors
+    /// See [`Error`]: operands of the wrong size or type, or a device that fails.
+    pub fn run<'b>(
+        &'b self,
+        a: impl Into<Activations<'b>>,
+        c: impl Into<OutputRows<'b>>,
+    ) -> Result<(), Error> {
+        Ok(self.engine.run([self.call(a, c)])?)
+    }
+
+    /// Combines this matmul with its operands, for [`Engine::run`].
+    pub fn call<'b>(
+        &'b self,
+        a: impl Into<Activations<'b>>,
+        c: impl Into<OutputRows<'b>>,
+    ) -> GemmCall<'b> {
+        GemmCall {
+            gemm: self,
+            a: a.into(),
+            c: c.into(),
+        }
+    }
+
+    /// The plan of this matmul. It counts the rows that the NPU multiplies:
+    /// [`WeightFormat::passes`] for each row of A.
+    #[must_use]
+    pub fn plan(&self) -> &Plan {
+        &self.prepared.plan
+    }
+}
+
+impl fmt::Debug for Gemm<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Gemm")
+            .field("m", &self.m)
+            .field("weights", &self.weights)
+            .field("output", &self.output)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A prepared matmul with its operands, for [`Engine::run`].
+#[derive(Debug)]
+#[must_use = "matmuls are computed by `Engine::run`"]
+pub struct GemmCall<'a> {
+    gemm: &'a Gemm<'a>,
+    a: Activations<'a>,
+    c: OutputRows<'a>,
+}
+
+impl<'a> GemmCall<'a> {
+    /// Checks that the operands fit this matmul.
+    fn check(&self, engine: &Engine) -> Result<(), Error> {
+        let Gemm {
+            weights, m, output, ..
+        } = *self.gemm;
+        let (n, k, format) = (weights.n(), weights.k(), weights.format());
+        if weights.engine != engine.id {
+            return Err(Error::ForeignWeights);
+        }
+        if self.c.output() != output {
+            return Err(Error::WrongOutput {
+                weights: format.name(),
+                output: self.c.output(),
+            });
+        }
+        match &self.c {
+            OutputRows::I32(c) => matrix("C", c, m, n).map(drop),
+            OutputRows::F32(c) => matrix("C", c, m, n).map(drop),
+            OutputRows::F16(c) => matrix("C", c, m, n).map(drop),
+        }?;
+        match (self.a, format) {
+            (Activations::I8(a), WeightFormat::Int8) => matrix("A", a, m, k).map(drop),
+            (Activations::I8(a), WeightFormat::Int4) => {
+                matrix("A", a, m, k)?;
+                check_int4("A", a)
+            }
+            (Activations::F16(a), WeightFormat::Fp16) => matrix("A", a, m, k).map(drop),
+            (Activations::F32(a), WeightFormat::Quantised(_)) => matrix("A", a, m, k).map(drop),
+            (a, _) => Err(Error::WrongWeights {
+                expected: match a {
+                    Activations::I8(_) => "int8 or int4",
+                    Activations::F16(_) => "fp16",
+                    Activations::F32(_) => "quantised",
+                },
+                actual: format.name(),
+            }),
+        }
+    }
+
+    /// Quantises floats; returns their index in `done`.
+    fn quantise(&self, done: &mut Vec<QuantisedRows>) -> Result<Option<usize>, Error> {
+        let Gemm {
+            engine, weights, ..
+        } = self.gemm;
+        match (self.a, &weights.scales) {
+            (Activations::F32(a), Some(scales)) => {
+                QuantisedRows::find_or_make(done, engine, weights.k(), scales, a).map(Some)
+            }
+            _ => Ok(None),
+        }
+    }
+
+    /// The matmul to run. The operands were checked before.
+    fn matmul<'p>(self, rows: Option<&'p QuantisedRows>) -> Result<Matmul<'p>, Error>
+    where
+        'a: 'p,
+    {
+        let Gemm {
+            engine,
+            weights,
+            ref prepared,
+            m,
+            ..
+        } = *self.gemm;
+        let prepared = engine.up_to_date(weights, prepared)?;
+        let k = weights.k();
+        let a = match self.a {
+            Activations::F16(a) => Operand::Halves(matrix("A", a, m, k)?),
+            Activations::I8(a) => Operand::Integers(matrix("A", a, m, k)?),
+            Activations::F32(_) => {
+                let integers = rows.map_or(&[][..], |rows| &rows.integers);
+                Operand::Integers(matrix("A", integers, m, k)?)
+            }
+        };
+        let epilogue = match (self.c, weights.scales.as_ref().zip(rows)) {
+            (OutputRows::F32(c), Some((scales, of_a))) => {
+                let (rows, columns) = (&of_a.scales[..], &scales.columns[..]);
+                match weights.dtype() {
+                    Dtype::Int4 => Epilogue::Grouped {
+                        c,
+                        rows,
+                        columns,
+                        groups: rows.len() / m.max(1),
+                    },
+                    Dtype::Int8 | Dtype::Fp16 => Epilogue::Dequantised {
+                        // i32 and f32 both have 4 bytes.
+                        c: zerocopy::transmute_mut!(c),
+                        rows,
+                        columns,
+                    },
+                }
+            }
+            (OutputRows::I32(c), _) => Epilogue::I32(c),
+            (OutputRows::F32(c), None) => Epilogue::F32(c),
+            (OutputRows::F16(c), _)
+                if prepared.plan.ty == Dtype::Fp16.matmul_type_of(Results::Halves) =>
+            {
+                Epilogue::F16(c)
+            }
+            (OutputRows::F16(c), _) => Epilogue::Narrowed {
+                sums: zeroed(c.len())?,
+                c,
+            },
+        };
+        tracing::trace!(plan = %prepared.plan, "matmul");
+        Ok(Matmul {
+            weights,
+            m,
+            prepared,
+            a,
+            epilogue,
+        })
+    }
+}
