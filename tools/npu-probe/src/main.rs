@@ -1,40 +1,28 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `npu-probe`: checks, measures and uses the NPU of an RK3588.
 //!
-//! Without a command it runs the self-test. `command_line` parses the command line without touching
-//! the system, `cmd` has the commands and their options, `report` formats results, and `output`
-//! prints them.
+//! Without a command it runs the self-test. Folders, each of which uses those before it only:
+//!
+//! | folder | content |
+//! |---|---|
+//! | `base` | flags that several commands have, exit codes, text and tables |
+//! | `doctor` | reads files of the system, opens no device |
+//! | `matmul` | one matmul and its check; models in GGUF files |
+//! | `experiment` | register programs as data, and one runner |
+//! | `board` | the first contact with a board, and the archive of its results |
+//! | `measure` | speeds: benchmarks, calibration, the page of plots |
+//! | `served` | reports of `run` |
+//! | `cmd` | the command line; one file a command |
 #![deny(unsafe_code)]
 
-mod bench;
-mod calibrate;
-mod capture_file;
+mod base;
+mod board;
 mod cmd;
-mod command_line;
-mod data;
-mod date;
 mod doctor;
-mod end_signals;
-mod evidence;
-mod exit;
-mod expected;
 mod experiment;
-mod first;
-mod flags;
-mod gguf;
-mod html_report;
-#[cfg(feature = "manual")]
-mod manual;
 mod matmul;
-mod output;
-mod program;
-mod progress;
-mod report;
+mod measure;
 mod served;
-mod shape;
-mod soak;
-mod sudo;
-mod table;
 
 use std::process::ExitCode;
 
@@ -42,8 +30,9 @@ use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 
-use crate::command_line::{Command, Flags};
-use crate::exit::{Failure, Verdict};
+use crate::base::exit::{Failure, Verdict};
+use crate::base::output;
+use crate::cmd::command_line::{Command, Flags};
 
 fn main() -> ExitCode {
     log_to_stderr();
@@ -67,7 +56,7 @@ fn main() -> ExitCode {
         Some(Command::Evidence(evidence)) => cmd::evidence::run(evidence),
         Some(Command::Report(report)) => cmd::report::run(report),
         #[cfg(feature = "manual")]
-        Some(Command::Manual { folder }) => manual::run(folder),
+        Some(Command::Manual { folder }) => cmd::manual::run(folder),
     };
     end(outcome)
 }

@@ -6,8 +6,9 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use crate::exit::{Failure, Verdict};
-use crate::{output, program};
+use crate::base::exit::{Failure, Verdict};
+use crate::base::output;
+use crate::matmul::program;
 
 #[derive(Debug, Args)]
 pub(crate) struct AsmFlags {

@@ -5,12 +5,13 @@ use std::num::NonZeroUsize;
 
 use npu_matmul::{PlanOptions, Threads};
 
-use crate::bench::{BenchReport, MeasuredMatmul, MeasuringConditions};
-use crate::exit::{Failure, Verdict};
-use crate::flags::BenchFlags;
-use crate::progress::ProgressLine;
-use crate::report::DeviceReport;
-use crate::{matmul, output};
+use crate::base::exit::{Failure, Verdict};
+use crate::base::flags::BenchFlags;
+use crate::base::output;
+use crate::base::progress::ProgressLine;
+use crate::matmul::engine_run;
+use crate::matmul::report::DeviceReport;
+use crate::measure::bench::{BenchReport, MeasuredMatmul, MeasuringConditions};
 
 pub(crate) fn run(args: &BenchFlags) -> Result<Verdict, Failure> {
     if args.plan {
@@ -52,7 +53,7 @@ pub(crate) fn run(args: &BenchFlags) -> Result<Verdict, Failure> {
                 batch_rows: shape.m,
                 ..options.clone()
             };
-            let engine = matmul::engine(&opened.device, fds, options, threads)?;
+            let engine = engine_run::engine(&opened.device, fds, options, threads)?;
             let measurement = case.measure(&engine, profile)?;
             progress.step();
             say(&measurement.text())?;

@@ -7,13 +7,13 @@ use anyhow::anyhow;
 use clap::Args;
 use npu_matmul::Profile;
 
-use crate::calibrate::facts::report::FactReport;
-use crate::calibrate::{self, CalibrateReport, facts};
-use crate::exit::{Failure, Verdict};
-use crate::flags::{DeviceFlags, ReportFlags};
-use crate::progress::ProgressLine;
-use crate::report::DeviceReport;
-use crate::{output, sudo};
+use crate::base::exit::{Failure, Verdict};
+use crate::base::flags::{DeviceFlags, ReportFlags};
+use crate::base::progress::ProgressLine;
+use crate::base::{output, sudo};
+use crate::matmul::report::DeviceReport;
+use crate::measure::calibrate::facts::report::FactReport;
+use crate::measure::calibrate::{self, CalibrateReport, facts};
 
 #[derive(Debug, Args)]
 pub(crate) struct CalibrateFlags {

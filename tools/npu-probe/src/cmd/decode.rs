@@ -7,9 +7,10 @@ use rknpu_regcmd::task::Task;
 use rknpu_regcmd::{Finding, LintContext, Word, lint, tasks};
 use serde::Serialize;
 
-use crate::exit::{Failure, Verdict};
-use crate::flags::DecodeFlags;
-use crate::{capture_file, program};
+use crate::base::capture_file;
+use crate::base::exit::{Failure, Verdict};
+use crate::base::flags::DecodeFlags;
+use crate::matmul::program;
 
 /// The `--json` output.
 #[derive(Debug, Serialize)]

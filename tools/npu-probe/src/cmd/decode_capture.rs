@@ -8,9 +8,9 @@ use npu_capture::{Capture, CapturedProgram, Contents, Moment};
 use rknpu_regcmd::{Iova, Word};
 use serde::Serialize;
 
-use crate::exit::{Failure, Verdict};
-use crate::flags::DecodeFlags;
-use crate::{capture_file, output};
+use crate::base::exit::{Failure, Verdict};
+use crate::base::flags::DecodeFlags;
+use crate::base::{capture_file, output};
 
 /// The `--json` output.
 #[derive(Debug, Serialize)]

@@ -7,9 +7,9 @@ use anyhow::anyhow;
 use npu_capture::diff;
 use serde::Serialize;
 
-use crate::capture_file;
-use crate::exit::{Failure, Verdict};
-use crate::flags::DecodeFlags;
+use crate::base::capture_file;
+use crate::base::exit::{Failure, Verdict};
+use crate::base::flags::DecodeFlags;
 
 /// Most differences that are listed.
 const SHOWN: usize = 1000;

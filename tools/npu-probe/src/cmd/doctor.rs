@@ -5,9 +5,9 @@ use std::path::PathBuf;
 
 use clap::Args;
 
+use crate::base::exit::{Failure, NO_DEVICE};
+use crate::base::flags::ReportFlags;
 use crate::doctor::{self, SystemRoot};
-use crate::exit::{Failure, NO_DEVICE};
-use crate::flags::ReportFlags;
 
 #[derive(Debug, Args)]
 pub(crate) struct DoctorFlags {

@@ -15,18 +15,19 @@ use npu_matmul::Profile;
 use npu_matmul::profile::Board;
 use rocket_uapi::Selector;
 
-use crate::evidence::{
+use crate::base::exit::{Failure, Verdict};
+use crate::base::flags::{DeviceFlags, ReportFlags};
+use crate::base::output;
+use crate::base::sudo::{self, as_caller};
+use crate::base::table::joined;
+use crate::board::evidence::{
     ChildRunner, EvidenceIndex, EvidenceOutcome, EvidenceSetup, EvidenceState, EvidenceStep,
     FIRST_PROFILE, PROFILE, PrivateWords, RECORDING_END, find, pack,
 };
-use crate::exit::{Failure, Verdict};
+use crate::board::first::{FirstReport, FirstResults, HEALTH_STEP, LADDER, Rung, broken_since};
 use crate::experiment::record::ExperimentRecord;
-use crate::first::{FirstReport, FirstResults, HEALTH_STEP, LADDER, Rung, broken_since};
-use crate::flags::{DeviceFlags, ReportFlags};
-use crate::report::HostMachine;
-use crate::sudo::{self, as_caller};
-use crate::table::joined;
-use crate::{calibrate, output};
+use crate::matmul::report::HostMachine;
+use crate::measure::calibrate;
 
 /// Options of `first`, which `evidence` has too.
 #[derive(Debug, Args)]
@@ -174,7 +175,7 @@ fn run_steps(args: &FirstFlags, evidence: Option<&EvidenceFlags>) -> Result<Verd
     let files = of_steps.chain(own).chain(report.then(|| REPORT.to_owned()));
     let index = EvidenceIndex {
         version: env!("CARGO_PKG_VERSION"),
-        build: crate::bench::BUILD,
+        build: crate::measure::bench::BUILD,
         date: run.state.date.clone(),
         board: setup.board.clone(),
         device: setup.device.clone(),

@@ -9,9 +9,9 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use flate2::read::GzDecoder;
 
-use crate::exit::{Failure, Verdict};
-use crate::first::{FirstReport, FirstResults};
-use crate::flags::ReportFlags;
+use crate::base::exit::{Failure, Verdict};
+use crate::base::flags::ReportFlags;
+use crate::board::first::{FirstReport, FirstResults};
 
 #[derive(Debug, Args)]
 pub(crate) struct ExplainFlags {

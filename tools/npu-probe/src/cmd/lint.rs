@@ -8,9 +8,10 @@ use npu_capture::{Contents, Moment};
 use rknpu_regcmd::{Finding, LintContext, Severity, lint};
 use serde::Serialize;
 
-use crate::exit::{Failure, Verdict};
-use crate::flags::DecodeFlags;
-use crate::{capture_file, program};
+use crate::base::capture_file;
+use crate::base::exit::{Failure, Verdict};
+use crate::base::flags::DecodeFlags;
+use crate::matmul::program;
 
 /// One finding, and how often it occurred.
 #[derive(Debug, Serialize)]

@@ -4,6 +4,7 @@
 pub(crate) mod asm;
 pub(crate) mod bench;
 pub(crate) mod calibrate;
+pub(crate) mod command_line;
 pub(crate) mod decode;
 mod decode_capture;
 mod diff;
@@ -11,6 +12,8 @@ pub(crate) mod doctor;
 pub(crate) mod evidence;
 pub(crate) mod explain;
 mod lint;
+#[cfg(feature = "manual")]
+pub(crate) mod manual;
 pub(crate) mod model;
 mod plan;
 pub(crate) mod replay;
@@ -27,8 +30,8 @@ use anyhow::anyhow;
 use npu_model::{ModelOptions, OpenError, Opened};
 use rocket_uapi::Selector;
 
-use crate::exit::Failure;
-use crate::flags::DeviceFlags;
+use crate::base::exit::Failure;
+use crate::base::flags::DeviceFlags;
 
 fn own_path() -> Result<PathBuf, Failure> {
     env::current_exe().map_err(Failure::usage("cannot find the path of npu-probe"))

@@ -17,11 +17,11 @@ use npu_offload::{AvailableMemory, OffloadRules, PlanTarget};
 use rocket_uapi::DeviceInfo;
 use serde::Serialize;
 
-use crate::exit::{Failure, Verdict};
-use crate::flags::planning::MachineFlags;
-use crate::flags::{DeviceFlags, ReportFlags};
-use crate::gguf::GgufModel;
-use crate::progress::ProgressLine;
+use crate::base::exit::{Failure, Verdict};
+use crate::base::flags::planning::MachineFlags;
+use crate::base::flags::{DeviceFlags, ReportFlags};
+use crate::base::progress::ProgressLine;
+use crate::matmul::gguf::GgufModel;
 use speed::SpeedReport;
 use weights::WeightGroup;
 

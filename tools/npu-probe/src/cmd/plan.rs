@@ -11,13 +11,13 @@ use rknpu_regcmd::{BufferId, ChipProfile, DmaEngine, MatmulTask};
 use rocket_uapi::DeviceInfo;
 use serde_json::{Value, json};
 
-use crate::bench::to;
-use crate::exit::{Failure, Verdict};
-use crate::flags::planning::HERTZ_PER_MHZ;
-use crate::flags::{BenchFlags, OperandDtypes};
-use crate::output;
-use crate::shape::MatmulShape;
-use crate::table::{MIB, joined, mib};
+use crate::base::exit::{Failure, Verdict};
+use crate::base::flags::planning::HERTZ_PER_MHZ;
+use crate::base::flags::{BenchFlags, OperandDtypes};
+use crate::base::output;
+use crate::base::shape::MatmulShape;
+use crate::base::table::{MIB, joined, mib};
+use crate::measure::bench::to;
 
 /// Default number of file descriptors of a plan: one per core.
 const DEFAULT_FDS: usize = 3;

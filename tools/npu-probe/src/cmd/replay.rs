@@ -13,12 +13,12 @@ use rocket_uapi::Selector;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use crate::capture_file::{self, CaptureFlags};
-use crate::exit::{Failure, Verdict};
-use crate::flags::{DeviceFlags, ReportFlags};
-use crate::program;
-use crate::progress::ProgressLine;
-use crate::report::DeviceReport;
+use crate::base::capture_file::{self, CaptureFlags};
+use crate::base::exit::{Failure, Verdict};
+use crate::base::flags::{DeviceFlags, ReportFlags};
+use crate::base::progress::ProgressLine;
+use crate::matmul::program;
+use crate::matmul::report::DeviceReport;
 
 /// Binary logarithms of the units.
 const MIB: u32 = 20;

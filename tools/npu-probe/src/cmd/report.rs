@@ -5,9 +5,9 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use crate::exit::{Failure, Verdict};
-use crate::html_report::{ReportInput, page};
-use crate::output;
+use crate::base::exit::{Failure, Verdict};
+use crate::base::output;
+use crate::measure::html_report::{ReportInput, page};
 
 #[derive(Debug, Args)]
 pub(crate) struct HtmlReportFlags {

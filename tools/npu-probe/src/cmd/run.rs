@@ -24,12 +24,12 @@ use rocket_uapi::{DeviceInfo, Selector};
 use rustix::process::{WaitOptions, WaitStatus};
 
 use super::serve::{self, ServeFlags};
-use crate::end_signals::SIGNAL_CODE;
-use crate::exit::Failure;
-use crate::flags::{ReportFlags, RunFiles};
-use crate::output;
+use crate::base::end_signals::SIGNAL_CODE;
+use crate::base::exit::Failure;
+use crate::base::flags::{ReportFlags, RunFiles};
+use crate::base::output;
+use crate::base::table::joined;
 use crate::served::{self, ModelUse, NodeUse};
-use crate::table::joined;
 
 #[derive(Debug, Args)]
 pub(crate) struct RunFlags {

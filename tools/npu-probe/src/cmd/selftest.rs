@@ -14,18 +14,18 @@ use rknpu_regcmd::timing::seconds;
 use rocket_uapi::Device;
 
 use super::soak;
-use crate::data::MatmulOperands;
-use crate::exit::{Failure, Verdict};
-use crate::expected::CpuResult;
-use crate::flags::SelfTestFlags;
-use crate::matmul::{self, MatmulResult};
-use crate::output;
-use crate::progress::ProgressLine;
-use crate::report::{
+use crate::base::exit::{Failure, Verdict};
+use crate::base::flags::SelfTestFlags;
+use crate::base::output;
+use crate::base::progress::ProgressLine;
+use crate::base::shape::MatmulShape;
+use crate::base::sudo::as_caller;
+use crate::matmul::data::MatmulOperands;
+use crate::matmul::engine_run::{self, MatmulResult};
+use crate::matmul::expected::CpuResult;
+use crate::matmul::report::{
     DeviceReport, FailedJobs, ProblemReport, ProgramCounter, RunReport, SelfTestReport, time_of,
 };
-use crate::shape::MatmulShape;
-use crate::sudo::as_caller;
 
 pub(crate) fn run(test: &SelfTestFlags) -> Result<Verdict, Failure> {
     match (test.soak.client, test.soak.seconds) {
@@ -58,7 +58,7 @@ fn once(test: &SelfTestFlags) -> Result<Verdict, Failure> {
     let (recorded, recorder) = recorded(&opened.device, test)?;
     let counter = Arc::new(ProgramCounter::default());
     let observer: Arc<dyn Observer> = Arc::<ProgramCounter>::clone(&counter);
-    let engine = matmul::engine_of_board(&recorded, test.fds.get())?.observed_by(observer);
+    let engine = engine_run::engine_of_board(&recorded, test.fds.get())?.observed_by(observer);
     let weights = operands.load(&engine, test.dtype.dtype(), n, k)?;
     let output = MatmulResult::output(&operands, Results::Sums);
     let problem = ProblemReport {

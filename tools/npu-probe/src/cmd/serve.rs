@@ -11,9 +11,9 @@ use npu_model::Model;
 use npu_server::{Server, ServerError};
 use npu_wire::Address;
 
-use crate::end_signals::EndSignals;
-use crate::exit::{Failure, Verdict};
-use crate::output;
+use crate::base::end_signals::EndSignals;
+use crate::base::exit::{Failure, Verdict};
+use crate::base::output;
 use crate::served::{self, ModelFlags};
 
 /// Hidden options of `run`, for librocket_preload.so.

@@ -15,15 +15,15 @@ use anyhow::{Context, anyhow};
 use nix::sys::signal::Signal;
 use serde::Serialize;
 
-use crate::data::SplitMix64;
-use crate::exit::{Failure, Verdict};
-use crate::expected::ResultComparison;
-use crate::flags::SelfTestFlags;
-use crate::output;
-use crate::progress::ProgressLine;
-use crate::report::{DeviceReport, FailedJobs};
-use crate::soak::SoakMatmul;
-use crate::table::joined;
+use crate::base::exit::{Failure, Verdict};
+use crate::base::flags::SelfTestFlags;
+use crate::base::output;
+use crate::base::progress::ProgressLine;
+use crate::base::table::joined;
+use crate::matmul::data::SplitMix64;
+use crate::matmul::expected::ResultComparison;
+use crate::matmul::report::{DeviceReport, FailedJobs};
+use crate::matmul::soak::SoakMatmul;
 
 /// Most matmuls of a process that is not killed on purpose.
 const CASES: u64 = 8;

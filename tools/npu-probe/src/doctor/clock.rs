@@ -5,8 +5,8 @@ use npu_matmul::profile::Board;
 
 use super::root::SystemRoot;
 use super::row::DoctorRow;
-use crate::flags::planning::HERTZ_PER_MHZ;
-use crate::table::joined;
+use crate::base::flags::planning::HERTZ_PER_MHZ;
+use crate::base::table::joined;
 
 /// Directory where kernels that scale the NPU's clock show it; mainline does not.
 const DEVFREQ: &str = "sys/class/devfreq";

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::root::SystemRoot;
 use super::row::DoctorRow;
-use crate::table::joined;
+use crate::base::table::joined;
 
 const CPUS: &str = "sys/devices/system/cpu";
 /// Part numbers of the RK3588's CPUs in MIDR_EL1 (Arm's reference manuals of both CPUs).

@@ -5,7 +5,7 @@ use rocket_uapi::BoundCores;
 
 use super::root::{SystemRoot, shown_line};
 use super::row::DoctorRow;
-use crate::table::joined;
+use crate::base::table::joined;
 
 const DRIVERS: &str = "sys/bus/platform/drivers";
 const DEVICES: &str = "sys/bus/platform/devices";

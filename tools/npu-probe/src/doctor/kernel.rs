@@ -9,7 +9,7 @@ use rocket_uapi::KernelVersion;
 use super::bugs;
 use super::root::SystemRoot;
 use super::row::DoctorRow;
-use crate::table::joined;
+use crate::base::table::joined;
 
 const RELEASE: &str = "proc/sys/kernel/osrelease";
 const OPTIONS: [&str; 2] = ["CONFIG_DRM_ACCEL_ROCKET", "CONFIG_ROCKCHIP_IOMMU"];

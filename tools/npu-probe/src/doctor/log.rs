@@ -3,7 +3,7 @@
 
 use super::root::{SystemRoot, shown_line};
 use super::row::DoctorRow;
-use crate::table::joined;
+use crate::base::table::joined;
 
 /// The log; each read returns one record (Linux, Documentation/ABI/testing/dev-kmsg).
 const LOG: &str = "dev/kmsg";

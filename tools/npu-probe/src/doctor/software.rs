@@ -3,7 +3,7 @@
 
 use super::root::SystemRoot;
 use super::row::DoctorRow;
-use crate::table::joined;
+use crate::base::table::joined;
 
 /// Directories of programs if PATH is not set.
 const USUAL_PATH: &str = "/usr/local/bin:/usr/bin:/bin";

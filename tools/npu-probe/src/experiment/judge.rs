@@ -13,8 +13,8 @@ use serde::{Deserialize, Serialize};
 use super::record::{data, on_model};
 use super::runner::SENTINEL;
 use super::{Experiment, SeenJob, TaskTemplate};
-use crate::data::hex;
-use crate::table::ranges;
+use crate::base::table::ranges;
+use crate::matmul::data::hex;
 
 const ATOM: usize = rknpu_regcmd::ATOM_BYTES as usize;
 

@@ -8,7 +8,7 @@ use rknpu_regcmd::{
 };
 
 use super::{Experiment, OUT, Placement, TaskTemplate, input};
-use crate::data::SplitMix64;
+use crate::matmul::data::SplitMix64;
 
 /// Bits of a random float operand, including its sign: multiples of 1/32 below 2. Sums
 /// of 8192 products of these are exact in binary32.

@@ -17,8 +17,8 @@ use serde::{Deserialize, Serialize};
 
 use super::runner::{self, CoreRounds, ExperimentLog, GUARD};
 use super::{Experiment, SeenJob};
-use crate::data::hex;
 use crate::doctor::{open_without_waiting, read_records};
+use crate::matmul::data::hex;
 
 /// Up to this many bytes of operands are kept. A program of the same version generates
 /// larger ones again.

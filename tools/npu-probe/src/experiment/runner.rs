@@ -21,7 +21,7 @@ use rknpu_regcmd::{
 use rocket_uapi::{Bo, ByteLen, Deadline, Device, RawJob, sys};
 
 use super::{Experiment, ExperimentWitness, OUT, Placement, TaskTemplate, input, interrupts};
-use crate::program;
+use crate::matmul::program;
 
 /// Fill value of an output before each job; unwritten bytes keep it.
 pub(crate) const SENTINEL: u8 = 0xaa;
@@ -456,7 +456,7 @@ fn room_for(task: &TaskTemplate) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::calibrate::facts::list::{FACTS, SettlingMethod};
+    use crate::measure::calibrate::facts::list::{FACTS, SettlingMethod};
 
     fn run(experiment: &Experiment) -> anyhow::Result<Vec<SeenJob>> {
         run_on_model(experiment, Contested::default())

@@ -10,8 +10,8 @@ use clap::Args;
 use npu_model::ModelOptions;
 use rocket_uapi::Selector;
 
-use crate::exit::Failure;
-use crate::flags::DeviceFlags;
+use crate::base::exit::Failure;
+use crate::base::flags::DeviceFlags;
 
 pub(crate) use of_model::ModelUse;
 pub(crate) use of_node::NodeUse;

@@ -12,7 +12,7 @@ use rknpu_regcmd::timing::seconds;
 use serde::Serialize;
 
 use super::counts::{add_lines, push_line};
-use crate::flags::planning::HERTZ_PER_MHZ;
+use crate::base::flags::planning::HERTZ_PER_MHZ;
 
 /// Bytes of a command word.
 const WORD_BYTES: u64 = 8;

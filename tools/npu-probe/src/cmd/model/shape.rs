@@ -3,7 +3,7 @@
 
 use npu_offload::{ARCHITECTURES, ModelShape};
 
-use crate::gguf::{GgufModel, GgufValue};
+use crate::matmul::gguf::{GgufModel, GgufValue};
 
 /// More layers than any model has.
 const MAX_LAYERS: usize = 1 << 12;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use npu_offload::{Graph, GraphTime, ModelShape, OffloadRules, WeightMatrix};
 use serde::Serialize;
 
-use crate::flags::planning::HERTZ_PER_MHZ;
+use crate::base::flags::planning::HERTZ_PER_MHZ;
 
 /// Clocks besides the profile's: mainline's at boot, the usual vendor clock, the highest.
 const MEGAHERTZ: [u64; 3] = [200, 600, 1000];

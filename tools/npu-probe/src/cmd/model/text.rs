@@ -8,7 +8,7 @@ use npu_matmul::memory::MemoryShares;
 use super::ModelReport;
 use super::speed::{SpeedReport, SpeedRow};
 use super::weights::{WeightGroup, WeightPlace};
-use crate::table::{mib, table};
+use crate::base::table::{mib, table};
 
 impl ModelReport {
     pub(super) fn text(&self) -> String {

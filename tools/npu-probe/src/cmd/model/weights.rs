@@ -9,7 +9,7 @@ use npu_offload::{
 };
 use serde::Serialize;
 
-use crate::gguf::{GgufModel, GgufTensor, check_count};
+use crate::matmul::gguf::{GgufModel, GgufTensor, check_count};
 
 /// Limits for weight sizes (each takes milliseconds of planning) and matrices: more than any
 /// model has.

@@ -6,9 +6,9 @@
 use rknpu_regcmd::regs::{cna, core, dpu, dpu_rdma};
 use rknpu_regcmd::{FieldRangeError, Precision, Register};
 
-use crate::data::SplitMix64;
 use crate::experiment::matmul::int8;
 use crate::experiment::{ALU_ADD, Experiment, TaskTemplate, change, input, put};
+use crate::matmul::data::SplitMix64;
 
 const CHANNELS: u32 = 64;
 const SIDE: u32 = 8;

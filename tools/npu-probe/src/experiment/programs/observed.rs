@@ -8,9 +8,9 @@ use rknpu_regcmd::{MatmulType, Precision};
 use super::flying::{FP16, FlyingOperation, combined, flying, operand};
 use super::matmuls::{groups, int16_matmul, small};
 use super::pooling::fp16_average;
-use crate::data::SplitMix64;
 use crate::experiment::matmul::{fp16, int8, matmul};
 use crate::experiment::{Experiment, OUT, change, put};
+use crate::matmul::data::SplitMix64;
 
 /// Sums from -16 to 15, halved to int8: ties of both signs, with both values of CVT_ROUND.
 pub(crate) fn int8_ties() -> anyhow::Result<Experiment> {

@@ -8,9 +8,9 @@ use rknpu_regcmd::task::POOLING;
 use rknpu_regcmd::{ATOM_BYTES, Precision};
 
 use super::flying::FP16;
-use crate::data::SplitMix64;
 use crate::experiment::matmul::fp16_bytes;
 use crate::experiment::{Experiment, OUT, TaskTemplate, input, put};
+use crate::matmul::data::SplitMix64;
 
 /// Beats of a burst, minus one, as in known pooling programs.
 const BURST_4: u32 = 3;
