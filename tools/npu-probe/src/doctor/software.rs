@@ -105,7 +105,7 @@ fn backend(root: &SystemRoot, libraries: &[String]) -> DoctorRow {
     let own = own.map(|directory| format!("ggml's own are in {}", root.shown(directory)));
     let blas = "its BLAS backend takes the matmuls first: `apt remove libggml0-backend-blas`";
     let blas = find("libggml-blas.so").map(|_| blas.to_owned());
-    let unset = "Install the package libggml-rocket (docs/packages.md), or set GGML_BACKEND_PATH \
+    let unset = "Install the package libggml-rocket (docs/start.md), or set GGML_BACKEND_PATH \
                  to libggml-rocket.so.";
     let variable = root.variable(BACKEND_PATH).filter(|path| !path.is_empty());
     let row = if let Some(path) = variable {
