@@ -23,16 +23,16 @@
 //! ```
 #![deny(unsafe_code)]
 
-mod damage;
+mod base;
 pub mod driver;
-pub mod event;
-mod lock;
-mod open;
-mod options;
-pub mod timeline;
+mod entry;
+mod files;
+mod jobs;
+mod objects;
 
-pub use damage::Damage;
+pub use base::damage::Damage;
+pub use base::options::{ModelOptions, OptionError};
+pub use base::{event, timeline};
 pub use driver::{Backing, Model};
-pub use open::{OpenError, Opened, open, open_with};
-pub use options::{ModelOptions, OptionError};
+pub use entry::open::{OpenError, Opened, open, open_with};
 pub use rknpu_chip::Level;
