@@ -42,7 +42,7 @@ RECIPES = {
     "tiny-3-layers": dict(layers=3, feed_forward=256),
     "tiny-experts": dict(experts=4, feed_forward=256),
 }
-# Those that tables of docs/llama-quality.md have.
+# Those that `quality` measures.
 KINDS = ["plain", "outliers", "tied", "experts"]
 TRAINED = ["trained", "trained-outliers"]
 REAL = ["smollm2"]

@@ -8,7 +8,7 @@ from pathlib import Path
 from options import OPTIONS, ROOT
 from stock import Stock
 
-QUALITY = ROOT / "docs/llama-quality.md"
+QUALITY = ROOT / "docs/quality.md"
 
 
 def show(*contents: str) -> None:

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 """What `auto` and the other precisions may lose: the mean KL divergence, nats a token, of what
-models predict, and cosines of embeddings; `quality` writes the tables of docs/llama-quality.md."""
+models predict, and cosines of embeddings; `quality` writes the tables of docs/quality.md."""
 
-import functools
 from itertools import product
 
 import pytest
@@ -139,7 +138,7 @@ def precisions(stock: Stock, bars: Bars) -> str:
 
 # Models and files of the table. Of the usual check, the hardest: Q8_0, since such a file loses
 # least; besides, long rows, where the largest number is largest, and a coarser type.
-FILES = list(product([*REAL, *TRAINED, *KINDS], FORMATS))
+FILES, OTHER_FILES = (list(product(names, FORMATS)) for names in (REAL, [*TRAINED, *KINDS]))
 HARDEST = [("plain", "Q8_0"), ("deep", "Q8_0"), ("outliers", "Q6_K")]
 
 
@@ -205,7 +204,7 @@ def attention(stock: Stock, bars: Bars, files: list[tuple[str, str]] = ATTENTIVE
 @pytest.mark.on_request
 def test_attention_loss(stock):
     """Attention on the NPU loses no more than attention on the CPU does."""
-    page.write(page.QUALITY, {"llama-attention-loss": attention(stock, bars := Bars())})
+    print(attention(stock, bars := Bars()))
     assert not bars
 
 
@@ -244,15 +243,13 @@ def test_minilm_embeddings(stock):
 def test_quality(stock, seen):
     """What each precision loses, against the CPU and against what the file's own format loses."""
     bars = Bars()
-    lora = functools.partial(auto, files=ADAPTED, adapted=True)
-    makers = {
-        "llama-cosines": cosines,
-        "llama-policies": precisions,
-        "llama-auto": auto,
-        "llama-lora": lora,
-        "llama-attention-loss": attention,
-    }
+    makers = {"llama-cosines": cosines, "llama-policies": precisions, "llama-auto": auto}
     sections = {name: make(stock, bars) for name, make in makers.items()}
+    page.show(
+        auto(stock, bars, OTHER_FILES),
+        auto(stock, bars, ADAPTED, adapted=True),
+        attention(stock, bars),
+    )
     sections["llama-quality-conditions"] = page.conditions(stock)
     page.write(page.QUALITY, sections)
     assert not bars

@@ -15,7 +15,7 @@ from whisper import Whisper, WhisperServer
 
 # Normalised mean square error of the logits. Weights are F16, so that only sums differ: 9.4e-8 were
 # seen on x86-64, and 1.3e-6 on arm64. INT8 would lose some 1e-4 in each matmul
-# (docs/quantisation.md).
+# (docs/quality.md).
 NMSE = 1e-5
 # Of a quantised file the NPU may lose against F16 so many times what the CPU loses: 1.34 and 2.15
 # times were seen with Q8_0, on processors whose own kernels differ, and 1.01 with Q4_0. INT8 adds

@@ -31,7 +31,7 @@ const SECTIONS: [(&str, &str, Writer); 5] = [
     ("timing-figures.md", "timing", timing::markdown),
     ("../README.md", "expected", plans::expected),
     ("regcmd.md", "precisions", precisions::markdown),
-    ("quantisation.md", "schemes", quantisation::markdown),
+    ("quality.md", "schemes", quantisation::markdown),
     ("speed.md", "prompts", offload::prompts),
 ];
 

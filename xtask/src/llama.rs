@@ -63,7 +63,7 @@ pub(crate) struct CheckArgs {
     /// are named)
     #[arg(value_name = "CHECK")]
     only: Vec<String>,
-    /// Write the measurements into docs/llama-quality.md (quality), or the supported
+    /// Write the measurements into docs/quality.md (quality), or the supported
     /// operations into the reference file (test-backend-ops)
     #[arg(long)]
     record: bool,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The table of docs/quantisation.md: cost and error of quantisation.
+//! The table of docs/quality.md: cost and error of quantisation.
 //!
 //! The errors come from matmuls that the engine computes on the software model. The costs come from
 //! plans of a matmul of a language model's size.
@@ -196,7 +196,7 @@ fn normal(seed: u64, count: usize) -> Vec<f32> {
 mod tests {
     use super::*;
 
-    /// The errors are in the order that docs/quantisation.md states.
+    /// The errors are in the order that docs/quality.md states.
     #[test]
     fn losses_are_in_the_order_that_the_page_tells() {
         let (gaussian, outliers) = (OperandMatrices::gaussian(), OperandMatrices::outliers());
@@ -211,7 +211,7 @@ mod tests {
         assert!(four_outliers < 2.0 * four);
     }
 
-    /// Times and memory are in the proportions that docs/quantisation.md states.
+    /// Times and memory are in the proportions that docs/quality.md states.
     #[test]
     fn costs_are_in_the_proportions_that_the_page_tells() {
         let fp16 = fp16_cost().unwrap();

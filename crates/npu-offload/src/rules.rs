@@ -17,7 +17,7 @@ use crate::rows::{self, FEWEST_ROWS, MOST_ROWS};
 
 /// The smallest block of a rotation with which a real model keeps the promise of `auto`: MiniLM,
 /// with rows of 384. Smaller blocks spread outliers over fewer channels. In blocks of 64, SmolLM2's
-/// rows of 576 break the promise with some texts (docs/llama-quality.md).
+/// rows of 576 break the promise with some texts (docs/quality.md).
 const ROTATED_MIN: usize = 128;
 
 /// Decides, for one machine, what is offloaded. The same question always gets the same answer.

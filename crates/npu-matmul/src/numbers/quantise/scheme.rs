@@ -24,7 +24,7 @@ pub enum Quantisation {
     /// the activations in each call.
     W8A8Hadamard,
     /// INT4 x 8 bits with rotated operands: the most accurate 4-bit scheme of those that were
-    /// tried, if activations have outliers (docs/quantisation.md).
+    /// tried, if activations have outliers (docs/quality.md).
     ///
     /// Activations use +-119, so that two signed nibbles hold one; a matmul takes two INT4 passes.
     /// Each [`Quantisation::group`] of K has separate scales; those of weights minimise the square
