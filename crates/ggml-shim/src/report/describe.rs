@@ -5,6 +5,7 @@ use std::ffi::CStr;
 use std::fs;
 use std::path::Path;
 
+use npu_matmul::{Dtype, PlanOptions};
 use npu_offload::OffloadRules;
 use rocket_uapi::DeviceInfo;
 
@@ -73,7 +74,23 @@ pub(crate) fn start_line(
         "assumed, until `npu-probe calibrate` measures this board"
     };
     let (precision, clock) = (rules.choice.word(), rules.target.megahertz());
-    format!("{name}: {description}, {place}; precision {precision}; {limit}; {clock} MHz {source}")
+    let weights = weights(&rules.target.options);
+    format!(
+        "{name}: {description}, {place}; precision {precision}; {limit}; {clock} MHz {source}; \
+         {weights}"
+    )
+}
+
+/// Whether weights stream through CBUF.
+fn weights(options: &PlanOptions) -> &'static str {
+    match [Dtype::Int8, Dtype::Fp16].map(|dtype| options.streams(dtype)) {
+        [false, false] => {
+            "weights stay in CBUF, until `npu-probe first` finds that they may stream"
+        }
+        [true, false] => "int8 weights stream through CBUF",
+        [false, true] => "fp16 weights stream through CBUF",
+        [true, true] => "weights stream through CBUF",
+    }
 }
 
 /// The chip of the board, such as RK3588.
@@ -175,9 +192,11 @@ mod tests {
         assert_eq!(
             start_line(&board(), description, &rules, 5 << 30),
             "ROCKET0: RK3588 NPU, 3 cores, clock unknown, rocket 0.0.0, /dev/accel/accel0; \
-             precision auto; at most 5120 MiB of memory; 600 MHz as calibrated"
+             precision auto; at most 5120 MiB of memory; 600 MHz as calibrated; weights stay in \
+             CBUF, until `npu-probe first` finds that they may stream"
         );
         rules.is_calibrated = false;
+        rules.target.options.unmeasured_tiles = Some(true);
         let model = DeviceInfo {
             is_model: true,
             ..board()
@@ -187,6 +206,7 @@ mod tests {
             "ROCKET-MODEL0: software model: for testing, and much slower",
             "; no limit for memory;",
             "600 MHz assumed, until `npu-probe calibrate`",
+            "; weights stream through CBUF",
         ] {
             assert!(line.contains(part), "{line}");
         }

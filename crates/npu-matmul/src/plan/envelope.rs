@@ -16,6 +16,13 @@ impl PlanOptions {
         tiles.filter(move |tile| tile.dtype == dtype && of(tile))
     }
 
+    /// Whether tiles of this precision may have weights that do not fit CBUF and stream through it.
+    #[must_use]
+    pub fn streams(&self, dtype: Dtype) -> bool {
+        let streamed = |tile: &MeasuredTile| !tile.fits_cbuf(false);
+        !self.keeps_to_envelope() || self.measured(dtype, streamed).next().is_some()
+    }
+
     fn keeps_to_envelope(&self) -> bool {
         self.unmeasured_tiles == Some(false)
     }

@@ -162,6 +162,19 @@ fn told([device, code, verdict, cause, side, sentence]: [&str; 6]) {
             assert_eq!(choice["evidence"], evidence, "{device}, {dtype}");
         }
         assert_eq!(choices["form"]["value"], "B", "{device}");
+        // Weights stream where all rungs of it passed.
+        for (dtype, rungs) in [
+            ("int8", ["int8-streams", "int8-full"]),
+            ("fp16", ["fp16-streams", "fp16-streams-large"]),
+        ] {
+            let passed = rungs.map(|rung| report["rungs"][rung]["state"] == "passed");
+            let tiles = profile["profile"]["envelope"].as_array().unwrap();
+            let streams = |tile: &&Value| tile["dtype"] == dtype && tile["n"] == 4096;
+            let evidence = tiles.iter().find(streams).map(|tile| &tile["evidence"]);
+            let allowed = (passed == [true; 2] && report["overlay"].is_null())
+                .then(|| Value::from("npu-probe first"));
+            assert_eq!(evidence, allowed.as_ref(), "{device}, {dtype}");
+        }
     }
     if code == 0 && report["overlay"].is_null() {
         for dtype in ["int8", "fp16"] {

@@ -34,8 +34,8 @@ pub(crate) const HALF: Dtype = Dtype::Fp16;
 /// Preferred upper bound for the probabilities of a tile, in bytes. The scores take twice as much.
 const TILE_BYTES: usize = 2 << 20;
 
-/// Upper bound for the keys of a block: the depth of the deepest published FP16 tile with 384 rows
-/// (E-streamed-tiles).
+/// Upper bound for the keys of a block: the depth of the deepest published FP16 tiles with 256 rows
+/// (E-resident-tiles) and with 384 (E-streamed-tiles).
 const BLOCK_KEYS: usize = 384;
 
 /// Sizes that all tiles of a call share.
@@ -372,14 +372,14 @@ mod tests {
     #[test]
     fn tiles_of_a_model() {
         let short = tiling(&LLAMA, &board()).unwrap();
-        assert_eq!((short.heads, short.rows, short.block), (4, 86, 352));
+        assert_eq!((short.heads, short.rows, short.block), (4, 64, 352));
         let keys = 8192;
         let long = tiling(&AttentionBatch { keys, ..LLAMA }, &board()).unwrap();
         assert_eq!((long.heads, long.rows, long.block), (4, 32, 384));
         let job = long.score_job(0, 128, &[0, 1, 2, 7, 8, 21]);
         assert_eq!(job.output_bytes, 128 * (5 * 384 + 128) * 4);
-        // One task for each run of blocks.
-        assert_eq!(job.tasks.len(), 3);
+        // Tasks of 256 keys in each run of blocks.
+        assert_eq!(job.tasks.len(), 5 + 3 + 1);
     }
 
     /// The scores of the first job are in the order of the features of the second job, with twice the

@@ -5,7 +5,7 @@ use npu_matmul::Dtype;
 use rknpu_regcmd::regs::dpu;
 use rocket_uapi::DeviceInfo;
 
-use crate::experiment::matmul::{fp16, int4, int8, make_subnormal};
+use crate::experiment::matmul::{ExperimentMatmul, fp16, int4, int8, make_subnormal};
 use crate::experiment::programs::depthwise;
 use crate::experiment::programs::flying::{FlyingOperation, flying};
 use crate::experiment::runner::CoreRounds;
@@ -36,6 +36,18 @@ pub(crate) enum RungMeaning {
     Reuse(Dtype),
     /// Results are less exact than they should be; there is no workaround.
     Accuracy,
+}
+
+impl RungMeaning {
+    /// Whether such a failure forbids tiles of this precision whose weights stream.
+    pub(super) fn forbids_streams(self, dtype: Dtype) -> bool {
+        match self {
+            Self::Precision(of) => of == dtype,
+            Self::Streaming(of) => of.contains(&dtype),
+            Self::ExactBanks => dtype == Dtype::Int8,
+            Self::Essential | Self::Unused | Self::Reuse(_) | Self::Accuracy => false,
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -148,6 +160,10 @@ macro_rules! rungs {
 
 use RungMeaning::{Accuracy, Essential, ExactBanks, Precision, Reuse, Streaming, Unused};
 
+/// Rows, depth and columns of the largest tiles whose weights stream.
+pub(super) const FP16_STREAMED: [u32; 3] = [384, 384, 4096];
+pub(super) const INT8_STREAMED: [u32; 3] = [544, 544, 4096];
+
 /// All rungs. Parents come before their children.
 pub(crate) const LADDER: &[Rung] = rungs! {
     "driver" after []: Essential, idle(),
@@ -217,7 +233,7 @@ pub(crate) const LADDER: &[Rung] = rungs! {
         "fp16 64x512x512: weights stream through their banks (E-streamed-tiles, of larger ones)",
         "weights that do not fit CBUF do not stream through it";
     "fp16-streams-large" after ["fp16-streams"]: Streaming(&[Dtype::Fp16]),
-        fp16(384, 384, &[4096]).experiment(),
+        one_tile(fp16, FP16_STREAMED),
         "fp16 384x384x4096: weights stream through three banks (E-streamed-tiles)",
         "the largest fp16 tile is wrong";
     "int8-streams" after ["int8-large", "fp16-streams"]: Streaming(&[Dtype::Int8]),
@@ -225,7 +241,7 @@ pub(crate) const LADDER: &[Rung] = rungs! {
         "int8 480x544x4096: weights stream through their banks (E-streamed-tiles)",
         "int8 weights that do not fit CBUF do not stream through it";
     "int8-full" after ["int8-streams", "int8-exact-banks"]: Streaming(&[Dtype::Int8]),
-        int8(544, 544, &[4096]).experiment(),
+        one_tile(int8, INT8_STREAMED),
         "int8 544x544x4096: no bank to spare, and weights stream (E-streamed-tiles)",
         "the largest int8 tile is wrong";
     "int4-streams" after ["int4-large", "fp16-streams"]: Streaming(&[Dtype::Int4]),
@@ -296,6 +312,14 @@ pub(crate) const LADDER: &[Rung] = rungs! {
         "int4 tasks whose weights stream, the second with DATA_REUSE (E-reuse-unseen)",
         "int4 features in CBUF are wrong after weights have streamed";
 };
+
+/// A matmul of one tile of this size, M x K x N.
+fn one_tile(
+    matmul: fn(u32, u32, &[u32]) -> ExperimentMatmul,
+    [m, k, n]: [u32; 3],
+) -> anyhow::Result<Experiment> {
+    matmul(m, k, &[n]).experiment()
+}
 
 /// The buffers of a matmul, without a job.
 fn idle() -> anyhow::Result<Experiment> {

@@ -11,7 +11,7 @@ use serde::Serialize;
 
 use super::dead_cores::{dead_cores, overlay};
 use super::finding::RungFinding;
-use super::ladder::{HEALTH_STEP, LADDER, Rung, RungMeaning};
+use super::ladder::{FP16_STREAMED, HEALTH_STEP, INT8_STREAMED, LADDER, Rung, RungMeaning};
 use super::results::FirstResults;
 use crate::base::exit::Verdict;
 use crate::base::table::joined;
@@ -48,6 +48,17 @@ const SETTLED: [(&str, &str); 5] = [
 const ALLOWING_REUSE: [(&str, Dtype); 2] = [
     ("int8-reuse-large", Dtype::Int8),
     ("int4-reuse-large", Dtype::Int4),
+];
+
+/// Rungs that allow tiles of a precision whose weights stream through CBUF, up to this size, if
+/// all of them pass on all cores.
+const ALLOWING_STREAMS: [([&str; 2], Dtype, [u32; 3]); 2] = [
+    (["int8-streams", "int8-full"], Dtype::Int8, INT8_STREAMED),
+    (
+        ["fp16-streams", "fp16-streams-large"],
+        Dtype::Fp16,
+        FP16_STREAMED,
+    ),
 ];
 
 /// Changes of a profile, as sentences.
@@ -424,11 +435,32 @@ impl FirstReport {
             };
             changes.avoided.push(avoided);
         }
+        let passed = |rung| matches!(self.rungs.get(rung), Some(RungState::Passed));
+        for (rungs, dtype, size) in ALLOWING_STREAMS {
+            let [rows, k, n] = size.map(|size| size as usize);
+            let is_known = |tile: &MeasuredTile| {
+                tile.dtype == dtype && tile.rows >= rows && tile.k >= k && tile.n >= n
+            };
+            let has_failed = self
+                .failed()
+                .any(|rung| rung.meaning.forbids_streams(dtype));
+            let is_allowed = !has_failed && self.overlay.is_none() && rungs.into_iter().all(passed);
+            if is_allowed && !profile.envelope.iter().any(is_known) {
+                profile.envelope.push(MeasuredTile {
+                    dtype,
+                    rows,
+                    k,
+                    n,
+                    evidence: EVIDENCE.into(),
+                });
+                let sentence = format!("{dtype} weights may stream through CBUF");
+                changes.allowed.push(sentence);
+            }
+        }
         for (rung, dtype) in ALLOWING_REUSE {
             let now = profile.choices.reuse.of_mut(dtype);
-            let has_passed = matches!(self.rungs.get(rung), Some(RungState::Passed));
             // A calibrated board keeps its choice.
-            if has_passed && !profile.measured && now.value == ReuseRule::Never {
+            if passed(rung) && !profile.measured && now.value == ReuseRule::Never {
                 *now = choice(ReuseRule::EqualResident);
                 let sentence =
                     format!("{dtype} tasks may reuse features that an equal task left in CBUF");
@@ -554,6 +586,46 @@ mod tests {
         };
         assert!(found.lacks_witness && found.is_killed);
         assert!(report.sentence.contains(NO_WITNESS), "{}", report.sentence);
+    }
+
+    /// A precision that is refused gets no tiles back from its streaming rungs.
+    #[test]
+    fn streams_are_allowed_where_nothing_else_failed() {
+        let tiles = |failed: Option<&str>| {
+            let rungs = LADDER
+                .iter()
+                .map(|rung| (rung.name.to_owned(), RungState::Passed));
+            let report = FirstReport {
+                version: "",
+                verdict: FirstVerdict::Works,
+                sentence: String::new(),
+                causes: failed
+                    .into_iter()
+                    .map(|name| FirstCause::new(name, ""))
+                    .collect(),
+                notes: Vec::new(),
+                rungs: rungs.collect(),
+                overlay: None,
+            };
+            let board = Board {
+                board: "any".to_owned(),
+                kernel: "6.18.0".to_owned(),
+                is_model: false,
+                assigned_hz: None,
+            };
+            let (profile, _) = report.profile(&Profile::built_in(), board);
+            [Dtype::Int8, Dtype::Fp16].map(|dtype| {
+                let of = profile.envelope.iter().filter(|tile| tile.dtype == dtype);
+                let streams = of.clone().any(|tile| !tile.fits_cbuf(false));
+                (of.count() > 0, streams)
+            })
+        };
+        assert_eq!(tiles(None), [(true, true); 2]);
+        assert_eq!(tiles(Some("fp16-deep")), [(true, true), (false, false)]);
+        assert_eq!(
+            tiles(Some("int8-exact-banks")),
+            [(true, false), (true, true)]
+        );
     }
 
     /// A failure of this program is not blamed on the board.
