@@ -13,7 +13,7 @@ const MOST_KEYS: usize = 4096;
 /// Longest head. Sizes up to it are used as they are; larger sizes are numbers of keys.
 const LONGEST_HEAD: usize = 1024;
 
-/// Rounds a size of keys or values, like [`decision_key`].
+/// Rounds a size of keys or values, like the keys of [`AttentionSize`].
 pub(crate) fn rounded(size: usize) -> usize {
     match size {
         0..=LONGEST_HEAD => size,
@@ -39,43 +39,118 @@ pub enum AttentionChoice {
 /// from a row, the NPU only those that it hides from all rows of a tile.
 const SEQUENCES: usize = 32;
 
-/// Returns `batch` without what does not change its decision: rows, window and the exact number of
-/// keys. A KV cache grows, and each decision takes planning.
-pub(crate) fn decision_key(batch: AttentionBatch) -> AttentionBatch {
-    AttentionBatch {
-        rows: 0,
-        keys: batch.keys.min(MOST_KEYS).next_power_of_two(),
-        window: Some(usize::MAX),
-        ..batch
+/// Everything that the fewest rows of attention depend on: neither its rows nor its window, and the
+/// number of keys only roughly. A KV cache grows, and each decision takes planning.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct AttentionSize {
+    heads: usize,
+    kv_heads: usize,
+    /// A power of two.
+    keys: usize,
+    head_dim: usize,
+    value_dim: usize,
+}
+
+impl AttentionSize {
+    /// The size of `batch`.
+    pub(crate) fn of(batch: AttentionBatch) -> Self {
+        let AttentionBatch {
+            heads,
+            kv_heads,
+            rows: _,
+            keys,
+            head_dim,
+            value_dim,
+            window: _,
+        } = batch;
+        Self {
+            heads,
+            kv_heads,
+            keys: keys.min(MOST_KEYS).next_power_of_two(),
+            head_dim,
+            value_dim,
+        }
+    }
+
+    /// Attention of this size of the last `rows` rows of a sequence.
+    const fn batch(self, rows: usize) -> AttentionBatch {
+        let Self {
+            heads,
+            kv_heads,
+            keys,
+            head_dim,
+            value_dim,
+        } = self;
+        AttentionBatch {
+            heads,
+            kv_heads,
+            rows,
+            keys,
+            head_dim,
+            value_dim,
+            window: Some(usize::MAX),
+        }
     }
 }
 
-/// Returns the fewest rows of attention with this [`decision_key`] from which the NPU takes no longer than the CPU.
-/// They are always more than the [`SEQUENCES`] of a server.
+/// Returns the fewest rows of attention of this size from which the NPU takes no longer than the
+/// CPU. They are always more than the [`SEQUENCES`] of a server.
 pub(crate) fn fewest_rows(
-    key: AttentionBatch,
+    size: AttentionSize,
     target: &PlanTarget,
     cpu: &CpuSpeed,
 ) -> Option<usize> {
-    let AttentionBatch { heads, keys, .. } = key;
-    let elements = (key.head_dim + key.value_dim) as u64;
+    let AttentionSize { heads, keys, .. } = size;
+    let elements = (size.head_dim + size.value_dim) as u64;
     let cpu_ps = |rows: usize| {
         let seen = rows * keys - (rows * rows.saturating_sub(1) / 2).min(rows * keys);
         let macs = (seen as u64).saturating_mul(heads as u64);
         ps(macs.saturating_mul(elements), cpu.attention)
     };
-    let npu_ps = |rows| {
-        let batch = AttentionBatch { rows, ..key };
-        Some(target.attention(&batch)?.call_ps)
-    };
+    let npu_ps = |rows| Some(target.attention(&size.batch(rows))?.call_ps);
     let fewest = rows::fewest(npu_ps, cpu_ps)?;
     Some(fewest.max(SEQUENCES + 1))
 }
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+    use test_support::assert_each_field_counts;
+
     use super::*;
     use crate::rules::tests::{format, rules};
+
+    proptest! {
+        #![proptest_config(test_support::cases(64))]
+
+        #[test]
+        fn sizes_differ_in_each_field(
+            one in [1..4_usize, 1..4, 1..9000, 1..4, 1..4],
+            other in [1..4_usize, 1..4, 1..9000, 1..4, 1..4],
+            rows in 1..600_usize,
+            window in prop::option::of(1..9000_usize),
+        ) {
+            let [one, other] = [one, other].map(|[heads, kv_heads, keys, head_dim, value_dim]| {
+                let batch = AttentionBatch {
+                    heads,
+                    kv_heads,
+                    rows,
+                    keys,
+                    head_dim,
+                    value_dim,
+                    window,
+                };
+                AttentionSize::of(batch)
+            });
+            assert_each_field_counts!(
+                AttentionSize { heads, kv_heads, keys, head_dim, value_dim },
+                one,
+                other
+            );
+            // So an answer for the size holds for all that share it.
+            prop_assert_eq!(AttentionSize::of(one.batch(rows)), one);
+        }
+    }
 
     /// The table of docs/attention.md, with 512 rows and 2048 keys: both matmuls on the CPU and on
     /// the NPU, and attention as one operation with its softmax.

@@ -79,19 +79,30 @@ impl PlanTarget {
 
     /// Predicts the same `m` rows times several weights, each `n x k`, in one call that prepares
     /// the rows once; `None` if a precision cannot compute its weights.
-    ///
-    /// Packing includes rounding and rotating the rows, which no other work overlaps.
     #[must_use]
     pub fn matmuls(&self, weights: &[(ComputeType, [usize; 2])], m: usize) -> Option<CallTime> {
+        let plan = |&(precision, size)| Some((precision, self.weight_plan(precision, size)?));
+        let planned: Option<Vec<_>> = weights.iter().map(plan).collect();
+        self.planned(&planned?, m)
+    }
+
+    /// Predicts the same `m` rows times several planned weights in one call, as
+    /// [`Self::matmuls`].
+    ///
+    /// Packing includes rounding and rotating the rows, which no other work overlaps.
+    pub(crate) fn planned(
+        &self,
+        weights: &[(ComputeType, WeightPlan)],
+        m: usize,
+    ) -> Option<CallTime> {
         let host = &self.options.profile.host;
         let (mut plans, mut prepared, mut before_ps) = (Vec::new(), Vec::new(), 0_u64);
-        for &(precision, size) in weights {
-            let k = size[1];
+        for (precision, planned) in weights {
+            let (precision, k) = (*precision, planned.k);
             let format = precision.format();
             let options = format.plan_options(&self.options);
             let rows = m.checked_mul(format.passes())?;
-            let planned = self.weight_plan(precision, size)?;
-            plans.push(Plan::new(&planned, rows, &options).ok()?);
+            plans.push(Plan::new(planned, rows, &options).ok()?);
             if prepared.contains(&(precision, k)) {
                 continue;
             }
@@ -106,6 +117,8 @@ impl PlanTarget {
             let rotated_ps = host.kernel_ps(rotated, KernelCost::ROTATION_STAGE);
             before_ps = before_ps.checked_add(rounded_ps.checked_add(rotated_ps)?)?;
         }
+        #[cfg(test)]
+        tests::count_tasks(&plans);
         let plans: Vec<_> = plans.iter().collect();
         let call = call_together(&plans, &self.options);
         Some(CallTime {
@@ -117,10 +130,30 @@ impl PlanTarget {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
+    use std::cell::Cell;
+
     use npu_matmul::Dtype;
 
     use super::*;
+
+    thread_local! {
+        static MODELLED_TASKS: Cell<usize> = const { Cell::new(0) };
+    }
+
+    /// Number of tasks whose times this thread has modelled.
+    pub(crate) fn modelled_tasks() -> usize {
+        MODELLED_TASKS.get()
+    }
+
+    pub(super) fn count_tasks(plans: &[Plan]) {
+        let jobs = plans
+            .iter()
+            .flat_map(Plan::steps)
+            .flat_map(|step| step.jobs);
+        let tasks: usize = jobs.map(|job| job.tasks.len()).sum();
+        MODELLED_TASKS.set(modelled_tasks() + tasks);
+    }
 
     const SIZE: [usize; 2] = [1024, 4096];
 

@@ -33,6 +33,7 @@ mod cost;
 mod cpu;
 mod format;
 mod graph;
+mod large;
 mod memory;
 mod models;
 mod placement;

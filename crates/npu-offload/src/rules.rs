@@ -6,12 +6,14 @@ use std::hash::Hash;
 use std::sync::{Mutex, PoisonError};
 
 use npu_matmul::attention::AttentionBatch;
+use npu_matmul::plan::WeightPlan;
 use npu_matmul::quantise::INT8_K_MAX;
 
-use crate::attention::{self, AttentionChoice};
+use crate::attention::{self, AttentionChoice, AttentionSize};
 use crate::cost::PlanTarget;
 use crate::cpu::CpuSpeed;
 use crate::format::{FormatClass, NumberFormat};
+use crate::large;
 use crate::precision::{ComputeType, PrecisionChoice};
 use crate::rows::{self, FEWEST_ROWS, MOST_ROWS};
 
@@ -37,17 +39,29 @@ pub struct OffloadRules {
     /// Whether the times of `target` were measured on this machine.
     pub is_calibrated: bool,
     /// Cached decisions: each one takes milliseconds of planning.
-    known: Mutex<HashMap<(NumberFormat, [usize; 2]), MatmulDecision>>,
-    known_attention: Mutex<HashMap<AttentionBatch, Option<usize>>>,
-    known_packing: Mutex<HashMap<PackedMatmul, Option<u64>>>,
+    known: Mutex<HashMap<WeightQuestion, MatmulDecision>>,
+    known_attention: Mutex<HashMap<AttentionSize, Option<usize>>>,
+    known_packing: Mutex<HashMap<PackingQuestion, Option<u64>>>,
 }
 
 /// Answers that a table keeps: far more than a model has sizes. With each length of a prompt come
 /// a few.
 const ANSWERS_KEPT: usize = 4096;
 
-/// Weights of `n x k` that are packed for one matmul, and the rows of that matmul.
-type PackedMatmul = ([usize; 2], usize);
+/// Weights of `n x k`: everything that a decision about them depends on, beside the rules.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+struct WeightQuestion {
+    format: NumberFormat,
+    size: [usize; 2],
+}
+
+/// Weights of `n x k` that are packed for one matmul of so many rows: everything that their time
+/// depends on, beside the rules.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+struct PackingQuestion {
+    size: [usize; 2],
+    rows: usize,
+}
 
 /// A decision about all matmuls with the same weights.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -80,15 +94,24 @@ impl OffloadRules {
 
     /// Returns the decision about matmuls with weights of `n x k`. It is cached.
     #[must_use]
-    pub fn decide(&self, weights: NumberFormat, size: [usize; 2]) -> MatmulDecision {
-        remembered(&self.known, (weights, size), || {
-            let precision = self.precision(weights, size);
-            MatmulDecision {
-                precision,
-                fewest_rows: self.fewest_rows(weights, precision, size),
-                call_ps: self.call_ps(precision, size, MOST_ROWS),
-            }
-        })
+    pub fn decide(&self, format: NumberFormat, size: [usize; 2]) -> MatmulDecision {
+        let question = WeightQuestion { format, size };
+        remembered(&self.known, question, |question| self.decide_now(question))
+    }
+
+    fn decide_now(&self, WeightQuestion { format, size }: WeightQuestion) -> MatmulDecision {
+        let precision = self.precision(format, size);
+        let call_ps = self.call_ps(precision, size);
+        let most_ps = call_ps(MOST_ROWS);
+        let npu_ps = |rows| match rows {
+            MOST_ROWS => most_ps,
+            _ => call_ps(rows),
+        };
+        MatmulDecision {
+            precision,
+            fewest_rows: self.fewest_rows(format, size, npu_ps),
+            call_ps: most_ps,
+        }
     }
 
     /// Returns the precision of matmuls with weights of `n x k`.
@@ -117,7 +140,7 @@ impl OffloadRules {
         if weights.class != FormatClass::Quantised || !rotates {
             return ComputeType::Fp16;
         }
-        let call_ps = |precision| self.call_ps(precision, size, MOST_ROWS);
+        let call_ps = |precision| self.call_ps(precision, size)(MOST_ROWS);
         let is_faster = || call_ps(ComputeType::Fp16) < call_ps(ComputeType::Int8Hadamard);
         if self.is_calibrated && is_faster() {
             ComputeType::Fp16
@@ -129,21 +152,51 @@ impl OffloadRules {
     /// Returns the number of rows from which matmuls with weights of `n x k` are offloaded:
     /// `min_rows`, if the user set it. Otherwise it is the least number from which the whole call
     /// (the NPU, and the CPU's work for it) takes no longer than the CPU alone at its published
-    /// speed; `None` if even [`MOST_ROWS`] rows take longer. It is at least [`FEWEST_ROWS`], since
-    /// a token of one sequence is never offloaded.
+    /// speed; `None` if even [`MOST_ROWS`] rows take longer. `npu_ps` is the time of that call by
+    /// its rows. The number is at least [`FEWEST_ROWS`], since a token of one sequence is never offloaded.
     fn fewest_rows(
         &self,
         weights: NumberFormat,
-        precision: ComputeType,
         size: [usize; 2],
+        npu_ps: impl Fn(usize) -> Option<u64>,
     ) -> Option<usize> {
-        let npu_ps = |rows| self.call_ps(precision, size, rows);
         let cpu_ps = |rows| self.cpu.matmul_ps(weights, size, rows);
         self.min_rows.or_else(|| rows::fewest(npu_ps, cpu_ps))
     }
 
-    fn call_ps(&self, precision: ComputeType, size: [usize; 2], rows: usize) -> Option<u64> {
-        Some(self.target.matmul(precision, size, rows)?.call_ps)
+    /// Returns the modelled time of calls with weights of `n x k` by their rows, `None` for all if
+    /// there is no plan. It searches plans of weights once.
+    fn call_ps(
+        &self,
+        precision: ComputeType,
+        size: [usize; 2],
+    ) -> impl Fn(usize) -> Option<u64> + '_ {
+        let [n, k] = size;
+        let plan = |n| self.target.weight_plan(precision, [n, k]);
+        // Not each size has a plan for which smaller ones have one.
+        let planned = plan(n).and_then(|whole| {
+            let plan = |of| {
+                if of == n {
+                    Some(whole.clone())
+                } else {
+                    plan(of)
+                }
+            };
+            let plans = large::modelled_rows(size).into_iter().map(plan);
+            let plans = plans.map(|plan| Some([(precision, plan?)]));
+            plans.collect::<Option<Vec<_>>>()
+        });
+        move |rows| {
+            let plans = planned.as_ref()?.iter();
+            let time = |plan: &[(_, WeightPlan)]| {
+                let (_, weights) = plan.first()?;
+                Some((weights.n, self.target.planned(plan, rows)?.call_ps))
+            };
+            large::extended(
+                &plans.map(|plan| time(plan)).collect::<Option<Vec<_>>>()?,
+                n,
+            )
+        }
     }
 
     /// Whether a matmul of `tokens` tokens with weights of `n x k` is offloaded. `together` rows
@@ -189,10 +242,15 @@ impl OffloadRules {
     /// Time in which weights of `n x k` are packed and multiplied by `rows` rows in FP16,
     /// picoseconds; `None` if that is impossible. It is cached.
     pub(crate) fn packed_call_ps(&self, size: [usize; 2], rows: usize) -> Option<u64> {
-        remembered(&self.known_packing, (size, rows), || {
-            let call_ps = self.call_ps(ComputeType::Fp16, size, rows);
-            call_ps.map(|ps| ps.saturating_add(self.target.packing_ps(size)))
-        })
+        let question = PackingQuestion { size, rows };
+        remembered(
+            &self.known_packing,
+            question,
+            |PackingQuestion { size, rows }| {
+                let call_ps = self.call_ps(ComputeType::Fp16, size)(rows);
+                call_ps.map(|ps| ps.saturating_add(self.target.packing_ps(size)))
+            },
+        )
     }
 
     /// Number of rows from which the user wants attention offloaded, or `Some(None)` for never;
@@ -225,18 +283,17 @@ impl OffloadRules {
         if let Some(fewest) = self.wanted_attention_rows() {
             return fewest;
         }
-        let key = attention::decision_key(batch);
-        remembered(&self.known_attention, key, || {
-            attention::fewest_rows(key, &self.target, &self.cpu)
+        remembered(&self.known_attention, AttentionSize::of(batch), |size| {
+            attention::fewest_rows(size, &self.target, &self.cpu)
         })
     }
 }
 
-/// Returns the answer to `question`, which `known` caches.
-fn remembered<K: Eq + Hash, V: Copy>(
+/// Returns the answer to `question`, which `known` caches. `answer` depends on the question only.
+fn remembered<K: Copy + Eq + Hash, V: Copy>(
     known: &Mutex<HashMap<K, V>>,
     question: K,
-    answer: impl FnOnce() -> V,
+    answer: impl FnOnce(K) -> V,
 ) -> V {
     // A panic can at most leave a table with fewer entries.
     let known = || known.lock().unwrap_or_else(PoisonError::into_inner);
@@ -244,7 +301,7 @@ fn remembered<K: Eq + Hash, V: Copy>(
         return *found;
     }
     // Not under the lock: it takes milliseconds.
-    let new = answer();
+    let new = answer(question);
     let mut known = known();
     if known.len() >= ANSWERS_KEPT {
         known.clear();
@@ -257,7 +314,11 @@ fn remembered<K: Eq + Hash, V: Copy>(
 pub(crate) mod tests {
     use std::sync::Arc;
 
+    use proptest::prelude::*;
+    use test_support::assert_each_field_counts;
+
     use super::*;
+    use crate::cost;
     use crate::models::ModelShape;
 
     const SIZE: [usize; 2] = [1024, 2048];
@@ -323,13 +384,69 @@ pub(crate) mod tests {
     fn tables_of_answers_are_bounded() {
         let known = Mutex::default();
         for question in 0..3 * ANSWERS_KEPT {
-            assert_eq!(remembered(&known, question, || question + 1), question + 1);
+            assert_eq!(
+                remembered(&known, question, |question| question + 1),
+                question + 1
+            );
             assert!(known.lock().unwrap().len() <= ANSWERS_KEPT);
         }
         assert_eq!(
-            remembered(&known, 3 * ANSWERS_KEPT - 1, || 0),
+            remembered(&known, 3 * ANSWERS_KEPT - 1, |_| 0),
             3 * ANSWERS_KEPT
         );
+    }
+
+    proptest! {
+        #![proptest_config(test_support::cases(64))]
+
+        #[test]
+        fn questions_differ_in_each_field(
+            formats in [0..crate::FORMATS.len(), 0..crate::FORMATS.len()],
+            sizes in [[1..4_usize, 1..4], [1..4, 1..4]],
+            rows in [1..4_usize, 1..4],
+        ) {
+            let [one, other] = [0, 1].map(|at| WeightQuestion {
+                format: crate::FORMATS[formats[at]].1,
+                size: sizes[at],
+            });
+            assert_each_field_counts!(WeightQuestion { format, size }, one, other);
+            let [one, other] = [0, 1].map(|at| PackingQuestion { size: sizes[at], rows: rows[at] });
+            assert_each_field_counts!(PackingQuestion { size, rows }, one, other);
+        }
+    }
+
+    /// A first question about a large matrix models few tasks: 50,000 take some 60 ms in a
+    /// development build. The answer is near that of all tasks, or for rows longer than any model's
+    /// at least not far from it.
+    #[test]
+    fn large_matrices_are_modelled_by_smaller_ones() {
+        for (name, size, tolerance) in [
+            ("F16", [4096, 133_120], 0.1),
+            ("Q8_0", [4096, 133_120], 0.7),
+            ("F16", [262_144, 8192], 0.1),
+            ("F16", [128_256, 8192], 0.1),
+            ("Q8_0", [151_936, 5120], 0.1),
+        ] {
+            let rules = rules(600);
+            let tasks_of = |work: &dyn Fn() -> Option<usize>| {
+                let before = cost::tests::modelled_tasks();
+                (work(), cost::tests::modelled_tasks() - before)
+            };
+            let decide = || rules.decide(format(name), size);
+            let (fewest, tasks) = tasks_of(&|| decide().fewest_rows);
+            let MatmulDecision {
+                precision, call_ps, ..
+            } = decide();
+            let exact = |rows| Some(rules.target.matmul(precision, size, rows)?.call_ps);
+            let (exact_fewest, all) = tasks_of(&|| rules.fewest_rows(format(name), size, exact));
+            println!("{name} {size:?}: {tasks} tasks of {all}");
+            assert!(tasks <= 50_000, "{name} {size:?}: {tasks} tasks");
+            let ratio = call_ps.unwrap() as f64 / exact(MOST_ROWS).unwrap() as f64;
+            assert!((ratio - 1.0).abs() < tolerance, "{name} {size:?}: {ratio}");
+            // At most the next step.
+            let ratio = fewest.unwrap() as f64 / exact_fewest.unwrap() as f64;
+            assert!((0.6..1.6).contains(&ratio), "{name} {size:?}: {ratio}");
+        }
     }
 
     #[test]

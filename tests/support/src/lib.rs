@@ -15,6 +15,21 @@ use std::process::Command;
 use proptest::test_runner::Config;
 use rustix::process::{Resource, Rlimit};
 
+/// Checks that a type, the key of a cache, tells values apart by each of its fields: `one` with a
+/// field of `other` equals `one` only if that field does. Names all fields: a type with a new one
+/// does not compile until it is named too.
+#[macro_export]
+macro_rules! assert_each_field_counts {
+    ($type:ident { $($field:ident),+ $(,)? }, $one:expr, $other:expr) => {{
+        let (one, other) = (&$one, &$other);
+        let $type { $($field: _),+ } = one;
+        $({
+            let mixed = $type { $field: other.$field.clone(), ..one.clone() };
+            assert_eq!(mixed == *one, other.$field == one.$field, stringify!($field));
+        })+
+    }};
+}
+
 /// The variable with the program that runs tests for the board's processor on another
 /// host.
 const RUNNER: &str = "CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER";
