@@ -42,6 +42,28 @@ impl<'a, T> MatrixView<'a, T> {
         })
     }
 
+    /// Whether both are the same part of the same memory, not only equal numbers.
+    #[must_use]
+    pub fn is(&self, other: &Self) -> bool {
+        let Self {
+            data,
+            stride,
+            times,
+            skipped,
+            rows,
+            columns,
+        } = *self;
+        std::ptr::eq(data, other.data)
+            && [stride, times, skipped, rows, columns]
+                == [
+                    other.stride,
+                    other.times,
+                    other.skipped,
+                    other.rows,
+                    other.columns,
+                ]
+    }
+
     /// Repeats each row `times` times in sequence, for matmuls that split a row's elements into
     /// several rows. If `times` is 0, the view has no rows.
     #[must_use]

@@ -186,6 +186,7 @@ mod tests {
                 n: 64,
                 reuse: Reuse::default(),
                 form: MatmulForm::A,
+                spare_data_bank: false,
             };
             let source = Box::new(WrongResult {
                 kind,

@@ -19,7 +19,7 @@ use crate::device::arena::WeightArena;
 use crate::device::memory::MemoryShares;
 use crate::numbers::cache::{KeptLimits, LruMap};
 use crate::numbers::sync::lock;
-use crate::plan::prepared::JobIndex;
+use crate::plan::prepared::JobId;
 use crate::profile::Choices;
 
 /// Buffers that a device keeps for reuse: each is a mapping of the process.
@@ -62,11 +62,16 @@ impl JobPrograms {
 /// Everything that the programs of a job depend on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct ProgramsKey {
-    /// The number of its plan, from [`next_id`](crate::plan::prepared::next_id).
-    pub(crate) plan: u64,
-    pub(crate) job: JobIndex,
-    /// Addresses of activations, weights and output.
-    pub(crate) addresses: [Iova; 3],
+    pub(crate) job: JobId,
+    /// Activations, weights and output.
+    pub(crate) operands: [OperandPlace; 3],
+}
+
+/// The place of an operand in the memory of a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct OperandPlace {
+    pub(crate) address: Iova,
+    pub(crate) len: usize,
 }
 
 /// A device with its buffers.
@@ -170,12 +175,12 @@ impl Buffers {
     pub(crate) fn programs<E>(
         &self,
         key: ProgramsKey,
-        link: impl FnOnce() -> Result<Vec<LinkedProgram>, E>,
+        link: impl FnOnce(&ProgramsKey) -> Result<Vec<LinkedProgram>, E>,
         failed: impl FnOnce(Error) -> E,
     ) -> Result<(Arc<JobPrograms>, usize), E> {
         let mut written = 0;
-        let make = || {
-            let linked = link()?;
+        let make = |key: &ProgramsKey| {
+            let linked = link(key)?;
             let bo = ProgramBo::place(&linked, |bytes| self.take_of(&self.idle_programs, bytes));
             let bo = bo.map_err(failed)?;
             written = bo.bo().len();
@@ -237,5 +242,35 @@ impl IdleBuffers {
         }
         // Freed without holding the lock.
         drop(idle);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use test_support::assert_each_field_counts;
+
+    use super::*;
+    use crate::plan::prepared::JobIndex;
+
+    proptest! {
+        #![proptest_config(test_support::cases(64))]
+
+        #[test]
+        fn keys_of_programs_differ_in_each_field(numbers in [[0..2_usize, 0..2, 0..2], [0..2, 0..2, 0..2]]) {
+            let [one, other] = numbers.map(|[step, address, len]| ProgramsKey {
+                job: JobId {
+                    plan: 0,
+                    at: JobIndex { step, job: 0 },
+                },
+                operands: [0, 1, 2].map(|more| OperandPlace {
+                    address: Iova(address as u32 + more),
+                    len,
+                }),
+            });
+            assert_each_field_counts!(ProgramsKey { job, operands }, one, other);
+            let [one, other] = [one, other].map(|key| key.operands[0]);
+            assert_each_field_counts!(OperandPlace { address, len }, one, other);
+        }
     }
 }

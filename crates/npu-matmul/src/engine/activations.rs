@@ -9,7 +9,7 @@ use rayon::prelude::*;
 
 use crate::device::times::Section;
 use crate::engine::Engine;
-use crate::engine::packed::WeightScales;
+use crate::numbers::quantise::rotate::Rotation;
 use crate::numbers::quantise::{Quantisation, quantise_groups};
 use crate::numbers::scratch::resize;
 use crate::plan::error::Error;
@@ -18,38 +18,55 @@ use crate::plan::observe::Activity;
 /// Quantised rows of A, shared by all weights that need the same ones: query, key and value
 /// matrices of a layer quantise their input once.
 #[derive(Debug)]
-pub(crate) struct QuantisedRows {
-    /// Address and length of the floats. The caller keeps them borrowed, so an address identifies
-    /// them.
-    floats: (usize, usize),
-    k: usize,
-    quantisation: Quantisation,
+pub(crate) struct QuantisedRows<'a> {
+    of: FloatRows<'a>,
     /// M x K.
     pub(crate) integers: Vec<i8>,
     /// All groups of K of a row, then those of the next row.
     pub(crate) scales: Vec<f32>,
 }
 
-impl QuantisedRows {
-    /// Returns the index in `done` of `a` quantised for these weights; quantises it if it is
-    /// missing.
+/// Everything that quantised rows depend on.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct FloatRows<'a> {
+    /// M x K.
+    pub(crate) floats: &'a [f32],
+    pub(crate) k: usize,
+    pub(crate) quantisation: Quantisation,
+    /// The rotation of the weights, if they are rotated.
+    pub(crate) rotation: Option<&'a Rotation>,
+}
+
+impl PartialEq for FloatRows<'_> {
+    /// Compares the place of the floats. The caller keeps them borrowed during the run, so a place
+    /// has one content.
+    fn eq(&self, other: &Self) -> bool {
+        let Self {
+            floats,
+            k,
+            quantisation,
+            rotation,
+        } = *self;
+        std::ptr::eq(floats, other.floats)
+            && k == other.k
+            && quantisation == other.quantisation
+            && rotation == other.rotation
+    }
+}
+
+impl<'a> QuantisedRows<'a> {
+    /// Returns the index in `done` of `rows` quantised; quantises them if they are missing.
     pub(crate) fn find_or_make(
         done: &mut Vec<Self>,
         engine: &Engine,
-        k: usize,
-        weights: &WeightScales,
-        a: &[f32],
+        rows: FloatRows<'a>,
     ) -> Result<usize, Error> {
-        let floats = (a.as_ptr().addr(), a.len());
-        let is_same = |rows: &Self| {
-            rows.floats == floats && rows.k == k && rows.quantisation == weights.quantisation
-        };
-        if let Some(found) = done.iter().position(is_same) {
+        if let Some(found) = done.iter().position(|known| known.of == rows) {
             return Ok(found);
         }
         let from = Instant::now();
-        done.push(Self::new(engine, k, weights, a)?);
-        let elements = a.len();
+        done.push(Self::new(engine, rows)?);
+        let elements = rows.floats.len();
         let token = engine.observer.token();
         engine.done(token, None, Activity::Quantise { elements }, from);
         Ok(done.len() - 1)
@@ -61,8 +78,13 @@ impl QuantisedRows {
         engine.scales.put(self.scales);
     }
 
-    fn new(engine: &Engine, k: usize, weights: &WeightScales, a: &[f32]) -> Result<Self, Error> {
-        let quantisation = weights.quantisation;
+    fn new(engine: &Engine, of: FloatRows<'a>) -> Result<Self, Error> {
+        let FloatRows {
+            floats: a,
+            k,
+            quantisation,
+            rotation,
+        } = of;
         let group = quantisation.group(k);
         let groups = k.div_ceil(group);
         let limit = quantisation.activation_max();
@@ -76,7 +98,7 @@ impl QuantisedRows {
                 .zip(scales.par_chunks_mut(groups))
                 .zip(a.par_chunks(k))
                 .try_for_each_init(start, |(_, scratch), ((out, scales), row)| {
-                    let row = match &weights.rotation {
+                    let row = match rotation {
                         None => row,
                         Some(rotation) => {
                             resize(scratch, row.len())?;
@@ -91,11 +113,49 @@ impl QuantisedRows {
                 })
         })?;
         Ok(Self {
-            floats: (a.as_ptr().addr(), a.len()),
-            k,
-            quantisation,
+            of,
             integers,
             scales,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use test_support::assert_each_field_counts;
+
+    use super::*;
+
+    proptest! {
+        #![proptest_config(test_support::cases(64))]
+
+        #[test]
+        fn rows_differ_in_each_field(numbers in [[0..2_usize, 1..3, 0..3, 0..3], [0..2, 1..3, 0..3, 0..3]]) {
+            let floats = [[0.0_f32; 4], [1.0; 4]];
+            let rotations = [Rotation::new(4, 1), Rotation::new(4, 2), None];
+            let [one, other] = numbers.map(|[of, k, quantisation, rotation]| FloatRows {
+                floats: &floats[of],
+                k,
+                quantisation: Quantisation::ALL[quantisation],
+                rotation: rotations[rotation].as_ref(),
+            });
+            assert_each_field_counts!(FloatRows { floats, k, quantisation, rotation }, one, other);
+        }
+    }
+
+    /// Equal numbers at another place may change in other ways.
+    #[test]
+    fn rows_are_known_by_their_place() {
+        let floats = [0.0; 4];
+        let rows = |floats| FloatRows {
+            floats,
+            k: 2,
+            quantisation: Quantisation::W8A8,
+            rotation: None,
+        };
+        assert_ne!(rows(&floats[..2]), rows(&floats[2..]));
+        assert_ne!(rows(&floats[..2]), rows(&floats));
+        assert_eq!(rows(&floats), rows(&floats));
     }
 }

@@ -5,13 +5,11 @@ pub(crate) mod activations;
 pub(crate) mod packed;
 pub(crate) mod weights;
 
-use std::borrow::Cow;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Instant;
 
 use npu_kernels::nibble::first_outside;
-use rknpu_regcmd::ProgramOptions;
 use rocket_uapi::DevicePool;
 
 use crate::device::buffers::Buffers;
@@ -27,7 +25,7 @@ use crate::plan::attention::AttentionState;
 use crate::plan::error::Error;
 use crate::plan::first_run::{FirstRuns, MatmulKind};
 use crate::plan::observe::{Activity, Done, Observer};
-use crate::plan::prepared::{MatmulKey, Prepared, next_id};
+use crate::plan::prepared::{MatmulQuestion, Prepared, WeightQuestion, next_id};
 use crate::plan::threads::{Threads, Workers};
 use crate::plan::weight_format::WeightFormat;
 use crate::plan::{PlanError, PlanOptions, WeightPlan};
@@ -38,16 +36,6 @@ const WEIGHT_PLANS_KEPT: usize = 64;
 
 /// Matmul plans to keep. A model's matrices have few shapes, but experts get any number of rows.
 const MATMULS_KEPT: usize = 512;
-
-/// Everything in which the weight plans of one engine can differ.
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
-struct WeightPlanKey {
-    dtype: Dtype,
-    size: [usize; 2],
-    rows: usize,
-    k_tile: Option<usize>,
-    int4_depth: Option<usize>,
-}
 
 /// Multiplies matrices on a pool of NPU devices.
 ///
@@ -70,9 +58,9 @@ pub struct Engine {
     pub(crate) id: u64,
     pub(crate) devices: Vec<Buffers>,
     pub(crate) options: PlanOptions,
-    plans: LruMap<WeightPlanKey, Arc<WeightPlan>>,
+    plans: LruMap<WeightQuestion, Arc<WeightPlan>>,
     /// The latest matmul plans, for any weights.
-    pub(crate) matmuls: LruMap<MatmulKey, Arc<Prepared>>,
+    pub(crate) matmuls: LruMap<MatmulQuestion, Arc<Prepared>>,
     pub(crate) first_runs: FirstRuns,
     pub(crate) observer: Arc<dyn Observer>,
     counters: Mutex<Counters>,
@@ -139,8 +127,8 @@ impl Engine {
         let allowed = profile.allows_unmeasured_tiles(&info);
         let is_checked = !allowed && !profile.is_calibrated();
         let is_checked = options.check_first.unwrap_or(is_checked);
-        let first_runs = FirstRuns::new(is_checked, profile.choices.clone());
         options.unmeasured_tiles.get_or_insert(allowed);
+        let first_runs = FirstRuns::new(is_checked, Arc::new(options.clone()));
         // Matmuls and attention have half of the plans' share each.
         let plans = shares.plans() / 2;
         let matmuls = KeptLimits {
@@ -230,20 +218,9 @@ impl Engine {
         !self.first_runs.found().refused.contains(&resident)
     }
 
-    /// Current options for programs of this precision.
-    pub(crate) fn program(&self, dtype: Dtype) -> ProgramOptions {
-        self.first_runs.found().choices.program(dtype)
-    }
-
     /// The options, without choices that gave wrong results.
-    pub(crate) fn current_options(&self) -> Cow<'_, PlanOptions> {
-        let choices = self.first_runs.found().choices.clone();
-        if choices == self.options.profile.choices {
-            return Cow::Borrowed(&self.options);
-        }
-        let mut options = self.options.clone();
-        Arc::make_mut(&mut options.profile).choices = choices;
-        Cow::Owned(options)
+    pub(crate) fn current_options(&self) -> Arc<PlanOptions> {
+        Arc::clone(&self.first_runs.found().options)
     }
 
     /// An empty [`MemoryPlan`] for these devices and the engine's shares of their memory.
@@ -269,16 +246,15 @@ impl Engine {
         if k > max {
             return Err(Error::TooDeep { k, max });
         }
-        let dtype = format.dtype();
-        let key = WeightPlanKey {
-            dtype,
-            size: [n, k],
-            rows: options.batch_rows,
-            k_tile: options.k_tile,
-            int4_depth: options.int4_depth,
+        let question = WeightQuestion {
+            dtype: format.dtype(),
+            n,
+            k,
+            devices: self.devices.len(),
+            options: options.clone(),
         };
-        let make = || WeightPlan::new(dtype, n, k, self.devices.len(), options).map(Arc::new);
-        Ok(self.plans.get_or_make(key, make, drop)?)
+        let make = |question: &WeightQuestion| question.plan().map(Arc::new);
+        Ok(self.plans.get_or_make(question, make, drop)?)
     }
 
     /// The totals, without those that the devices count.

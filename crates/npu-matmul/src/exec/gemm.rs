@@ -4,19 +4,17 @@
 use std::fmt;
 use std::sync::Arc;
 
-use rknpu_regcmd::MatmulType;
-
-use crate::engine::activations::QuantisedRows;
+use crate::engine::activations::{FloatRows, QuantisedRows};
 use crate::engine::packed::PackedWeights;
 use crate::engine::{Engine, check_int4, matrix};
-use crate::exec::{AbortCheck, Again, Epilogue, Matmul, MatmulRun, Operand};
+use crate::exec::{AbortCheck, Again, EncodedRows, Epilogue, Matmul, MatmulRun, Operand};
 use crate::numbers::dtype::{Dtype, Output, Results};
 use crate::numbers::operands::{Activations, OutputRows};
 use crate::numbers::scratch::zeroed;
 use crate::plan::Plan;
 use crate::plan::error::{Error, GemmCallError};
 use crate::plan::first_run::MatmulKind;
-use crate::plan::prepared::{MatmulKey, Prepared};
+use crate::plan::prepared::{MatmulQuestion, Prepared};
 use crate::plan::weight_format::WeightFormat;
 
 /// A prepared matmul: C = A x B^T for given weights and a given number of rows, with its plan.
@@ -162,19 +160,18 @@ impl Engine {
                 kind: MatmulKind::resident(dtype),
             });
         }
-        let key = MatmulKey {
+        let question = MatmulQuestion {
             weights: Arc::clone(&weights.plan),
             m,
             results,
-            program: self.program(dtype),
+            options: self.current_options(),
         };
-        let plan = || Plan::with_results(weights.plan(), m, results, &self.current_options());
-        let make = || {
-            let prepared = Arc::new(Prepared::new(plan()?));
+        let make = |question: &MatmulQuestion| {
+            let prepared = Arc::new(Prepared::new(question)?);
             self.totals().plans += 1;
             Ok(prepared)
         };
-        self.matmuls.get_or_make(key, make, drop)
+        self.matmuls.get_or_make(question, make, drop)
     }
 
     /// The plan to run now: planned again if a wrong result has changed the options since.
@@ -183,15 +180,11 @@ impl Engine {
         weights: &PackedWeights,
         prepared: &Arc<Prepared>,
     ) -> Result<Arc<Prepared>, Error> {
-        let (dtype, plan) = (weights.dtype(), &prepared.plan);
-        if self.is_usable(dtype) && self.program(dtype) == plan.program {
+        let question = &prepared.question;
+        if self.is_usable(weights.dtype()) && self.current_options() == question.options {
             return Ok(Arc::clone(prepared));
         }
-        let results = match plan.ty {
-            MatmulType::Fp16ToFp16 => Results::Halves,
-            _ => Results::Sums,
-        };
-        self.prepared(weights, plan.m, results)
+        self.prepared(weights, question.m, question.results)
     }
 }
 
@@ -299,20 +292,26 @@ impl<'a> GemmCall<'a> {
     }
 
     /// Quantises floats; returns their index in `done`.
-    fn quantise(&self, done: &mut Vec<QuantisedRows>) -> Result<Option<usize>, Error> {
+    fn quantise(&self, done: &mut Vec<QuantisedRows<'a>>) -> Result<Option<usize>, Error> {
         let Gemm {
             engine, weights, ..
         } = self.gemm;
         match (self.a, &weights.scales) {
-            (Activations::F32(a), Some(scales)) => {
-                QuantisedRows::find_or_make(done, engine, weights.k(), scales, a).map(Some)
+            (Activations::F32(floats), Some(scales)) => {
+                let rows = FloatRows {
+                    floats,
+                    k: weights.k(),
+                    quantisation: scales.quantisation,
+                    rotation: scales.rotation.as_ref(),
+                };
+                QuantisedRows::find_or_make(done, engine, rows).map(Some)
             }
             _ => Ok(None),
         }
     }
 
     /// The matmul to run. The operands were checked before.
-    fn matmul<'p>(self, rows: Option<&'p QuantisedRows>) -> Result<Matmul<'p>, Error>
+    fn matmul<'p>(self, rows: Option<&'p QuantisedRows<'a>>) -> Result<Matmul<'p>, Error>
     where
         'a: 'p,
     {
@@ -325,7 +324,7 @@ impl<'a> GemmCall<'a> {
         } = *self.gemm;
         let prepared = engine.up_to_date(weights, prepared)?;
         let k = weights.k();
-        let a = match self.a {
+        let rows_of_a = match self.a {
             Activations::F16(a) => Operand::Halves(matrix("A", a, m, k)?),
             Activations::I8(a) => Operand::Integers(matrix("A", a, m, k)?),
             Activations::F32(_) => {
@@ -368,7 +367,10 @@ impl<'a> GemmCall<'a> {
             weights,
             m,
             prepared,
-            a,
+            a: EncodedRows {
+                rows: rows_of_a,
+                format: weights.format(),
+            },
             epilogue,
         })
     }

@@ -9,8 +9,8 @@ use rknpu_regcmd::{Binding, Iova, LinkedProgram};
 use rocket_uapi::{Bo, Deadline, FrozenBo, Job, JobBuilder, PendingJob};
 
 use super::again::Again;
-use super::matmul::{Matmul, MatrixId};
-use crate::device::buffers::{Buffers, ProgramsKey};
+use super::matmul::EncodedRows;
+use crate::device::buffers::{Buffers, OperandPlace, ProgramsKey};
 use crate::device::times::Section;
 use crate::engine::Engine;
 use crate::numbers::dtype::Dtype;
@@ -18,14 +18,14 @@ use crate::plan::emit;
 use crate::plan::error::Error;
 use crate::plan::first_run::JobMemory;
 use crate::plan::observe::{Activity, SubmittedJob};
-use crate::plan::prepared::JobIndex;
+use crate::plan::prepared::{JobIndex, PlanJob};
 use crate::plan::{JobInput, JobPlan, PlannedInput};
 
 /// Activations in a buffer of one device, shared by all jobs of a run that read the same.
-pub(super) struct Input {
+pub(super) struct Input<'a> {
     /// What to pack. Its readers are the jobs that have not ended, including those not submitted
     /// yet.
-    planned: PlannedInput<MatrixId>,
+    planned: PlannedInput<EncodedRows<'a>>,
     /// The packed buffer, from the first reader's SUBMIT to the last one's end.
     bo: OnceLock<FrozenBo>,
 }
@@ -44,10 +44,10 @@ pub(super) struct PlannedJob {
 }
 
 /// The activations of a run.
-pub(super) struct Inputs(Vec<Input>);
+pub(super) struct Inputs<'a>(Vec<Input<'a>>);
 
-impl Inputs {
-    pub(super) fn new(planned: Vec<PlannedInput<MatrixId>>) -> Self {
+impl<'a> Inputs<'a> {
+    pub(super) fn new(planned: Vec<PlannedInput<EncodedRows<'a>>>) -> Self {
         let input = |planned| Input {
             planned,
             bo: OnceLock::new(),
@@ -90,7 +90,7 @@ impl Inputs {
     }
 }
 
-impl Input {
+impl Input<'_> {
     fn release(&mut self, engine: &Engine) {
         if let Some(bo) = self.bo.take() {
             engine.devices[self.planned.device].release(bo);
@@ -139,12 +139,7 @@ impl<'e> OnDevice<'e> {
     }
 
     /// The activations with this index: packed now, or for an earlier job.
-    pub(super) fn packed(
-        self,
-        matmul: &Matmul<'_>,
-        inputs: &Inputs,
-        index: usize,
-    ) -> Result<FrozenBo, Error> {
+    pub(super) fn packed(self, inputs: &Inputs<'_>, index: usize) -> Result<FrozenBo, Error> {
         let Input {
             planned,
             bo: packed,
@@ -154,7 +149,7 @@ impl<'e> OnDevice<'e> {
         }
         let bytes = planned.band.activation_bytes;
         let bo = self.filled(bytes, Activity::Pack { bytes }, |memory| {
-            matmul.pack(&self.engine.clock, &planned.band, memory);
+            planned.a.pack(&self.engine.clock, &planned.band, memory);
             Ok(())
         })?;
         // Only this device reads it, so that no other thread fills it.
@@ -183,34 +178,36 @@ impl<'e> OnDevice<'e> {
         Job::builder(&self.buffers().device)
     }
 
-    /// Adds a job of a plan to `builder`. It reads ranges of `a` and `b`, and writes `c`. `plan` and
-    /// `at` identify it.
+    /// Adds a job of a plan to `builder`. It reads ranges of `a` and `b`, and writes `c`.
     pub(crate) fn add(
         self,
         builder: JobBuilder,
-        job: &JobPlan,
-        (plan, at): (u64, JobIndex),
+        job: PlanJob<'_>,
         (a, a_range): (&FrozenBo, Range<usize>),
         (b, b_range): (&FrozenBo, Range<usize>),
         c: Bo,
     ) -> Result<JobBuilder, Error> {
-        if let Some(kind) = self.engine.first_runs.refused_in(job) {
+        let PlanJob { id, plan } = job;
+        if let Some(kind) = self.engine.first_runs.refused_in(plan) {
             return Err(Error::Distrusted { kind });
         }
         // Cannot overflow: a buffer object is below 2 GiB and ends below 4 GiB.
-        let at_range = |bo: &FrozenBo, range: &Range<usize>| Iova(bo.iova().0 + range.start as u32);
-        let addresses = [at_range(a, &a_range), at_range(b, &b_range), c.iova()];
-        let key = ProgramsKey {
-            plan,
-            job: at,
-            addresses,
+        let part = |bo: &FrozenBo, range: Range<usize>| OperandPlace {
+            address: Iova(bo.iova().0 + range.start as u32),
+            len: range.len(),
         };
-        let link = || link(job, addresses, [a_range.len(), b_range.len(), c.len()]);
+        let output = OperandPlace {
+            address: c.iova(),
+            len: c.len(),
+        };
+        let operands = [part(a, a_range), part(b, b_range), output];
+        let key = ProgramsKey { job: id, operands };
+        let link = |key: &ProgramsKey| link(plan, key.operands);
         let (programs, written) = self.buffers().programs(key, link, self.failed())?;
         self.engine.totals().bytes_to_device += written as u64;
         self.engine.observer.submitting(&SubmittedJob {
-            dtype: Dtype::of(job.ty),
-            job,
+            dtype: Dtype::of(plan.ty),
+            job: plan,
             programs: &programs.linked,
         });
         let builder = builder.program(&programs.bo);
@@ -303,17 +300,13 @@ impl<'e> OnDevice<'e> {
     }
 }
 
-/// Links the job's programs with the addresses and lengths of A, B and C.
-fn link(
-    job: &JobPlan,
-    addresses: [Iova; 3],
-    lengths: [usize; 3],
-) -> Result<Vec<LinkedProgram>, Error> {
+/// Links the job's programs with the places of A, B and C.
+fn link(job: &JobPlan, operands: [OperandPlace; 3]) -> Result<Vec<LinkedProgram>, Error> {
     let ids = [emit::ACTIVATIONS, emit::WEIGHTS, emit::OUTPUT];
     let bindings: [_; 3] = std::array::from_fn(|at| Binding {
         id: ids[at],
-        iova: addresses[at],
-        len: u32::try_from(lengths[at]).unwrap_or(u32::MAX),
+        iova: operands[at].address,
+        len: u32::try_from(operands[at].len).unwrap_or(u32::MAX),
     });
     emit::programs(job)?
         .iter()

@@ -30,12 +30,12 @@ pub(crate) struct Matmul<'a> {
     pub(crate) m: usize,
     /// Its plan, with [`Partial::TILE_ROWS`] rows for each row of A.
     pub(crate) prepared: Arc<Prepared>,
-    pub(crate) a: Operand<'a>,
+    pub(crate) a: EncodedRows<'a>,
     pub(crate) epilogue: Epilogue<'a>,
 }
 
-/// A, whose encoding in memory follows from the weights.
-#[derive(Clone, Copy)]
+/// A in host memory.
+#[derive(Clone, Copy, Debug)]
 pub(crate) enum Operand<'a> {
     Integers(MatrixView<'a, i8>),
     Halves(MatrixView<'a, f16>),
@@ -69,14 +69,27 @@ pub(crate) enum Epilogue<'a> {
     },
 }
 
-/// Identifies a matrix: two matmuls with the same matrix and tiling pack the same bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct MatrixId {
-    /// Address of the first element. The caller keeps all matrices borrowed during the run.
-    address: usize,
-    columns: usize,
-    /// Determines the encoding.
-    format: WeightFormat,
+/// A and its encoding in device memory. Matmuls for which it is the same pack the same bytes for
+/// the same tiles.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct EncodedRows<'a> {
+    pub(crate) rows: Operand<'a>,
+    /// Format of the weights, which determines the encoding.
+    pub(crate) format: WeightFormat,
+}
+
+impl PartialEq for EncodedRows<'_> {
+    /// Compares places. The caller keeps all matrices borrowed during the run, so a place has one
+    /// content.
+    fn eq(&self, other: &Self) -> bool {
+        let Self { rows, format } = *self;
+        let are_same = match (rows, other.rows) {
+            (Operand::Integers(one), Operand::Integers(other)) => one.is(&other),
+            (Operand::Halves(one), Operand::Halves(other)) => one.is(&other),
+            (Operand::Integers(_) | Operand::Halves(_), _) => false,
+        };
+        are_same && format == other.format
+    }
 }
 
 /// Some rows of an output tile. Row numbers are those of C; each is [`Partial::TILE_ROWS`] rows of
@@ -113,28 +126,10 @@ impl OutputTile<'_> {
     }
 }
 
-impl Matmul<'_> {
-    pub(super) fn matrix_id(&self) -> MatrixId {
-        let address = match self.a {
-            Operand::Integers(a) => a.row(0).as_ptr().addr(),
-            Operand::Halves(a) => a.row(0).as_ptr().addr(),
-        };
-        MatrixId {
-            address,
-            columns: self.weights.k(),
-            format: self.weights.format(),
-        }
-    }
-
-    /// Multiply-accumulates, without padding.
-    pub(super) fn macs(&self) -> u64 {
-        self.m as u64 * self.weights.k() as u64 * self.weights.n() as u64
-    }
-
+impl EncodedRows<'_> {
     /// Packs the tiles of A into the activation buffer.
     pub(super) fn pack(&self, clock: &SectionTimes, band: &Band, memory: &mut [u8]) {
-        let format = self.weights.format();
-        match (self.a, format.dtype(), format.passes()) {
+        match (self.rows, self.format.dtype(), self.format.passes()) {
             (Operand::Halves(a), ..) => pack_band::<Fp16>(a, clock, band, memory),
             (Operand::Integers(a), Dtype::Int4, 1) => pack_band::<Int4>(a, clock, band, memory),
             // Each row twice, as high and low nibbles.
@@ -143,6 +138,13 @@ impl Matmul<'_> {
             }
             (Operand::Integers(a), ..) => pack_band::<Int8>(a, clock, band, memory),
         }
+    }
+}
+
+impl Matmul<'_> {
+    /// Multiply-accumulates, without padding.
+    pub(super) fn macs(&self) -> u64 {
+        self.m as u64 * self.weights.k() as u64 * self.weights.n() as u64
     }
 
     /// Collects the tiles of C of one job. Different K tiles of an element arrive in order.
@@ -290,5 +292,50 @@ impl JobTiles<'_> {
         rows.for_each_init(watch, |_, (c, sums)| {
             to_f16(&sums[columns.clone()], c[columns.clone()].as_mut_bytes());
         });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::numbers::quantise::Quantisation;
+
+    const FORMATS: [WeightFormat; 4] = [
+        WeightFormat::Int8,
+        WeightFormat::Int4,
+        WeightFormat::Fp16,
+        WeightFormat::Quantised(Quantisation::W8A8),
+    ];
+
+    proptest! {
+        #![proptest_config(test_support::cases(64))]
+
+        /// Encoded rows are the same only if memory, sizes, number type and format are.
+        #[test]
+        fn rows_differ_in_place_and_format(
+            places in [(0..2_usize, 1..3_usize, 1..3_usize), (0..2, 1..3, 1..3)],
+            are_halves in [any::<bool>(), any::<bool>()],
+            formats in [0..FORMATS.len(), 0..FORMATS.len()],
+        ) {
+            let (integers, halves) = ([0; 8], [f16::ZERO; 8]);
+            let [one, other] = [0, 1].map(|at| {
+                let (start, rows, columns) = places[at];
+                let part = start..start + rows * columns;
+                EncodedRows {
+                    rows: if are_halves[at] {
+                        Operand::Halves(MatrixView::new(&halves[part], rows, columns).unwrap())
+                    } else {
+                        Operand::Integers(MatrixView::new(&integers[part], rows, columns).unwrap())
+                    },
+                    format: FORMATS[formats[at]],
+                }
+            });
+            let is_same = places[0] == places[1]
+                && are_halves[0] == are_halves[1]
+                && formats[0] == formats[1];
+            prop_assert_eq!(one == other, is_same);
+        }
     }
 }

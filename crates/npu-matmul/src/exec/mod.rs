@@ -26,5 +26,5 @@ pub use again::AbortCheck;
 pub(crate) use again::Again;
 pub use gemm::{Gemm, GemmCall};
 pub(crate) use job::OnDevice;
-pub(crate) use matmul::{Epilogue, Matmul, Operand, pack_band};
+pub(crate) use matmul::{EncodedRows, Epilogue, Matmul, Operand, pack_band};
 pub(crate) use run::MatmulRun;

@@ -21,7 +21,7 @@ pub(crate) struct MatmulRun<'a> {
     waiting: VecDeque<(Vec<PlannedJob>, WaveSize)>,
     running: VecDeque<Wave<'a>>,
     /// Packed activations.
-    inputs: Inputs,
+    inputs: Inputs<'a>,
     /// The observer's token.
     token: u64,
     again: Again<'a>,
@@ -35,7 +35,7 @@ impl<'a> MatmulRun<'a> {
         }
         let lists = matmuls.iter();
         let lists: Vec<_> = lists
-            .map(|matmul| (matmul.matrix_id(), &matmul.prepared.steps[..]))
+            .map(|matmul| (matmul.a, &matmul.prepared.steps[..]))
             .collect();
         let (waves, inputs) = waves(&lists, &engine.options.limits);
         let mut joined = 0;

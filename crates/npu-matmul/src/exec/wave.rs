@@ -49,7 +49,7 @@ impl<'e> Wave<'e> {
         matmuls: &[Matmul<'_>],
         jobs: &[PlannedJob],
         size: WaveSize,
-        inputs: &Inputs,
+        inputs: &Inputs<'_>,
     ) -> Result<Self, GemmCallError> {
         let mut of_devices = vec![Vec::new(); engine.devices.len()];
         for job in jobs {
@@ -96,7 +96,7 @@ impl<'e> Wave<'e> {
     pub(super) fn finish(
         mut self,
         matmuls: &mut [Matmul<'_>],
-        inputs: &Inputs,
+        inputs: &Inputs<'_>,
     ) -> Result<(), GemmCallError> {
         while let Some(joined) = self.jobs.first().map(|job| job.first().joined) {
             let is_same = |job: &&RunningJob<'_>| job.first().joined == joined;
@@ -125,7 +125,7 @@ impl<'e> Wave<'e> {
 fn finish_steps<'e>(
     matmuls: &mut [Matmul<'_>],
     jobs: Vec<RunningJob<'e>>,
-    inputs: &Inputs,
+    inputs: &Inputs<'_>,
 ) -> Result<(), GemmCallError> {
     let ended: Vec<_> = {
         let engine = jobs.first().map(|job| job.on.engine);
@@ -163,7 +163,7 @@ fn collect(
     on: OnDevice<'_>,
     matmul: &mut Matmul<'_>,
     job: PlannedJob,
-    inputs: &Inputs,
+    inputs: &Inputs<'_>,
     c: &Bo,
 ) -> Result<(), Error> {
     let prepared = Arc::clone(&matmul.prepared);
@@ -188,7 +188,7 @@ fn start_on<'e>(
     on: OnDevice<'e>,
     matmuls: &[Matmul<'_>],
     planned: &[PlannedJob],
-    inputs: &Inputs,
+    inputs: &Inputs<'_>,
 ) -> Result<Vec<RunningJob<'e>>, GemmCallError> {
     let joined = || planned.chunk_by(|one, next| one.joined == next.joined);
     let mut jobs: Vec<Job> = Vec::with_capacity(joined().count());
@@ -220,7 +220,7 @@ fn build(
     on: OnDevice<'_>,
     matmuls: &[Matmul<'_>],
     planned: &[PlannedJob],
-    inputs: &Inputs,
+    inputs: &Inputs<'_>,
 ) -> Result<Job, GemmCallError> {
     let mut builder = on.job_builder();
     for job in planned {
@@ -231,9 +231,9 @@ fn build(
             let block = &matmul.weights.blocks[plan.block];
             let b = (&block.buffer(), block.range.clone());
             let a = (&a, job.input.range(plan));
-            on.add(builder, plan, (matmul.prepared.id, job.at), a, b, c)
+            on.add(builder, matmul.prepared.plan_job(job.at), a, b, c)
         };
-        let added = on.packed(matmul, inputs, job.input.index).and_then(add);
+        let added = on.packed(inputs, job.input.index).and_then(add);
         builder = added.map_err(GemmCallError::of(job.matmul))?;
     }
     let first = planned.first().map_or(0, |job| job.matmul);

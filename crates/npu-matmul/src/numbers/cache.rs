@@ -40,12 +40,12 @@ impl<K: Hash + Eq, V: Clone> LruMap<K, V> {
         }
     }
 
-    /// Returns the value of `key`; `make` makes it if it is missing. Errors are not cached.
-    /// `evicted` gets the values that are dropped.
+    /// Returns the value of `key`; `make` makes it if it is missing, from the key alone. Errors are
+    /// not cached. `evicted` gets the values that are dropped.
     pub(crate) fn get_or_make<E>(
         &self,
         key: K,
-        make: impl FnOnce() -> Result<V, E>,
+        make: impl FnOnce(&K) -> Result<V, E>,
         evicted: impl FnMut(V),
     ) -> Result<V, E> {
         if let Some(found) = lock(&self.kept).0.get(&key) {
@@ -53,7 +53,7 @@ impl<K: Hash + Eq, V: Clone> LruMap<K, V> {
         }
         // Made and dropped without holding the lock. If two threads make the same value, the later
         // one is kept.
-        let made = make()?;
+        let made = make(&key)?;
         self.insert(key, made.clone()).into_iter().for_each(evicted);
         Ok(made)
     }
@@ -91,7 +91,7 @@ mod tests {
         let cache = LruMap::new(3);
         let made = |key: u32| {
             let mut made = false;
-            let make = || {
+            let make = |key: &u32| {
                 made = true;
                 Ok::<_, ()>(key + 1)
             };
@@ -105,7 +105,7 @@ mod tests {
         assert!(!made(1) && made(2));
         // An error is not cached.
         for _ in 0..2 {
-            assert_eq!(cache.get_or_make(9, || Err("no"), drop), Err("no"));
+            assert_eq!(cache.get_or_make(9, |_| Err("no"), drop), Err("no"));
         }
     }
 
@@ -118,7 +118,7 @@ mod tests {
         let cache = LruMap::with_limits(most, |&bytes| bytes);
         let evicted = |key: u32, bytes: usize| {
             let mut evicted = Vec::new();
-            let value = cache.get_or_make(key, || Ok::<_, ()>(bytes), |of| evicted.push(of));
+            let value = cache.get_or_make(key, |_| Ok::<_, ()>(bytes), |of| evicted.push(of));
             value.map(|_| evicted).unwrap()
         };
         assert!(evicted(0, 4).is_empty() && evicted(1, 6).is_empty());

@@ -8,7 +8,7 @@
 use std::collections::HashSet;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use half::f16;
 use rayon::prelude::*;
@@ -19,8 +19,7 @@ use crate::numbers::layout::{Position, activation, output, tile_task, weight};
 use crate::numbers::reference::{Expected, tolerance};
 use crate::numbers::sync::lock;
 use crate::plan::emit;
-use crate::plan::{JobPlan, TaskPlan};
-use crate::profile::Choices;
+use crate::plan::{JobPlan, PlanOptions, TaskPlan};
 
 /// The kind of a task: tasks of one kind run the same program except for addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -39,6 +38,8 @@ pub struct TaskKind {
     pub reuse: Reuse,
     /// The blocks that the program starts.
     pub form: MatmulForm,
+    /// Whether the features may get one CBUF bank more than they fill.
+    pub spare_data_bank: bool,
 }
 
 impl TaskKind {
@@ -51,6 +52,7 @@ impl TaskKind {
             n: task.n_padded,
             reuse: emit::reuse(job, task, before),
             form: job.program.form,
+            spare_data_bank: job.program.spare_data_bank,
         }
     }
 
@@ -198,8 +200,8 @@ pub(crate) struct FirstRuns {
 /// Kinds of tasks that were right, and choices that were wrong.
 #[derive(Debug)]
 pub(crate) struct TaskFindings {
-    /// Current choices for programs.
-    pub(crate) choices: Choices,
+    /// The engine's options, without the choices that were wrong.
+    pub(crate) options: Arc<PlanOptions>,
     right: HashSet<TaskKind>,
     /// Disabled kinds of matmuls.
     pub(crate) refused: Vec<MatmulKind>,
@@ -214,12 +216,12 @@ pub(crate) struct JobMemory<'a> {
 }
 
 impl FirstRuns {
-    /// Starts with no checked kinds and with `choices`.
-    pub(crate) fn new(is_enabled: bool, choices: Choices) -> Self {
+    /// Starts with no checked kinds and with `options`.
+    pub(crate) fn new(is_enabled: bool, options: Arc<PlanOptions>) -> Self {
         Self {
             is_enabled,
             found: Mutex::new(TaskFindings {
-                choices,
+                options,
                 right: HashSet::new(),
                 refused: Vec::new(),
             }),
@@ -303,23 +305,24 @@ fn remedy(kind: &TaskKind) -> Remedy {
 impl TaskFindings {
     /// Whether this changes anything: jobs that were in flight may be wrong, too.
     fn apply(&mut self, remedy: Remedy) -> bool {
+        let mut choices = self.options.profile.choices.clone();
         match remedy {
-            Remedy::NoReuse(dtype) => {
-                let rule = &mut self.choices.reuse.of_mut(dtype).value;
-                std::mem::replace(rule, ReuseRule::Never) != ReuseRule::Never
-            }
-            Remedy::FormB => {
-                let form = &mut self.choices.form.value;
-                std::mem::replace(form, MatmulForm::B) != MatmulForm::B
-            }
+            Remedy::NoReuse(dtype) => choices.reuse.of_mut(dtype).value = ReuseRule::Never,
+            Remedy::FormB => choices.form.value = MatmulForm::B,
             Remedy::Refuse(kind) => {
                 let is_new = !self.refused.contains(&kind);
                 if is_new {
                     self.refused.push(kind);
                 }
-                is_new
+                return is_new;
             }
         }
+        let is_new = choices != self.options.profile.choices;
+        if is_new {
+            let options = Arc::make_mut(&mut self.options);
+            Arc::make_mut(&mut options.profile).choices = choices;
+        }
+        is_new
     }
 }
 
@@ -426,6 +429,49 @@ fn compare(ty: MatmulType, memory: &[u8], value: f64, magnitudes: f64) -> (f64, 
             let got = f16::from_le_bytes(half);
             let is_near = expected.allows_half(got) || !magnitudes.is_finite();
             (got.to_f64(), is_near)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use test_support::assert_each_field_counts;
+
+    use super::*;
+
+    proptest! {
+        #![proptest_config(test_support::cases(64))]
+
+        #[test]
+        fn kinds_differ_in_each_field(
+            sizes in [[1..3_u32, 1..3, 1..3, 1..3], [1..3, 1..3, 1..3, 1..3]],
+            flags in prop::array::uniform2(prop::array::uniform5(any::<bool>())),
+        ) {
+            let [one, other] = [0, 1].map(|at| {
+                let [rows, m, k, n] = sizes[at];
+                let [features, weights, is_float, is_form_a, spare_data_bank] = flags[at];
+                TaskKind {
+                    ty: if is_float { MatmulType::Fp16ToFp32 } else { MatmulType::Int8ToInt32 },
+                    rows: rows as usize,
+                    m,
+                    k,
+                    n,
+                    reuse: Reuse { features, weights },
+                    form: if is_form_a { MatmulForm::A } else { MatmulForm::B },
+                    spare_data_bank,
+                }
+            });
+            assert_each_field_counts!(
+                TaskKind { ty, rows, m, k, n, reuse, form, spare_data_bank },
+                one,
+                other
+            );
+            let [one, other] = [one, other].map(|kind| MatmulKind {
+                ty: kind.ty,
+                streams: kind.spare_data_bank,
+            });
+            assert_each_field_counts!(MatmulKind { ty, streams }, one, other);
         }
     }
 }

@@ -102,7 +102,7 @@ impl WaveSize {
 /// Activations that a device packs once for all jobs of a list that read them.
 pub(crate) struct PlannedInput<A> {
     /// Identifies the matrix and its encoding.
-    a: A,
+    pub(crate) a: A,
     pub(crate) device: usize,
     pub(crate) band: Arc<Band>,
     /// Number of jobs that read it.

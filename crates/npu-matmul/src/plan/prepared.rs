@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Planned matmuls. Plans depend on shapes only; weights of one shape share them.
 
+use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use rknpu_regcmd::ProgramOptions;
-
-use crate::numbers::dtype::Results;
-use crate::plan::{JobPlan, Plan, Step, WeightPlan};
+use crate::numbers::dtype::{Dtype, Results};
+use crate::plan::{JobPlan, Plan, PlanError, PlanOptions, Step, WeightPlan};
 
 /// A planned matmul: weights of one shape with a number of rows.
 #[derive(Debug)]
 pub(crate) struct Prepared {
-    /// Identifies its programs in the cache.
-    pub(crate) id: u64,
+    pub(crate) question: MatmulQuestion,
+    /// Its number, from [`next_id`].
+    id: u64,
     /// The tiling.
     pub(crate) plan: Plan,
     /// The steps, in order.
@@ -32,24 +32,48 @@ pub(crate) fn next_id() -> u64 {
 }
 
 impl Prepared {
-    pub(crate) fn new(plan: Plan) -> Self {
+    pub(crate) fn new(question: &MatmulQuestion) -> Result<Self, PlanError> {
+        let plan = question.plan()?;
         let steps: Vec<Step> = plan.steps().collect();
         let jobs = steps.iter().flat_map(|step| &step.jobs);
         let jobs = jobs.map(|job| size_of::<JobPlan>() + job.heap_bytes());
         let of_steps = steps.capacity() * size_of::<Step>();
-        Self {
+        Ok(Self {
+            question: question.clone(),
             id: next_id(),
             bytes: size_of::<Self>() + of_steps + jobs.sum::<usize>(),
             steps,
             plan,
             is_checked: AtomicBool::new(false),
-        }
+        })
     }
 
     /// A job of the plan.
     pub(crate) fn job(&self, at: JobIndex) -> &JobPlan {
         &self.steps[at.step].jobs[at.job]
     }
+
+    /// A job of the plan, to be submitted.
+    pub(crate) fn plan_job(&self, at: JobIndex) -> PlanJob<'_> {
+        let id = JobId { plan: self.id, at };
+        let plan = self.job(at);
+        PlanJob { id, plan }
+    }
+}
+
+/// A job of a plan. The plans of jobs with the same `id` are the same.
+#[derive(Clone, Copy)]
+pub(crate) struct PlanJob<'p> {
+    pub(crate) id: JobId,
+    pub(crate) plan: &'p JobPlan,
+}
+
+/// Identifies a job in an engine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct JobId {
+    /// The number of its plan, from [`next_id`].
+    pub(crate) plan: u64,
+    pub(crate) at: JobIndex,
 }
 
 /// Index of a job in a prepared matmul.
@@ -61,15 +85,115 @@ pub(crate) struct JobIndex {
     pub(crate) job: usize,
 }
 
-/// Everything that the plan of a matmul depends on, in one engine.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct MatmulKey {
+/// Everything that the plan of weights depends on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct WeightQuestion {
+    pub(crate) dtype: Dtype,
+    /// Output channels.
+    pub(crate) n: usize,
+    /// Input channels.
+    pub(crate) k: usize,
+    pub(crate) devices: usize,
+    pub(crate) options: PlanOptions,
+}
+
+impl WeightQuestion {
+    pub(crate) fn plan(&self) -> Result<WeightPlan, PlanError> {
+        WeightPlan::new(self.dtype, self.n, self.k, self.devices, &self.options)
+    }
+}
+
+impl Hash for WeightQuestion {
+    /// Leaves out the options, in which few questions differ.
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        (self.dtype, self.n, self.k, self.devices).hash(state);
+    }
+}
+
+/// Everything that the plan of a matmul depends on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct MatmulQuestion {
     /// Weights with the same tiling share plans.
     pub(crate) weights: Arc<WeightPlan>,
     /// Rows of A.
     pub(crate) m: usize,
     /// Results of the NPU.
     pub(crate) results: Results,
-    /// Options for programs.
-    pub(crate) program: ProgramOptions,
+    pub(crate) options: Arc<PlanOptions>,
+}
+
+impl MatmulQuestion {
+    fn plan(&self) -> Result<Plan, PlanError> {
+        Plan::with_results(&self.weights, self.m, self.results, &self.options)
+    }
+}
+
+impl Hash for MatmulQuestion {
+    /// Leaves out the options, in which few questions differ.
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        (&self.weights, self.m, self.results).hash(state);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use test_support::assert_each_field_counts;
+
+    use super::*;
+
+    fn options() -> impl Strategy<Value = PlanOptions> {
+        (1..3_usize, prop::option::of(1..3_usize)).prop_map(|(batch_rows, k_tile)| PlanOptions {
+            batch_rows,
+            k_tile,
+            ..PlanOptions::default()
+        })
+    }
+
+    fn weights() -> impl Strategy<Value = WeightQuestion> {
+        let dtypes = prop::sample::select(&Dtype::ALL[..]);
+        let sizes = (1..3_usize, 1..3_usize, 1..3_usize);
+        (dtypes, sizes, options()).prop_map(|(dtype, (n, k, devices), options)| WeightQuestion {
+            dtype,
+            n,
+            k,
+            devices,
+            options,
+        })
+    }
+
+    fn matmuls() -> impl Strategy<Value = MatmulQuestion> {
+        let results = prop::sample::select(&[Results::Sums, Results::Halves][..]);
+        let matmul = (1..3_usize, 1..3_usize, results, options());
+        matmul.prop_map(|(n, m, results, options)| MatmulQuestion {
+            weights: WeightPlan::new(Dtype::Fp16, n, 1, 1, &PlanOptions::default())
+                .unwrap()
+                .into(),
+            m,
+            results,
+            options: options.into(),
+        })
+    }
+
+    proptest! {
+        #![proptest_config(test_support::cases(64))]
+
+        #[test]
+        fn questions_differ_in_each_field(
+            of_weights in [weights(), weights()],
+            of_matmuls in [matmuls(), matmuls()],
+            numbers in [[0..2_usize, 0..2, 0..2], [0..2, 0..2, 0..2]],
+        ) {
+            let [one, other] = of_weights;
+            assert_each_field_counts!(WeightQuestion { dtype, n, k, devices, options }, one, other);
+            let [one, other] = of_matmuls;
+            assert_each_field_counts!(MatmulQuestion { weights, m, results, options }, one, other);
+            let [one, other] = numbers.map(|[plan, step, job]| JobId {
+                plan: plan as u64,
+                at: JobIndex { step, job },
+            });
+            assert_each_field_counts!(JobId { plan, at }, one, other);
+            assert_each_field_counts!(JobIndex { step, job }, one.at, other.at);
+        }
+    }
 }

@@ -55,7 +55,7 @@ impl AttentionBatch {
             let max = ROWS_MAX;
             return Err(PlanError::TooManyRows { m: rows, max });
         }
-        let tiling = Tiling::new(self, options, options.profile.choices.program(HALF))?;
+        let tiling = Tiling::new(self, options)?;
         let tiling = Arc::new(tiling);
         let host = &options.profile.host;
         let mut times = Times {

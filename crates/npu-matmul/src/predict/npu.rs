@@ -181,11 +181,17 @@ static WITNESS: LazyLock<TaskWork> = LazyLock::new(|| {
     program.as_ref().and_then(work_of).unwrap_or_default()
 });
 
-/// Everything that the work of a task depends on: its types, its sizes, the sizes of the task
-/// before it, and whether both read the same tile of A and of B.
-type WorkKey = (MatmulType, [u32; 3], Option<([u32; 3], [bool; 2])>);
+/// Everything that the work of a task depends on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct WorkKey {
+    ty: MatmulType,
+    program: ProgramOptions,
+    size: [u32; 3],
+    /// The size of the task before it, and whether both read the same tile of A and of B.
+    before: Option<([u32; 3], [bool; 2])>,
+}
 
-/// Cache of the work of tasks, all made with the same options. Plans have few different tasks.
+/// Cache of the work of tasks. Plans have few different tasks.
 #[derive(Default)]
 pub(crate) struct TaskWorks(HashMap<WorkKey, TaskWork>);
 
@@ -195,11 +201,12 @@ impl TaskWorks {
         let size = |task: &TaskPlan| [task.m_padded, task.k_padded, task.n_padded];
         let works = emit::with_previous(job).map(|(task, before)| {
             let same = |before: &TaskPlan| [task.a == before.a, task.b == before.b];
-            let key = (
-                job.ty,
-                size(task),
-                before.map(|before| (size(before), same(before))),
-            );
+            let key = WorkKey {
+                ty: job.ty,
+                program: job.program,
+                size: size(task),
+                before: before.map(|before| (size(before), same(before))),
+            };
             *self.0.entry(key).or_insert_with(|| {
                 task_work(job.ty, task, before, &job.program).unwrap_or_default()
             })
@@ -224,4 +231,41 @@ fn work_of(program: &Program) -> Option<TaskWork> {
     let task = tasks(words).next()?;
     let work = TaskWork::of(&task.regs, task.enable).ok()?;
     Some(work.fetching(words.len() as u64))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use rknpu_regcmd::MatmulForm;
+    use test_support::assert_each_field_counts;
+
+    use super::*;
+    use crate::numbers::dtype::Dtype;
+    use crate::profile::Profile;
+
+    proptest! {
+        #![proptest_config(test_support::cases(64))]
+
+        #[test]
+        fn keys_of_work_differ_in_each_field(
+            sizes in [[1..3_u32, 1..3, 1..3], [1..3, 1..3, 1..3]],
+            before in prop::array::uniform2(prop::option::of([1..3_u32, 1..3, 1..3])),
+            flags in prop::array::uniform2(prop::array::uniform4(any::<bool>())),
+        ) {
+            let program = Profile::built_in().choices.program(Dtype::Int8);
+            let [one, other] = [0, 1].map(|at| {
+                let [same_a, same_b, is_float, is_form_a] = flags[at];
+                WorkKey {
+                    ty: if is_float { MatmulType::Fp16ToFp32 } else { MatmulType::Int8ToInt32 },
+                    program: ProgramOptions {
+                        form: if is_form_a { MatmulForm::A } else { MatmulForm::B },
+                        ..program
+                    },
+                    size: sizes[at],
+                    before: before[at].map(|before| (before, [same_a, same_b])),
+                }
+            });
+            assert_each_field_counts!(WorkKey { ty, program, size, before }, one, other);
+        }
+    }
 }

@@ -116,7 +116,7 @@ impl Engine {
                 kind: MatmulKind::resident(HALF),
             });
         }
-        Tiling::new(batch, &self.options, self.program(HALF))?;
+        Tiling::new(batch, &self.current_options())?;
         Ok(())
     }
 }

@@ -35,7 +35,6 @@ use crate::plan::attention::plan::{AttentionJobs, HALF, Tile, TileKey, Tiling, d
 use crate::plan::error::{Error, GemmCallError};
 use crate::plan::first_run::MatmulKind;
 use crate::plan::observe::Activity;
-use crate::plan::prepared::JobIndex;
 
 /// A submitted job of a tile.
 struct Running {
@@ -129,7 +128,7 @@ impl Run<'_, '_> {
             });
         }
         let sizes = call.batch();
-        let tiling = Tiling::new(&sizes, &engine.options, engine.program(HALF))?;
+        let tiling = Tiling::new(&sizes, &engine.current_options())?;
         let (tiling, group) = (Arc::new(tiling), sizes.group());
         let masks = &engine.attention.masks;
         let visible = MaskBlocks::new(call, tiling.block, masks)?;
@@ -219,11 +218,11 @@ fn share<'e>(
             m: tile.m(),
             blocks: tile.blocks.iter().map(|block| block.block).collect(),
         };
-        let make = || {
+        let make = |key: &TileKey| {
             engine.totals().plans += 1;
-            Ok::<_, Infallible>(Arc::new(AttentionJobs::new(&key)))
+            Ok::<_, Infallible>(Arc::new(AttentionJobs::new(key)))
         };
-        let Ok(jobs) = engine.attention.tiles.get_or_make(key.clone(), make, drop);
+        let Ok(jobs) = engine.attention.tiles.get_or_make(key, make, drop);
         devices[device].tiles.push((tile, jobs));
     }
     devices
@@ -370,9 +369,10 @@ impl Running {
         [a, kv]: [FrozenBo; 2],
         rows: Vec<f32>,
     ) -> Result<Self, Error> {
-        let (job, at) = (&jobs.jobs[step], (jobs.id, JobIndex { step, job: 0 }));
-        let c = on.buffers().take(job.output_bytes).map_err(on.failed())?;
-        let builder = on.add(on.job_builder(), job, at, whole(&a), whole(&kv), c)?;
+        let job = jobs.plan_job(step);
+        let c = on.buffers().take(job.plan.output_bytes);
+        let c = c.map_err(on.failed())?;
+        let builder = on.add(on.job_builder(), job, whole(&a), whole(&kv), c)?;
         let pending = on.submit(vec![on.build(builder)?])?.pop();
         Ok(Self {
             tile,

@@ -25,7 +25,7 @@ use super::call::AttentionBatch;
 use super::mask::VisibleBlock;
 use crate::numbers::dtype::{Dtype, ROW_MULTIPLE};
 use crate::numbers::layout::weight_bytes;
-use crate::plan::prepared::next_id;
+use crate::plan::prepared::{JobId, JobIndex, PlanJob, next_id};
 use crate::plan::{Band, JobLimits, JobPlan, KTile, PlanError, PlanOptions, even_tile, pieces};
 
 /// Precision of operands: binary16.
@@ -66,11 +66,7 @@ fn most_rows(k: usize, options: &PlanOptions) -> Option<usize> {
 
 impl Tiling {
     /// Chooses tiles with at least one row and head.
-    pub(crate) fn new(
-        sizes: &AttentionBatch,
-        options: &PlanOptions,
-        program: ProgramOptions,
-    ) -> Result<Self, PlanError> {
+    pub(crate) fn new(sizes: &AttentionBatch, options: &PlanOptions) -> Result<Self, PlanError> {
         let too_many_keys = || PlanError::TooManyKeys {
             keys: sizes.keys,
             head_dim: sizes.head_dim,
@@ -118,7 +114,7 @@ impl Tiling {
             value_dim: sizes.value_dim,
             heads,
             rows,
-            program,
+            program: options.profile.choices.program(HALF),
         };
         if tiling.fits(&options.limits) {
             Ok(tiling)
@@ -326,8 +322,8 @@ pub(crate) fn devices_of(works: &[u64], count: usize) -> impl Iterator<Item = us
 /// The jobs of all tiles that see the same blocks of keys.
 #[derive(Debug)]
 pub(crate) struct AttentionJobs {
-    /// Identifies their programs in the cache.
-    pub(crate) id: u64,
+    /// Their number, from [`next_id`].
+    id: u64,
     /// The jobs of the scores and of the values.
     pub(crate) jobs: [JobPlan; 2],
 }
@@ -344,6 +340,14 @@ impl AttentionJobs {
         }
     }
 
+    /// The job of this index, to be submitted.
+    pub(crate) fn plan_job(&self, step: usize) -> PlanJob<'_> {
+        let at = JobIndex { step, job: 0 };
+        let id = JobId { plan: self.id, at };
+        let plan = &self.jobs[step];
+        PlanJob { id, plan }
+    }
+
     /// Bytes that they take.
     pub(crate) fn bytes(&self) -> usize {
         size_of::<Self>() + self.jobs.iter().map(JobPlan::heap_bytes).sum::<usize>()
@@ -353,12 +357,13 @@ impl AttentionJobs {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
+    use test_support::assert_each_field_counts;
 
     use super::*;
     use crate::plan::TaskPlan;
 
     fn tiling(sizes: &AttentionBatch, options: &PlanOptions) -> Result<Tiling, PlanError> {
-        Tiling::new(sizes, options, options.profile.choices.program(HALF))
+        Tiling::new(sizes, options)
     }
 
     fn board() -> PlanOptions {
@@ -366,6 +371,40 @@ mod tests {
     }
 
     const LLAMA: AttentionBatch = AttentionBatch::LLAMA;
+
+    proptest! {
+        #![proptest_config(test_support::cases(64))]
+
+        #[test]
+        fn keys_of_tiles_differ_in_each_field(
+            numbers in prop::array::uniform2(prop::array::uniform7(1..3_usize)),
+        ) {
+            let [one, other] = numbers.map(|[part, keys, block, value_dim, heads, rows, tile]| {
+                let tiling = Tiling {
+                    parts: std::iter::once(0..part).collect(),
+                    keys,
+                    block,
+                    value_dim,
+                    heads,
+                    rows,
+                    n_tiles: [tile; 2],
+                    program: board().profile.choices.program(HALF),
+                };
+                TileKey {
+                    tiling: Arc::new(tiling),
+                    device: part,
+                    m: rows,
+                    blocks: vec![block],
+                }
+            });
+            assert_each_field_counts!(TileKey { tiling, device, m, blocks }, one, other);
+            assert_each_field_counts!(
+                Tiling { parts, keys, block, value_dim, heads, rows, n_tiles, program },
+                *one.tiling,
+                *other.tiling
+            );
+        }
+    }
 
     /// Llama-3.2-1B: tiles are as large as the envelope allows; with more keys they have fewer
     /// rows.
