@@ -18,6 +18,7 @@ from typing import Any, Self
 import pytest
 
 from options import THREADS, WORK, skip_without
+from stats import UNSEEN
 from stock import Stock
 
 PORT = 50052
@@ -25,6 +26,8 @@ START_LIMIT = 120
 # States of sockets in /proc/net/tcp.
 LISTENING = "0A"
 SLEEP = ["sleep", "infinity"]
+# Weights that a graph writes, which a model has none of.
+OVERWRITTEN = "overwrites stay on the CPU from now on"
 
 
 def entering(pid: int) -> list[str]:
@@ -135,6 +138,11 @@ class Board:
         except (FileNotFoundError, json.JSONDecodeError):
             events = []
         return Counter(event.get("cat", "") for event in events if event.get("ph") == "X")
+
+    def check_weights_kept(self) -> None:
+        """It took no results of its client's graphs for weights, and watches all buffers."""
+        for line in [OVERWRITTEN, UNSEEN]:
+            assert line not in self.said, self.said
 
     @property
     def weights(self) -> list[int]:

@@ -8,6 +8,9 @@ HANDED_OVER = "lists handed to the CPU"
 AGAIN = "jobs run again"
 # What a run without a fault has none of.
 FAULTS = [FAILED, HANDED_OVER, AGAIN]
+# Weights whose buffer the backend does not watch: only a host that makes buffers before it loads the
+# backend has some.
+UNSEEN = "weights in a buffer made before this backend was loaded"
 MEASURED = ["thread-ms waiting for jobs (measured)", "NPU ms, with jobs submitted (measured)"]
 TIMES = [
     "thread-ms packing weights (measured)",
@@ -51,6 +54,10 @@ class Stats(dict[str, float]):
     def check_no_fault(self) -> None:
         """Nothing failed, and nothing was computed a second time."""
         assert not any(self[row] for row in FAULTS), self.text
+
+    def check_all_seen(self) -> None:
+        """The backend watched the buffers of all weights."""
+        assert UNSEEN not in self.text, self.text
 
     @property
     def computed(self) -> dict[str, int]:

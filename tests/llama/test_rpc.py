@@ -61,6 +61,7 @@ def test_rpc(network, reference, seen):
         assert computed["attention"] == LAYERS * runs_of(computed["matmul"]), board.said
         assert not computed["failed matmul"], board.said
     assert board.process.poll() is None and board.weights[-1] == OF_PROMPT, board.said
+    board.check_weights_kept()
     seen(", ".join(verdicts))
 
 
@@ -70,6 +71,8 @@ def test_rpc_two_boards(network, reference, seen):
     verdict, _ = write(network, reference(MODEL, PROMPT, TOKENS), *through(*boards))
     matmuls = [board.computed["matmul"] for board in boards]
     assert runs_of(sum(matmuls)) and all(matmuls), (matmuls, boards[0].said)
+    for board in boards:
+        board.check_weights_kept()
     seen(f"{verdict}, matmuls: {matmuls}")
 
 
@@ -99,6 +102,7 @@ def test_rpc_divergence(model, kind, network, stock, seen):
     lost, local = logits.divergence(cpu, far), logits.divergence(cpu, near.logits)
     computed = board.computed
     assert computed["matmul"] and not computed["failed matmul"], board.said
+    board.check_weights_kept()
     assert lost <= max(NEAR, 1.5 * local), (lost, local)
     seen(f"mean KL divergence {lost:.6f}, {local:.6f} without a network; {computed['matmul']}")
 

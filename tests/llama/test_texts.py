@@ -47,6 +47,7 @@ def compare(reference: Reference) -> tuple[Output, str]:
     output = reference.run(env={"GGML_ROCKET_TRACE": str(path)})
     agreement = reference.judge(output.generated)
     output.stats.check_times()
+    output.stats.check_all_seen()
     check_trace(json.loads(path.read_bytes()), output.stats)
     gap = min(step[1].gap for step in reference.steps)
     matmuls = output.stats.offloaded("fp16")
