@@ -10,8 +10,8 @@ use std::process::Command;
 
 use anyhow::{Context, Result};
 
-use crate::paths;
 use crate::process::run_checked;
+use crate::{pages, paths};
 
 /// The version of mdBook that docs/book.toml is written for.
 const VERSION: &str = "0.5.4";
@@ -56,16 +56,14 @@ pub(crate) fn run() -> Result<()> {
 
 /// Writes the pages as the book has them, with README as the first.
 fn write_pages(folder: &Path) -> Result<()> {
-    let docs = paths::root().join("docs");
-    let summary = paths::text(&docs.join("SUMMARY.md"))?;
+    let summary = paths::text(&paths::root().join("docs/SUMMARY.md"))?;
     let titles = titles(&summary);
     let write = |name: &str, text: String| {
         fs::write(folder.join(name), text).with_context(|| format!("writing {name}"))
     };
-    for page in paths::files(&docs, &["md", "svg", "toml"])? {
+    for (page, text) in pages::all(&["md", "svg", "toml"])? {
         let name = page.file_name().context("a page without a name")?;
         let name = name.to_string_lossy();
-        let text = paths::text(&page)?;
         let is_page = name.ends_with(".md") && name != "SUMMARY.md";
         write(
             &name,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `cargo xtask docs`: writes the pages and sections that are generated from tables in the code,
+//! `cargo xtask docs`: writes the sections of pages that are generated from tables in the code,
 //! and checks links ([`links`]).
 
 use std::fs;
@@ -7,7 +7,7 @@ use std::fs;
 use anyhow::{Context, Result, ensure};
 
 use crate::generated::replace_section;
-use crate::{links, offload, pages, paths, plans, precisions, quantisation, timing};
+use crate::{links, offload, paths, plans, precisions, quantisation, timing};
 
 /// Options of `cargo xtask docs`.
 #[derive(clap::Args, Debug)]
@@ -17,16 +17,10 @@ pub(crate) struct DocsArgs {
     check: bool,
 }
 
-/// Returns the text of a page or a section.
+/// Returns the text of a section.
 type Writer = fn() -> Result<String>;
 
-/// Pages that are generated completely.
-const PAGES: [(&str, Writer); 2] = [
-    ("registers.md", pages::registers),
-    ("rules.md", pages::rules),
-];
-
-/// Generated sections of other pages: page, section, writer.
+/// Generated sections of pages: page, section, writer.
 const SECTIONS: [(&str, &str, Writer); 5] = [
     ("timing-figures.md", "timing", timing::markdown),
     ("../README.md", "expected", plans::expected),
@@ -35,11 +29,8 @@ const SECTIONS: [(&str, &str, Writer); 5] = [
     ("speed.md", "prompts", offload::prompts),
 ];
 
-/// Writes or checks all pages and sections.
+/// Writes or checks all sections.
 pub(crate) fn run(args: &DocsArgs) -> Result<()> {
-    for (page, write) in PAGES {
-        put(args, page, |_| write())?;
-    }
     for (page, section, write) in SECTIONS {
         // Without a blank line Markdown reads a table as text.
         put(args, page, |present| {

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use anyhow::{Result, ensure};
 
-use crate::paths;
+use crate::{pages, paths};
 
 /// Extensions of the files that name pages of docs/ by their paths from the root.
 const SOURCES: [&str; 7] = ["rs", "py", "c", "h", "sh", "txt", "toml"];
@@ -15,8 +15,10 @@ const SOURCES: [&str; 7] = ["rs", "py", "c", "h", "sh", "txt", "toml"];
 pub(crate) fn check() -> Result<()> {
     let mut lost = Vec::new();
     let mut count = 0;
-    for page in paths::files(paths::root(), &["md", "svg"])? {
-        let text = paths::text(&page)?;
+    let files = paths::files(paths::root(), &["md", "svg"])?;
+    let generated = pages::generated().map(|(page, _)| page);
+    for page in files.into_iter().chain(generated) {
+        let text = pages::text(&page)?;
         for link in links(&text) {
             count += 1;
             if !leads_somewhere(&page, &text, link)? {
@@ -36,7 +38,7 @@ pub(crate) fn check() -> Result<()> {
     }
     let contents = paths::root().join("docs/SUMMARY.md");
     let text = paths::text(&contents)?;
-    for page in paths::files(&paths::root().join("docs"), &["md"])? {
+    for (page, _) in pages::all(&["md"])? {
         if page != contents && !links(&text).any(|link| contents.with_file_name(link) == page) {
             lost.push(format!("docs/SUMMARY.md has no link to {}", page.display()));
         }
@@ -93,7 +95,7 @@ fn mentions(text: &str) -> impl Iterator<Item = &str> {
 fn leads_somewhere(page: &Path, text: &str, link: &str) -> Result<bool> {
     let (path, anchor) = link.split_once('#').unwrap_or((link, ""));
     let target = page.with_file_name(path);
-    if !path.is_empty() && !target.exists() {
+    if !path.is_empty() && !target.exists() && pages::text(&target).is_err() {
         return Ok(false);
     }
     let has = |text: &str| {
@@ -104,7 +106,7 @@ fn leads_somewhere(page: &Path, text: &str, link: &str) -> Result<bool> {
         || if path.is_empty() {
             has(text)
         } else {
-            has(&paths::text(&target)?)
+            has(&pages::text(&target)?)
         })
 }
 
@@ -131,8 +133,8 @@ mod tests {
             for_package("see [a `b`](../c/d.rs), [e](f.md)."),
             "see a `b`, [e](f.md)."
         );
-        for page in paths::files(&paths::root().join("docs"), &["md"]).unwrap() {
-            let text = for_package(&paths::text(&page).unwrap());
+        for (page, text) in pages::all(&["md"]).unwrap() {
+            let text = for_package(&text);
             for link in links(&text) {
                 assert!(!link.starts_with(".."), "{}: {link}", page.display());
             }
@@ -157,5 +159,8 @@ mod tests {
             .iter()
             .map(|link| leads_somewhere(&page, text, link).unwrap());
         assert_eq!(there.collect::<Vec<_>>(), [true, true, false, false]);
+        let to_generated = |link| leads_somewhere(&page, text, link).unwrap();
+        assert!(to_generated("rules.md#rules") && to_generated("../docs/registers.md"));
+        assert!(!to_generated("rules.md#no"));
     }
 }

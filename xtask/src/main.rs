@@ -51,7 +51,7 @@ enum Command {
     Fresh,
     /// Build Debian packages, and an archive of programs for any aarch64 Linux
     Dist(dist::DistArgs),
-    /// Write the generated pages below docs/
+    /// Write the generated sections of pages, and check links
     Docs(docs::DocsArgs),
     /// Build README and docs/ as a book for browsers
     Book,

@@ -56,6 +56,7 @@ mod field;
 mod link;
 pub mod lint;
 mod matmul;
+pub mod pages;
 mod precision;
 mod program;
 mod regfile;

@@ -19,7 +19,7 @@ use anyhow::{Context, Result, ensure};
 use crate::arch::{Arch, first_missing};
 use crate::build::{self, GUEST_TARGET};
 use crate::process::run_checked;
-use crate::{links, paths, process};
+use crate::{links, pages, paths, process};
 
 /// Version of all packages.
 const VERSION: &str = env!("CARGO_PKG_VERSION");
@@ -82,7 +82,7 @@ pub(crate) fn run(args: &DistArgs) -> Result<()> {
     }
     println!("building; the first time it takes minutes");
     manuals(&written)?;
-    pages(&work("pages")?)?;
+    write_pages(&work("pages")?)?;
     let mut all = Vec::new();
     for arch in archs {
         let members = &PACKAGES.map(|(_, members)| members).concat();
@@ -271,14 +271,13 @@ fn script(name: &str, built: &Path, file: &Path) -> Result<Command> {
 }
 
 /// Writes the pages of docs/ for a package, and their pictures.
-fn pages(folder: &Path) -> Result<()> {
+fn write_pages(folder: &Path) -> Result<()> {
     // Removes files of an earlier call.
     let _ = fs::remove_dir_all(folder);
     fs::create_dir_all(folder)?;
-    for page in paths::files(&paths::root().join("docs"), &["md", "svg"])? {
+    for (page, text) in pages::all(&["md", "svg"])? {
         let name = page.file_name().context("a page without a name")?;
-        let text = links::for_package(&paths::text(&page)?);
-        fs::write(folder.join(name), text).context("writing a page")?;
+        fs::write(folder.join(name), links::for_package(&text)).context("writing a page")?;
     }
     Ok(())
 }

@@ -4,12 +4,13 @@
 
 use anyhow::anyhow;
 use rknpu_regcmd::task::Task;
-use rknpu_regcmd::{Finding, LintContext, Word, lint, tasks};
+use rknpu_regcmd::{Finding, LintContext, Word, lint, pages, tasks};
 use serde::Serialize;
 
 use crate::base::capture_file;
 use crate::base::exit::{Failure, Verdict};
 use crate::base::flags::DecodeFlags;
+use crate::base::output;
 use crate::matmul::program;
 
 /// The `--json` output.
@@ -24,14 +25,20 @@ struct Report {
 }
 
 pub(crate) fn run(decode: &DecodeFlags) -> Result<Verdict, Failure> {
+    if let Some(name) = &decode.registers {
+        return print_page(name, pages::registers);
+    }
+    if let Some(id) = &decode.rules {
+        return print_page(id, pages::rules);
+    }
     if let Some(other) = &decode.other {
         return super::diff::run(decode, other);
     }
-    let is_capture = capture_file::is_capture(&decode.file);
+    let is_capture = capture_file::is_capture(decode.file());
     if !is_capture && (decode.job.is_some() || decode.capture.unfinished) {
         return Err(Failure::Usage(anyhow!(
             "{} is not a capture; --job and --unfinished need a capture",
-            decode.file.display()
+            decode.file().display()
         )));
     }
     if decode.lint {
@@ -40,7 +47,7 @@ pub(crate) fn run(decode: &DecodeFlags) -> Result<Verdict, Failure> {
     let words = match (is_capture, decode.job.zip(decode.task)) {
         (true, Some((job, task))) => super::decode_capture::words(decode, job, task)?,
         (true, None) => return super::decode_capture::run(decode),
-        (false, _) => program::read(&decode.file)?,
+        (false, _) => program::read(decode.file())?,
     };
     let text = decode.disassemble(&words);
     let report = Report {
@@ -60,6 +67,13 @@ pub(crate) fn run(decode: &DecodeFlags) -> Result<Verdict, Failure> {
         }
         headings.collect::<String>() + &text + &found
     })?;
+    Ok(Verdict::Pass)
+}
+
+/// Prints the rows of a table whose names contain `name`.
+fn print_page(name: &str, page: fn(&str) -> Option<String>) -> Result<Verdict, Failure> {
+    let text = page(name).ok_or_else(|| Failure::Usage(anyhow!("no name contains {name:?}")))?;
+    output::print(&text)?;
     Ok(Verdict::Pass)
 }
 

@@ -80,7 +80,7 @@ fn jobs(capture: &Capture, job: Option<usize>) -> Result<Range<usize>, Failure> 
 
 /// The words of one program of a job.
 pub(super) fn words(decode: &DecodeFlags, job: usize, task: usize) -> Result<Vec<Word>, Failure> {
-    let capture = capture_file::open(&decode.file, decode.capture)?;
+    let capture = capture_file::open(decode.file(), decode.capture)?;
     let job = jobs(&capture, Some(job))?.start;
     let mut contents = Contents::new(&capture);
     contents.go(Moment::Before(job));
@@ -94,7 +94,7 @@ pub(super) fn words(decode: &DecodeFlags, job: usize, task: usize) -> Result<Vec
 }
 
 pub(crate) fn run(decode: &DecodeFlags) -> Result<Verdict, Failure> {
-    let capture = capture_file::open(&decode.file, decode.capture)?;
+    let capture = capture_file::open(decode.file(), decode.capture)?;
     let indices = jobs(&capture, decode.job)?;
     let mut contents = Contents::new(&capture);
     let jobs = indices.map(|index| {

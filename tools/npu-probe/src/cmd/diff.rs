@@ -24,7 +24,7 @@ struct Report {
 }
 
 pub(super) fn run(decode: &DecodeFlags, other: &Path) -> Result<Verdict, Failure> {
-    let first = capture_file::open(&decode.file, decode.capture)?;
+    let first = capture_file::open(decode.file(), decode.capture)?;
     let second = capture_file::open(other, decode.capture)?;
     let mut report = Report::default();
     diff(&first, &second, &mut |change| {

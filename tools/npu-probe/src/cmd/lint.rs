@@ -61,7 +61,7 @@ pub(super) fn run(decode: &DecodeFlags, is_capture: bool) -> Result<Verdict, Fai
     let mut report = Report::default();
     let mut findings = RepeatedFindings::default();
     if is_capture {
-        let capture = capture_file::open(&decode.file, decode.capture)?;
+        let capture = capture_file::open(decode.file(), decode.capture)?;
         report.jobs = capture.jobs().len();
         let mut contents = Contents::new(&capture);
         for (index, job) in capture.jobs().iter().enumerate() {
@@ -75,7 +75,7 @@ pub(super) fn run(decode: &DecodeFlags, is_capture: bool) -> Result<Verdict, Fai
             }
         }
     } else {
-        let words = program::read(&decode.file)?;
+        let words = program::read(decode.file())?;
         report.programs = 1;
         add(&mut findings, 0, 0, lint(&words, &LintContext::default()));
     }

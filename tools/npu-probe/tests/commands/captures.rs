@@ -137,3 +137,13 @@ fn lint_takes_programs_too() {
     has(&said, &["error["]);
     fails_with(&format!("decode --job 0 {words}"), 2, &["not a capture"]);
 }
+
+#[test]
+fn tables_of_registers_and_rules_are_printed() {
+    let registers = text("decode --registers cna.dcomp");
+    has(&registers, &["**DCOMP_CTRL**", "| Meaning |"]);
+    assert!(!registers.contains("S_POINTER"));
+    has(&text("decode --registers"), &["**S_POINTER**"]);
+    has(&text("decode --rules T07"), &["| `T07-"]);
+    fails_with("decode --rules X99", 2, &["no name contains \"X99\""]);
+}

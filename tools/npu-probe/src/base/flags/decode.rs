@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Options of `decode`.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 use rknpu_regcmd::{Word, disassemble, statements};
@@ -17,7 +17,8 @@ pub(crate) struct DecodeFlags {
     /// commas, or binary little-endian words. `#` and `;` begin comments in text. The file's
     /// extension selects the format (.asm .s, .hex .words, .bin); without one the content
     /// does.
-    pub(crate) file: PathBuf,
+    #[arg(required_unless_present_any = ["registers", "rules"])]
+    file: Option<PathBuf>,
 
     /// Second capture: print the differences of both
     ///
@@ -47,11 +48,24 @@ pub(crate) struct DecodeFlags {
     #[arg(long)]
     pub(crate) statements: bool,
 
+    /// Print the registers and fields whose BLOCK.NAME contains NAME, or all
+    #[arg(long, value_name = "NAME", num_args = 0..=1, default_missing_value = "", exclusive = true)]
+    pub(crate) registers: Option<String>,
+
+    /// Print the rules of programs whose id contains ID, or all
+    #[arg(long, value_name = "ID", num_args = 0..=1, default_missing_value = "", exclusive = true)]
+    pub(crate) rules: Option<String>,
+
     #[command(flatten)]
     pub(crate) report: ReportFlags,
 }
 
 impl DecodeFlags {
+    /// The file with a program. clap requires one for all but `--registers` and `--rules`.
+    pub(crate) fn file(&self) -> &Path {
+        self.file.as_deref().unwrap_or(Path::new(""))
+    }
+
     /// The words as text, in the requested form.
     pub(crate) fn disassemble(&self, words: &[Word]) -> String {
         if self.statements {
