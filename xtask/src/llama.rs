@@ -59,8 +59,8 @@ pub(crate) struct LlamaArgs {
 /// Options of `cargo xtask llama`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct CheckArgs {
-    /// Run only these checks, of those in docs/llama-checks.md (some run only when they
-    /// are named)
+    /// Run only these checks, such as `layers` for `test_layers` in tests/llama (some run
+    /// only when they are named)
     #[arg(value_name = "CHECK")]
     only: Vec<String>,
     /// Write the measurements into docs/quality.md (quality), or the supported

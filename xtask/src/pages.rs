@@ -8,8 +8,11 @@ use rknpu_regcmd::pages;
 
 use crate::paths;
 
+/// Returns the text of a page, for `""`.
+type Writer = fn(&str) -> Option<String>;
+
 /// Pages that no file has, with what writes them.
-const GENERATED: [(&str, fn(&str) -> Option<String>); 2] = [
+const GENERATED: [(&str, Writer); 2] = [
     ("registers.md", pages::registers),
     ("rules.md", pages::rules),
 ];
