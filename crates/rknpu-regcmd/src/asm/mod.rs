@@ -13,8 +13,29 @@
 //! 0201000000b11040                        a word as it is
 //! ```
 //!
-//! The grammar is in `docs/asm.md`. If a line says something twice (the word and the
-//! statement, the value and its fields), both must agree.
+//! If a line says something twice (the word and the statement, the value and its fields),
+//! both must agree. In a statement without a value, omitted fields are 0. The grammar:
+//!
+//! ```text
+//! text       = { [ line ] [ "#" any | ";" any ] newline }
+//! line       = [ decimal ] ( word { [ "," ] word } | [ word ] statement )
+//! word       = 16 hexadecimal digits | "0x" and 1 to 16 of them
+//! statement  = "nop" [ "(" "carries" number ")" ]
+//!            | "marker"
+//!            | "enable" ( "nothing" | mask { "+" mask } )
+//!            | "unknown" ":" "target" number "offset" number "value" number
+//!            | register "=" number [ "(" "not" "declared" ")" ] fields
+//!            | register field fields
+//!            | register "." field fields
+//! mask       = BLOCK | "unknown" "blocks" number | number
+//! register   = BLOCK "." ( NAME | number )
+//! fields     = { [ "," ] field }
+//! field      = ( name | "undeclared_bits" ) "=" [ "-" ] number
+//! number     = decimal digits | "0x" and hexadecimal digits
+//! ```
+//!
+//! `undeclared_bits` are the bits outside all fields. An `unknown` word has a target and an
+//! offset that fit no block.
 
 mod register;
 mod statement;
