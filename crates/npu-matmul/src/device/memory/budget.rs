@@ -42,9 +42,8 @@ fn buffer_bytes(options: &PlanOptions, idle: usize) -> u64 {
 /// device memory is ordinary RAM. Each buffer object is a mapping of the process, whose number is
 /// limited (`vm.max_map_count`); it needs no file descriptor.
 ///
-/// Memory of loaded weights is exact, in whole pages, without the scales of quantised weights in
-/// the host. The rest are upper bounds for one [`Engine::run`] at a time whose matmuls have
-/// different weights: programs (for as many rows as [`PlanOptions::batch_rows`] says), activations
+/// Memory of loaded weights is exact, in whole pages. The rest are upper bounds for one [`Engine::run`] at a time whose matmuls have
+/// different weights: scales in the host, programs (for as many rows as [`PlanOptions::batch_rows`] says), activations
 /// and results of all steps in flight, buffers kept for later, and unused space of buffer objects.
 /// Not counted are the caller's matrices, their converted copies in the host, and temporary memory
 /// of loading.
@@ -70,6 +69,8 @@ fn buffer_bytes(options: &PlanOptions, idle: usize) -> u64 {
 pub struct MemoryPlan {
     /// Weights on each device.
     per_device: Vec<DeviceMemory>,
+    /// Scales in the host.
+    host: u64,
     /// Kept programs, which may be of jobs on any device.
     programs: u64,
     /// Programs of one job.
@@ -157,6 +158,7 @@ impl MemoryPlan {
     pub fn new(devices: usize, shares: MemoryShares, options: &PlanOptions) -> Self {
         Self {
             per_device: vec![DeviceMemory::default(); devices],
+            host: 0,
             programs: 0,
             job_programs: Largest::default(),
             options: options.clone(),
@@ -180,6 +182,7 @@ impl MemoryPlan {
         for (held, more) in self.per_device.iter_mut().zip(&weights.devices) {
             *held = held.combined(*more, u64::saturating_add);
         }
+        self.host = self.host.saturating_add(weights.host);
         self.programs = self.programs.saturating_add(weights.programs());
         self.job_programs.add(weights.job_programs);
         let fits = self.check();
@@ -202,7 +205,9 @@ impl MemoryPlan {
         }
         let devices = self.per_device.iter();
         let unused: u64 = devices.map(|of| self.unused(of)).sum();
-        let (bytes, limit) = (self.total().saturating_add(unused), self.shares.weights());
+        let bytes = [unused, self.host].into_iter();
+        let bytes = bytes.fold(self.total(), u64::saturating_add);
+        let limit = self.shares.weights();
         if bytes > limit {
             return Err(DoesNotFit::Memory { bytes, limit });
         }
@@ -222,6 +227,7 @@ impl MemoryPlan {
         for (held, less) in self.per_device.iter_mut().zip(&weights.devices) {
             *held = held.combined(*less, u64::saturating_sub);
         }
+        self.host = self.host.saturating_sub(weights.host);
         self.programs = self.programs.saturating_sub(weights.programs());
         self.job_programs.remove(weights.job_programs);
     }
@@ -308,6 +314,8 @@ mod tests {
 
     use super::*;
     use crate::numbers::dtype::Dtype;
+    use crate::numbers::quantise::Quantisation;
+    use crate::plan::weight_format::WeightFormat;
 
     fn weights(n: usize, k: usize, devices: usize) -> WeightPlan {
         WeightPlan::new(Dtype::Int8, n, k, devices, &PlanOptions::default()).unwrap()
@@ -343,6 +351,23 @@ mod tests {
         let refused = memory.add(&layer).unwrap_err();
         let (device, devices) = (2, 2);
         assert_eq!(refused, DoesNotFit::Devices { device, devices });
+    }
+
+    /// Scales in groups of 32 take a quarter as much as the weights in four bits.
+    #[test]
+    fn scales_in_the_host_are_within_the_limit() {
+        let options = PlanOptions::default();
+        let four_bits = WeightFormat::Quantised(Quantisation::W4A8Hadamard);
+        let of_format = four_bits.plan_options(&options);
+        let layer = WeightPlan::new(Dtype::Int4, 4096, 4096, 1, &of_format).unwrap();
+        let (bytes, scales) = (layer.device_bytes(), 4096 * (4096 / 32 + 1) * 4);
+        assert_eq!(bytes / 4 + 4096 * 4, scales);
+        let fits = |limit| {
+            let mut memory = MemoryPlan::new(1, MemoryShares::for_weights(limit), &options);
+            memory.add(&layer).is_ok()
+        };
+        let slack = options.profile.choices.slack_bytes.value as u64;
+        assert!(!fits(bytes + slack + scales - 1) && fits(bytes + slack + scales));
     }
 
     proptest! {

@@ -23,7 +23,7 @@ const KEPT_MAX: u64 = 1 << 30;
 /// | programs, with the driver's and the host's copy | 2/8 |
 /// | plans | 1/8 |
 /// | vectors in the host | 1/8 |
-/// | weights, with unused space in their buffers | the rest |
+/// | weights, with their scales, and unused space in their buffers | the rest |
 ///
 /// A call needs more while it runs: activations and results of its jobs in flight
 /// ([`MemoryPlan::device_at_most`](super::MemoryPlan::device_at_most)), and the weights that its
@@ -55,7 +55,7 @@ impl MemoryShares {
         }
     }
 
-    /// Bytes for weights, with unused space in their buffers.
+    /// Bytes for weights, with their scales, and unused space in their buffers.
     #[must_use]
     pub const fn weights(&self) -> u64 {
         self.weights

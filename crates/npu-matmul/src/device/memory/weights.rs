@@ -4,6 +4,7 @@
 use rocket_uapi::PAGE_BYTES;
 
 use crate::device::arena::shared_bytes_max;
+use crate::numbers::dtype::Dtype;
 use crate::plan::{Plan, PlanOptions, WeightPlan};
 
 /// Bytes of a page.
@@ -53,6 +54,8 @@ pub(super) struct WeightMemory {
     pub(super) devices: Vec<DeviceMemory>,
     /// Upper bound for the programs of one job, in bytes.
     pub(super) job_programs: u64,
+    /// Upper bound for the scales and signs in the host, in bytes.
+    pub(super) host: u64,
 }
 
 impl WeightMemory {
@@ -74,6 +77,7 @@ impl WeightMemory {
         Self {
             devices,
             job_programs: job_programs(weights, options),
+            host: host_bytes(weights),
         }
     }
 
@@ -82,6 +86,18 @@ impl WeightMemory {
     pub(super) fn programs(&self) -> u64 {
         self.job_programs.saturating_mul(JOBS_KEPT)
     }
+}
+
+/// Upper bound for what weights keep in the host, in bytes: a scale or factor for each output
+/// channel, in INT4 for each K tile of it, and the signs of a rotation.
+fn host_bytes(weights: &WeightPlan) -> u64 {
+    let (scales, signs) = match weights.dtype {
+        Dtype::Fp16 => (1, 0),
+        Dtype::Int8 => (1, weights.k),
+        Dtype::Int4 => (weights.k_tile_count(), weights.k),
+    };
+    let numbers = (weights.n as u64).saturating_mul(scales as u64);
+    (numbers.saturating_add(signs as u64)).saturating_mul(size_of::<f32>() as u64)
 }
 
 /// Upper bound for the programs of one job, in bytes.
@@ -109,8 +125,9 @@ mod tests {
 
     use super::*;
     use crate::device::arena::CHUNK_BYTES;
-    use crate::numbers::dtype::Dtype;
+    use crate::numbers::quantise::Quantisation;
     use crate::plan::emit;
+    use crate::plan::weight_format::WeightFormat;
 
     /// Bytes of a job's programs as `ProgramBo` stores them.
     fn emitted(job: &crate::plan::JobPlan) -> u64 {
@@ -124,6 +141,18 @@ mod tests {
 
     proptest! {
         #![proptest_config(test_support::cases(48))]
+
+        /// As many numbers as `Engine::load` makes.
+        #[test]
+        fn each_scale_and_sign_is_counted(
+            to in prop::sample::select(&Quantisation::ALL[..]),
+            (n, k) in (1..3000_usize, 1..3000_usize),
+        ) {
+            let options = WeightFormat::Quantised(to).plan_options(&PlanOptions::default());
+            let weights = WeightPlan::new(to.dtype(), n, k, 3, &options).unwrap();
+            let numbers = n * k.div_ceil(to.group(k)) + k;
+            prop_assert_eq!(host_bytes(&weights), 4 * numbers as u64);
+        }
 
         #[test]
         fn programs_of_no_job_are_larger(
