@@ -353,6 +353,6 @@ fn kept_weights(
     }
     let buffers = &runtime.weight_buffers;
     let context = runtime.weight_context();
-    let decided = buffers.decide_when_used(&context, weights.buffer(), weights, &matmul.weights);
+    let decided = buffers.decide_when_used(&context, weights.buffer(), weights);
     decided.ok()
 }

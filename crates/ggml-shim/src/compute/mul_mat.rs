@@ -33,6 +33,7 @@ use crate::decide::supports::Shape;
 use crate::ggml::tensor_bytes::{Matrix, NodeOutput};
 use crate::weights::mul_mat_error::{ListError, MulMatError};
 use crate::weights::pack::{self, PackedMatrix};
+use crate::weights::resident::MatrixKey;
 use crate::weights::verify::OriginalWeights;
 
 /// Limits of the memory that a batch holds beside the weights that are kept: no budget counts it. A
@@ -300,18 +301,22 @@ impl<'e, 'a> Batch<'e, 'a> {
         if let Some(found) = self.loaded.get(&(part.matmul, part.matrix)) {
             return Ok(Arc::clone(found));
         }
-        let load = || {
+        let load = |key: MatrixKey| {
             if matmul.weights.bytes.is_empty() {
                 return Err(MulMatError::NotPacked);
             }
             let matrix =
-                Matrix::new(&matmul.weights, part.matrix).ok_or(MulMatError::Data("weights"))?;
+                Matrix::new(&matmul.weights, key.index).ok_or(MulMatError::Data("weights"))?;
             // The original is not kept, as it can be read again in place.
-            pack::load_matrix(self.engine, matmul.offload.precision, &matrix, false)
+            pack::load_matrix(self.engine, key.precision, &matrix, false)
+        };
+        let key = MatrixKey {
+            index: part.matrix,
+            precision: matmul.offload.precision,
         };
         let packed = match &matmul.kept {
-            Some(kept) => kept.get_or_load(part.matrix, load)?,
-            None => Arc::new(load()?),
+            Some(kept) => kept.get_or_load(key, load)?,
+            None => Arc::new(load(key)?),
         };
         self.loaded
             .insert((part.matmul, part.matrix), Arc::clone(&packed));

@@ -17,7 +17,7 @@ use crate::ggml::log::LogLevel;
 use crate::ggml::shared::lock;
 use crate::weights::pieces::PieceError;
 use crate::weights::resident::ResidentWeights;
-use crate::weights::weight_buffers::{WeightBuffer, WeightOrder};
+use crate::weights::weight_buffers::{PlacedWeights, WeightBuffer, WeightOrder};
 
 pub(crate) fn hooks() -> BufferCallbacks {
     BufferCallbacks {
@@ -181,7 +181,7 @@ unsafe extern "C" fn set_tensor(
 /// reason.
 fn pack(runtime: &Runtime, entry: &WeightBuffer, tensor: HostTensor<'_>, bytes: &[u8]) {
     contain(|| {
-        let weights = entry.decided(tensor.address(), &tensor.descriptor());
+        let weights = entry.decided(PlacedWeights::of(tensor));
         let may_pack =
             |weights: &Arc<ResidentWeights>| weights.decision.is_accepted() && !runtime.is_forked();
         let Some(weights) = weights.filter(may_pack) else {

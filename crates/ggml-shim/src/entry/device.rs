@@ -29,7 +29,7 @@ use crate::ggml::host_tensor::HostTensor;
 use crate::ggml::log::{LogLevel, NAME};
 use crate::ggml::reason::DeclineReason;
 use crate::ggml::shared::GgmlPtr;
-use crate::weights::weight_buffers::WrittenRange;
+use crate::weights::weight_buffers::{PlacedWeights, WrittenRange};
 
 /// Creates the device object of `reg`, which is never freed.
 pub(crate) fn new(reg: GgmlPtr<Reg>) -> GgmlPtr<Device> {
@@ -283,19 +283,14 @@ fn placed(
     match matmul.origin {
         WeightOrigin::Plain => {
             let buffers = &runtime.weight_buffers;
-            let decided = buffers.decide_when_used(
-                &runtime.weight_context(),
-                buffer,
-                weights,
-                &matmul.weights,
-            )?;
+            let decided = buffers.decide_when_used(&runtime.weight_context(), buffer, weights)?;
             let refusal = decided.decision.refusal();
             refusal.map_or(Ok(()), |why| Err(why.into()))
         }
         WeightOrigin::Rearranged => {
             let entry = runtime.weight_buffers.get(buffer);
             let entry = entry.ok_or(DeclineReason::Unseen)?;
-            let decided = entry.decided(weights.address(), &matmul.weights);
+            let decided = entry.decided(PlacedWeights::of(weights));
             let decided = decided.ok_or(DeclineReason::NotPacked)?;
             match decided.decision.refusal() {
                 Some(why) => Err(why.into()),

@@ -12,7 +12,7 @@ use crate::ggml::log::LogLevel;
 use crate::ggml::shared;
 use crate::ggml::tensor_bytes::{Matrix, TensorBytes};
 use crate::weights::pack;
-use crate::weights::resident::ResidentWeights;
+use crate::weights::resident::{MatrixKey, ResidentWeights};
 
 /// Packs all matrices of `tensor` into `residents`. `bytes` is its data as in the model file.
 ///
@@ -41,7 +41,7 @@ pub(crate) fn pack_tensor(
         packed.push((index, loaded.map_err(|error| error.to_string())?));
     }
     for (index, matrix) in packed {
-        residents.insert(index, matrix);
+        residents.insert(MatrixKey { index, precision }, matrix);
     }
     if let Some(trace) = runtime.trace() {
         let args = json!({ "bytes": bytes.len(), "precision": precision.name() });

@@ -8,6 +8,8 @@ use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::{Arc, Mutex};
 
+use npu_offload::ComputeType;
+
 use crate::ggml::reason::LeftOnCpu;
 use crate::ggml::shared::lock;
 use crate::weights::budget::{PackedCount, WeightDecision};
@@ -17,6 +19,13 @@ use crate::weights::pack::PackedMatrix;
 /// One matrix: empty until the first use.
 type Slot = Arc<Mutex<Option<(Arc<PackedMatrix>, PackedCount)>>>;
 
+/// One matrix of a tensor: everything that the packed one depends on, beside the tensor.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct MatrixKey {
+    pub(crate) index: [usize; 2],
+    pub(crate) precision: ComputeType,
+}
+
 /// The weights of one tensor.
 #[derive(Debug)]
 pub(crate) struct ResidentWeights {
@@ -24,8 +33,8 @@ pub(crate) struct ResidentWeights {
     pub(crate) extent: Range<usize>,
     /// Whether they may be on the NPU.
     pub(crate) decision: Arc<WeightDecision>,
-    /// Packed matrices by their indices.
-    matrices: Mutex<HashMap<[usize; 2], Slot>>,
+    /// Packed matrices.
+    matrices: Mutex<HashMap<MatrixKey, Slot>>,
 }
 
 impl ResidentWeights {
@@ -38,20 +47,20 @@ impl ResidentWeights {
         })
     }
 
-    /// Returns the matrix at `index`, made by `load` if it is not packed. Two threads that need the
+    /// Returns a matrix, made by `load` if it is not packed. Two threads that need the
     /// same matrix load it once. Threads that need different ones do not wait for each other. If
     /// `load` fails, all of the tensor stays on the CPU from then on.
     pub(crate) fn get_or_load(
         &self,
-        index: [usize; 2],
-        load: impl FnOnce() -> Result<PackedMatrix, MulMatError>,
+        matrix: MatrixKey,
+        load: impl FnOnce(MatrixKey) -> Result<PackedMatrix, MulMatError>,
     ) -> Result<Arc<PackedMatrix>, MulMatError> {
-        let slot = Arc::clone(lock(&self.matrices).entry(index).or_default());
+        let slot = Arc::clone(lock(&self.matrices).entry(matrix).or_default());
         let mut slot = lock(&slot);
         if let Some((matrix, _)) = &*slot {
             return Ok(Arc::clone(matrix));
         }
-        let loaded = load().inspect_err(|_| {
+        let loaded = load(matrix).inspect_err(|_| {
             self.decision.revoke(LeftOnCpu::Failed);
             self.forget();
         });
@@ -61,9 +70,9 @@ impl ResidentWeights {
     }
 
     /// Inserts a matrix that was packed elsewhere.
-    pub(crate) fn insert(&self, index: [usize; 2], matrix: PackedMatrix) {
-        let packed = Some((Arc::new(matrix), self.decision.count_packed()));
-        lock(&self.matrices).insert(index, Arc::new(Mutex::new(packed)));
+    pub(crate) fn insert(&self, matrix: MatrixKey, packed: PackedMatrix) {
+        let packed = Some((Arc::new(packed), self.decision.count_packed()));
+        lock(&self.matrices).insert(matrix, Arc::new(Mutex::new(packed)));
     }
 
     /// Whether all matrices are packed.

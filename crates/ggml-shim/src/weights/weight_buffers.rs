@@ -78,20 +78,35 @@ pub(crate) enum WrittenRange {
     Withdrawn,
 }
 
+/// Weights in a buffer: everything that packed ones depend on, beside the bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct PlacedWeights {
+    /// Address of the first element.
+    address: usize,
+    weights: TensorDescriptor,
+}
+
+impl PlacedWeights {
+    pub(crate) fn of(tensor: HostTensor<'_>) -> Self {
+        Self {
+            address: tensor.address(),
+            weights: tensor.descriptor(),
+        }
+    }
+}
+
 /// A tensor that may be weights, without a decision yet.
 #[derive(Debug)]
 struct Candidate {
     name: String,
-    address: usize,
-    weights: TensorDescriptor,
+    place: PlacedWeights,
 }
 
 impl Candidate {
     fn new(tensor: HostTensor<'_>) -> Self {
         Self {
             name: tensor.name(),
-            address: tensor.address(),
-            weights: tensor.descriptor(),
+            place: PlacedWeights::of(tensor),
         }
     }
 }
@@ -108,8 +123,8 @@ pub(crate) struct WeightBuffer {
     waiting: AtomicUsize,
     /// Whether the output matrix has a decision.
     has_output: AtomicBool,
-    /// Tensors with a decision, by address and description.
-    decided: Mutex<HashMap<(usize, TensorDescriptor), Arc<ResidentWeights>>>,
+    /// Tensors with a decision, whatever their names.
+    decided: Mutex<HashMap<PlacedWeights, Arc<ResidentWeights>>>,
     /// Addresses that graphs write.
     written: Mutex<RangeSet<usize>>,
     /// Parts of tensors that are not complete yet.
@@ -126,13 +141,9 @@ impl WeightBuffer {
         self.waiting.load(Ordering::Acquire) > 0
     }
 
-    /// Returns these weights, whose data begins at `address`; `None` without a decision.
-    pub(crate) fn decided(
-        &self,
-        address: usize,
-        weights: &TensorDescriptor,
-    ) -> Option<Arc<ResidentWeights>> {
-        lock(&self.decided).get(&(address, *weights)).cloned()
+    /// Returns these weights; `None` without a decision.
+    pub(crate) fn decided(&self, place: PlacedWeights) -> Option<Arc<ResidentWeights>> {
+        lock(&self.decided).get(&place).cloned()
     }
 
     /// Forgets the packed matrices of tensors with bytes in `range`.
@@ -197,10 +208,11 @@ impl WeightBuffer {
         context: &WeightContext<'_>,
         candidate: &Candidate,
     ) -> Result<Arc<ResidentWeights>, DeclineReason> {
-        let (name, weights, address) = (&candidate.name, &candidate.weights, candidate.address);
-        let (precision, [k, n, b2, b3]) = supports::storable(weights, context.rules)?;
+        let Candidate { name, place } = candidate;
+        let PlacedWeights { address, weights } = *place;
+        let (precision, [k, n, b2, b3]) = supports::storable(&weights, context.rules)?;
         let mut decided = lock(&self.decided);
-        if let Some(known) = decided.get(&(address, *weights)) {
+        if let Some(known) = decided.get(place) {
             return Ok(Arc::clone(known));
         }
         let matrices = b2.checked_mul(b3).ok_or(DeclineReason::Shape)?;
@@ -217,7 +229,7 @@ impl WeightBuffer {
             decision.revoke(LeftOnCpu::Written);
         }
         let new = ResidentWeights::new(extent, decision);
-        decided.insert((address, *weights), Arc::clone(&new));
+        decided.insert(*place, Arc::clone(&new));
         if self.is_output(name) {
             // A flag only: the table has its own lock.
             self.has_output.store(true, Ordering::Relaxed);
@@ -274,17 +286,15 @@ impl WeightBuffers {
         entries.iter().find(|entry| entry.is(buffer)).cloned()
     }
 
-    /// Returns the weights of `tensor`, which `weights` describes, and decides about them if there
-    /// is no decision. The tensor is used now, and `buffer` has its bytes like in the model file.
+    /// Returns the weights of `tensor`, and decides about them if there is no decision. The tensor is used now, and `buffer` has its bytes like in the model file.
     pub(crate) fn decide_when_used(
         &self,
         context: &WeightContext<'_>,
         buffer: *const Buffer,
         tensor: HostTensor<'_>,
-        weights: &TensorDescriptor,
     ) -> Result<Arc<ResidentWeights>, DeclineReason> {
         let entry = self.get(buffer).ok_or(DeclineReason::Unseen)?;
-        let known = || entry.decided(tensor.address(), weights);
+        let known = || entry.decided(PlacedWeights::of(tensor));
         if let Some(decided) = known() {
             return Ok(decided);
         }

@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Tests of the order in which weights are decided about, and of what is known about them.
 
+use proptest::prelude::*;
+use test_support::assert_each_field_counts;
+
 use super::*;
 use crate::decide::supports::tests::{floats, halves, policy};
 use crate::ggml::host::tests::FAKE_HOST;
 use crate::weights::budget::tests::{accepted, budget};
-use crate::weights::resident::tests::packed;
+use crate::weights::resident::tests::{key, packed};
 
 /// Bytes of each tensor.
 const BYTES: usize = 2 * 64 * 64;
@@ -18,8 +21,10 @@ impl WeightBuffers {
         let buffer: *mut Buffer = ptr::without_provenance_mut(address);
         let candidate = |(index, name): (usize, &&str)| Candidate {
             name: (*name).to_owned(),
-            address: buffer.addr() + index * BYTES,
-            weights: halves([64, 64, 1, 1]),
+            place: PlacedWeights {
+                address: buffer.addr() + index * BYTES,
+                weights: halves([64, 64, 1, 1]),
+            },
         };
         let candidates = names.iter().enumerate().map(candidate).collect();
         let originals = BufferCallbacks::default();
@@ -30,11 +35,11 @@ impl WeightBuffers {
     /// Packs the tensor of `candidate`.
     fn take(&self, buffer: *mut Buffer, candidate: usize) -> Arc<ResidentWeights> {
         let entry = self.get(buffer).unwrap();
-        let one = &lock(&entry.candidates)[candidate];
-        let extent = one.weights.extent(one.address).unwrap();
+        let place = lock(&entry.candidates)[candidate].place;
+        let extent = place.weights.extent(place.address).unwrap();
         let weights = ResidentWeights::new(extent, accepted(1));
-        weights.insert([0, 0], packed(1).unwrap());
-        lock(&entry.decided).insert((one.address, one.weights), Arc::clone(&weights));
+        weights.insert(key([0, 0]), packed(1).unwrap());
+        lock(&entry.decided).insert(place, Arc::clone(&weights));
         weights
     }
 
@@ -149,15 +154,18 @@ fn another_shape_at_the_same_address_is_another_tensor() {
     let are_packed = |address: usize, weights: TensorDescriptor| {
         let candidate = Candidate {
             name: "a".to_owned(),
-            address,
-            weights,
+            place: PlacedWeights { address, weights },
         };
         entry.decide(&context, &candidate).unwrap().are_packed()
     };
     let (address, first) = (buffer.addr(), halves([64, 64, 1, 1]));
     assert!(!are_packed(address, first));
-    let weights = entry.decided(address, &first).unwrap();
-    weights.insert([0, 0], packed(1).unwrap());
+    let place = PlacedWeights {
+        address,
+        weights: first,
+    };
+    let weights = entry.decided(place).unwrap();
+    weights.insert(key([0, 0]), packed(1).unwrap());
     assert!(are_packed(address, first) && !are_packed(address + BYTES, first));
     for ne in [[64, 32, 1, 1], [32, 64, 1, 1], [64, 64, 2, 1]] {
         assert!(!are_packed(address, halves(ne)), "{ne:?}");
@@ -166,4 +174,24 @@ fn another_shape_at_the_same_address_is_another_tensor() {
     let mut strided = first;
     strided.nb[1..].iter_mut().for_each(|stride| *stride *= 2);
     assert!(!are_packed(address, strided));
+}
+
+proptest! {
+    #![proptest_config(test_support::cases(64))]
+
+    #[test]
+    fn places_differ_in_each_field(
+        addresses in [0..2_usize, 0..2],
+        sizes in [[1..3_i64, 1..3, 1..3, 1..3], [1..3, 1..3, 1..3, 1..3]],
+        are_strided in [any::<bool>(), any::<bool>()],
+        are_floats in [any::<bool>(), any::<bool>()],
+    ) {
+        let [one, other] = [0, 1].map(|at| {
+            let mut weights = if are_floats[at] { floats(sizes[at]) } else { halves(sizes[at]) };
+            weights.nb[3] += usize::from(are_strided[at]);
+            PlacedWeights { address: addresses[at], weights }
+        });
+        assert_each_field_counts!(PlacedWeights { address, weights }, one, other);
+        assert_each_field_counts!(TensorDescriptor { format, ne, nb }, one.weights, other.weights);
+    }
 }
