@@ -19,7 +19,7 @@ use crate::ggml::cpu_ops::CpuStream;
 use crate::ggml::evidence::Evidence;
 use crate::ggml::host_tensor::HostTensor;
 use crate::ggml::log::LogLevel;
-use crate::ggml::split::{self, Run, Side};
+use crate::ggml::split::{self, Run, Side, SplitState};
 use crate::ggml::stream::Stream;
 use crate::weights::weight_buffers::WrittenRange;
 
@@ -73,17 +73,20 @@ fn runs(
     nodes: &[HostTensor<'_>],
 ) -> Vec<Run> {
     let mut kept = stream.split();
-    // The device takes other nodes after it began or ended to rest.
-    let changes = || evidence.changes() + runtime.fallback.changes();
-    if let Some(runs) = kept.of(read_tensors(nodes), changes()) {
+    let state = || SplitState {
+        evidence: evidence.changes(),
+        rests: runtime.fallback.changes(),
+        withdrawn: runtime.budget.withdrawn(),
+    };
+    if let Some(runs) = kept.of(read_tensors(nodes), state()) {
         return runs.to_vec();
     }
     for node in nodes {
         note_computed(runtime, evidence, *node);
     }
-    let changes = changes();
+    let state = state();
     let runs = split::runs(nodes.iter().map(|node| side(runtime, *node)));
-    kept.keep(read_tensors(nodes), changes, runs.clone());
+    kept.keep(read_tensors(nodes), state, runs.clone());
     runs
 }
 
@@ -159,14 +162,36 @@ mod tests {
         weights.view_src = owner;
         node.src[0] = weights;
         node.src[1] = activations;
-        let is_kept = |kept: &KeptSplit, graph: &[Tensor; 4], changes| {
+        let is_kept = |kept: &KeptSplit, graph: &[Tensor; 4], state| {
             let node = host_tensor(&graph[3]);
-            kept.of(read_tensors(&[node]), changes).is_some()
+            kept.of(read_tensors(&[node]), state).is_some()
         };
-        assert!(!is_kept(&kept, &graph, 0));
+        let state = SplitState {
+            evidence: 7,
+            ..SplitState::default()
+        };
+        assert!(!is_kept(&kept, &graph, SplitState::default()));
         let node = host_tensor(&graph[3]);
-        kept.keep(read_tensors(&[node]), 7, vec![(Side::Npu, 0..1)]);
-        assert!(is_kept(&kept, &graph, 7) && !is_kept(&kept, &graph, 8));
+        kept.keep(read_tensors(&[node]), state, vec![(Side::Npu, 0..1)]);
+        assert!(is_kept(&kept, &graph, state));
+        let SplitState {
+            evidence,
+            rests,
+            withdrawn,
+        } = state;
+        let others = [
+            [evidence + 1, rests, withdrawn],
+            [evidence, rests + 1, withdrawn],
+            [evidence, rests, withdrawn + 1],
+        ];
+        for [evidence, rests, withdrawn] in others {
+            let other = SplitState {
+                evidence,
+                rests,
+                withdrawn,
+            };
+            assert!(!is_kept(&kept, &graph, other));
+        }
         for index in 0..4 {
             let changes: [fn(&mut Tensor); 4] = [
                 |tensor| tensor.ne[1] += 1,
@@ -177,15 +202,15 @@ mod tests {
             for change in changes {
                 let before = graph[index].clone();
                 change(&mut graph[index]);
-                assert!(!is_kept(&kept, &graph, 7), "{index}");
+                assert!(!is_kept(&kept, &graph, state), "{index}");
                 graph[index] = before;
-                assert!(is_kept(&kept, &graph, 7));
+                assert!(is_kept(&kept, &graph, state));
             }
         }
         // A graph with fewer or more nodes is another one.
         let node = host_tensor(&graph[3]);
         for nodes in [&[][..], &[node, node]] {
-            assert!(kept.of(read_tensors(nodes), 7).is_none());
+            assert!(kept.of(read_tensors(nodes), state).is_none());
         }
     }
 }

@@ -37,13 +37,24 @@ pub(crate) fn runs(sides: impl IntoIterator<Item = Side>) -> Vec<Run> {
     runs
 }
 
+/// What decisions about a graph depend on, beside its tensors: counters that differ after a change.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct SplitState {
+    /// Changes of the evidence.
+    pub(crate) evidence: u64,
+    /// Begins and ends of the NPU's rests.
+    pub(crate) rests: u64,
+    /// Weights that were left to the CPU after they were for the NPU.
+    pub(crate) withdrawn: u64,
+}
+
 /// The split of the last graph.
 #[derive(Debug, Default)]
 pub(crate) struct KeptSplit {
     /// The structs of ggml that the decisions read.
     tensors: Vec<Tensor>,
-    /// Number of changes of the evidence at that time.
-    changes: u64,
+    /// The state at that time.
+    state: SplitState,
     runs: Vec<Run>,
 }
 
@@ -52,14 +63,14 @@ unsafe impl Send for KeptSplit {}
 
 impl KeptSplit {
     /// Returns the kept runs, if the decisions would read the same `tensors` as for the last graph
-    /// and the evidence is the same.
+    /// and the state is the same.
     pub(crate) fn of<'a>(
         &self,
         tensors: impl Iterator<Item = &'a Tensor>,
-        changes: u64,
+        state: SplitState,
     ) -> Option<&[Run]> {
         let is_same =
-            !self.tensors.is_empty() && self.changes == changes && self.tensors.iter().eq(tensors);
+            !self.tensors.is_empty() && self.state == state && self.tensors.iter().eq(tensors);
         is_same.then_some(&self.runs)
     }
 
@@ -67,12 +78,12 @@ impl KeptSplit {
     pub(crate) fn keep<'a>(
         &mut self,
         tensors: impl Iterator<Item = &'a Tensor>,
-        changes: u64,
+        state: SplitState,
         runs: Vec<Run>,
     ) {
         self.tensors.clear();
         self.tensors.extend(tensors.cloned());
-        self.changes = changes;
+        self.state = state;
         self.runs = runs;
     }
 }

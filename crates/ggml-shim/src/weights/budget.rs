@@ -54,6 +54,8 @@ struct State {
     most: WeightTotals,
     /// Whether anything changed since the last report.
     fresh: bool,
+    /// Number of decisions that were withdrawn.
+    withdrawn: u64,
     /// Tensors that failed to load since the last report of failures, and why the first of them did.
     failed: TensorCount,
     first_failure: Option<String>,
@@ -97,6 +99,7 @@ impl Budget {
             packed: TensorCount::default(),
             most: WeightTotals::default(),
             fresh: false,
+            withdrawn: 0,
             failed: TensorCount::default(),
             first_failure: None,
             prompt_ps: 0,
@@ -198,6 +201,11 @@ impl Budget {
         (state.limit, free)
     }
 
+    /// A number that differs after a decision was withdrawn.
+    pub(crate) fn withdrawn(&self) -> u64 {
+        self.lock().withdrawn
+    }
+
     /// Tensors and bytes on the NPU, and those left to the CPU, each at its maximum.
     pub(crate) fn most(&self) -> WeightTotals {
         self.lock().most
@@ -281,6 +289,7 @@ impl WeightDecision {
             let mut state = self.budget.lock();
             state.forget(None, self);
             state.leave(why, self.bytes);
+            state.withdrawn += 1;
             // Those that fail when they are first used come one by one.
             state.fresh |= why != LeftOnCpu::Failed;
             *refusal = Some(why);
@@ -372,8 +381,10 @@ pub(crate) mod tests {
     fn a_failure_gives_back_and_is_counted_once() {
         let budget = budget(1);
         let decision = wanted(&budget, 1);
+        assert_eq!(budget.withdrawn(), 0);
         decision.revoke(LeftOnCpu::Failed);
         decision.revoke(LeftOnCpu::Failed);
+        assert_eq!(budget.withdrawn(), 1);
         assert!(!decision.is_accepted());
         assert_eq!(tensors(&budget), (0, 1));
         assert!(wanted(&budget, 1).is_accepted());
