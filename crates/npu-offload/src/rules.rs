@@ -3,6 +3,7 @@
 
 use std::collections::HashMap;
 use std::hash::Hash;
+use std::ops::{Deref, DerefMut};
 use std::sync::{Mutex, PoisonError};
 
 use npu_matmul::attention::AttentionBatch;
@@ -22,9 +23,9 @@ use crate::rows::{self, FEWEST_ROWS, MOST_ROWS};
 /// rows of 576 break the promise with some texts (docs/quality.md).
 const ROTATED_MIN: usize = 128;
 
-/// Decides, for one machine, what is offloaded. The same question always gets the same answer.
-#[derive(Debug)]
-pub struct OffloadRules {
+/// Everything that the answers of [`OffloadRules`] depend on, beside the question.
+#[derive(Debug, Clone)]
+pub struct OffloadSettings {
     /// The user's choice of precision.
     pub choice: PrecisionChoice,
     /// Number of rows from which the user wants matmuls offloaded; `None` leaves it to the modelled
@@ -38,10 +39,37 @@ pub struct OffloadRules {
     pub cpu: CpuSpeed,
     /// Whether the times of `target` were measured on this machine.
     pub is_calibrated: bool,
-    /// Cached decisions: each one takes milliseconds of planning.
-    known: Mutex<HashMap<WeightQuestion, MatmulDecision>>,
-    known_attention: Mutex<HashMap<AttentionSize, Option<usize>>>,
-    known_packing: Mutex<HashMap<PackingQuestion, Option<u64>>>,
+}
+
+/// Decides, for one machine, what is offloaded. The same question always gets the same answer, which
+/// is cached: it takes milliseconds of planning. Access to change the settings forgets all answers.
+#[derive(Debug)]
+pub struct OffloadRules {
+    settings: OffloadSettings,
+    known: KnownAnswers,
+}
+
+/// Cached answers.
+#[derive(Debug, Default)]
+struct KnownAnswers {
+    weights: Mutex<HashMap<WeightQuestion, MatmulDecision>>,
+    attention: Mutex<HashMap<AttentionSize, Option<usize>>>,
+    packing: Mutex<HashMap<PackingQuestion, Option<u64>>>,
+}
+
+impl Deref for OffloadRules {
+    type Target = OffloadSettings;
+
+    fn deref(&self) -> &OffloadSettings {
+        &self.settings
+    }
+}
+
+impl DerefMut for OffloadRules {
+    fn deref_mut(&mut self) -> &mut OffloadSettings {
+        self.known = KnownAnswers::default();
+        &mut self.settings
+    }
 }
 
 /// Answers that a table keeps: far more than a model has sizes. With each length of a prompt come
@@ -80,15 +108,15 @@ impl OffloadRules {
     #[must_use]
     pub fn new(target: PlanTarget) -> Self {
         Self {
-            choice: PrecisionChoice::Auto,
-            min_rows: None,
-            attention: AttentionChoice::Auto,
-            is_calibrated: target.options.profile.is_calibrated(),
-            target,
-            cpu: CpuSpeed::RK3588,
-            known: Mutex::default(),
-            known_attention: Mutex::default(),
-            known_packing: Mutex::default(),
+            settings: OffloadSettings {
+                choice: PrecisionChoice::Auto,
+                min_rows: None,
+                attention: AttentionChoice::Auto,
+                is_calibrated: target.options.profile.is_calibrated(),
+                target,
+                cpu: CpuSpeed::RK3588,
+            },
+            known: KnownAnswers::default(),
         }
     }
 
@@ -96,7 +124,9 @@ impl OffloadRules {
     #[must_use]
     pub fn decide(&self, format: NumberFormat, size: [usize; 2]) -> MatmulDecision {
         let question = WeightQuestion { format, size };
-        remembered(&self.known, question, |question| self.decide_now(question))
+        remembered(&self.known.weights, question, |question| {
+            self.decide_now(question)
+        })
     }
 
     fn decide_now(&self, WeightQuestion { format, size }: WeightQuestion) -> MatmulDecision {
@@ -244,7 +274,7 @@ impl OffloadRules {
     pub(crate) fn packed_call_ps(&self, size: [usize; 2], rows: usize) -> Option<u64> {
         let question = PackingQuestion { size, rows };
         remembered(
-            &self.known_packing,
+            &self.known.packing,
             question,
             |PackingQuestion { size, rows }| {
                 let call_ps = self.call_ps(ComputeType::Fp16, size)(rows);
@@ -255,7 +285,7 @@ impl OffloadRules {
 
     /// Number of rows from which the user wants attention offloaded, or `Some(None)` for never;
     /// `None` leaves it to the modelled times.
-    const fn wanted_attention_rows(&self) -> Option<Option<usize>> {
+    fn wanted_attention_rows(&self) -> Option<Option<usize>> {
         match (self.attention, self.min_rows) {
             (AttentionChoice::Never, _) => Some(None),
             (AttentionChoice::From(rows), _) => Some(Some(rows)),
@@ -283,7 +313,7 @@ impl OffloadRules {
         if let Some(fewest) = self.wanted_attention_rows() {
             return fewest;
         }
-        remembered(&self.known_attention, AttentionSize::of(batch), |size| {
+        remembered(&self.known.attention, AttentionSize::of(batch), |size| {
             attention::fewest_rows(size, &self.target, &self.cpu)
         })
     }
@@ -450,6 +480,47 @@ pub(crate) mod tests {
             // At most the next step.
             let ratio = fewest.unwrap() as f64 / exact_fewest.unwrap() as f64;
             assert!((0.6..1.6).contains(&ratio), "{name} {size:?}: {ratio}");
+        }
+    }
+
+    #[test]
+    fn a_changed_setting_forgets_all_answers() {
+        let OffloadSettings {
+            choice: _,
+            min_rows: _,
+            attention: _,
+            target: _,
+            cpu: _,
+            is_calibrated: _,
+        } = *rules(600);
+        let changes: [fn(&mut OffloadSettings); 6] = [
+            |settings| settings.choice = PrecisionChoice::Always(ComputeType::W4A8Hadamard),
+            |settings| settings.min_rows = Some(7),
+            |settings| settings.attention = AttentionChoice::From(7),
+            |settings| settings.target = PlanTarget::at_clock(50_000_000),
+            |settings| settings.cpu.float = 1,
+            |settings| settings.is_calibrated = true,
+        ];
+        // On one core FP16 is faster for these, which only a calibrated board follows.
+        let new = || {
+            let mut rules = rules(600);
+            Arc::make_mut(&mut rules.target.options.profile).host.cores = 1;
+            rules.cpu.attention /= 4;
+            rules
+        };
+        let answers = |rules: &OffloadRules| {
+            let f16 = rules.decide(format("F16"), SIZE);
+            let q8_0 = rules.decide(format("Q8_0"), [16, 4096]);
+            let packed_ps = rules.packed_call_ps(SIZE, 64);
+            (f16, q8_0, packed_ps, rules.fewest_attention_rows(HEADS))
+        };
+        for (index, change) in changes.into_iter().enumerate() {
+            let (mut rules, mut fresh) = (new(), new());
+            let before = answers(&rules);
+            change(&mut rules);
+            change(&mut fresh);
+            assert_ne!(answers(&rules), before, "{index}");
+            assert_eq!(answers(&rules), answers(&fresh), "{index}");
         }
     }
 
