@@ -12,17 +12,19 @@ import time
 import pytest
 
 import process
-from stats import HANDED_OVER
+from stats import AGAIN, FAILED, HANDED_OVER
 from stock import FALLBACK, compile_c
 
 # Everything that can be offloaded is, so that small graphs have much of it.
 ALL = {"GGML_ROCKET_MIN_M": "2", "GGML_ROCKET_ATTENTION": "1"}
 # On one core at 1 MHz longer jobs are killed: about half of the matmuls here. The CPU computes
 # those again, so that no graph may fail.
-FAULTS = ALL | {
+KILLED = ALL | {
     FALLBACK: "1",
     "GGML_ROCKET_DEVICE": "model:clock=1,cores=1,job-limit=6",
 }
+# One of so many jobs never starts, and runs again.
+STALLED = ALL | {FALLBACK: "1", "GGML_ROCKET_DEVICE": "model:stall=20"}
 # After this time of a process the NPU may rest.
 FAULT_SECONDS = 6
 
@@ -43,16 +45,20 @@ def check(stock, seen, seconds: int) -> None:
     assert stats.matmuls and stats.attention and not stats["matmuls failed"], stats.text
     seen(f"{stats.matmuls} matmuls, {stats.attention:.0f} nodes of attention")
     end = time.monotonic() + seconds // 3
-    matmuls, lists = 0, 0
+    jobs, lists, again = 0, 0, 0
     while time.monotonic() < end:
-        stats = compute_graphs(stock, seed, FAULT_SECONDS, FAULTS).stats
-        matmuls, lists, seed = matmuls + stats["jobs"], lists + stats[HANDED_OVER], seed + 1000
-    assert matmuls and lists, stats.text
-    seen(f"with killed jobs {matmuls:.0f} jobs, and {lists:.0f} lists handed to the CPU")
+        stats = compute_graphs(stock, seed, FAULT_SECONDS, KILLED).stats
+        jobs, lists = jobs + stats["jobs"], lists + stats[HANDED_OVER]
+        stats = compute_graphs(stock, seed + 500, FAULT_SECONDS, STALLED).stats
+        assert not stats[FAILED], stats.text
+        again, seed = again + stats[AGAIN], seed + 1000
+    assert jobs and lists and again, (jobs, lists, again)
+    seen(f"with killed jobs {jobs:.0f} jobs, and {lists:.0f} lists handed to the CPU")
+    seen(f"with stalled jobs {again:.0f} of them run again")
 
 
 def test_graphs(stock, seen):
-    """Two minutes of them, a part of it on a device that kills jobs."""
+    """Two minutes of them, a part of it on devices that kill jobs or do not start them."""
     check(stock, seen, 120)
 
 

@@ -40,8 +40,10 @@
     F(void *, ggml_soft_max_ext, (void *, void *, void *, float, float))                          \
     F(void, ggml_flash_attn_ext_add_sinks, (void *, void *))                                      \
     F(void *, ggml_view_2d, (void *, void *, int64_t, int64_t, size_t, size_t))                   \
-    F(void *, ggml_view_3d,                                                                       \
-      (void *, void *, int64_t, int64_t, int64_t, size_t, size_t, size_t))                        \
+    F(void *, ggml_new_tensor_4d, (void *, int, int64_t, int64_t, int64_t, int64_t))              \
+    F(void *, ggml_reshape_4d, (void *, void *, int64_t, int64_t, int64_t, int64_t))              \
+    F(void *, ggml_view_4d,                                                                       \
+      (void *, void *, int64_t, int64_t, int64_t, int64_t, size_t, size_t, size_t, size_t))       \
     F(void, ggml_backend_tensor_copy, (void *, void *))                                           \
     F(size_t, ggml_row_size, (int, int64_t))                                                      \
     F(const char *, ggml_type_name, (int))                                                        \
@@ -537,6 +539,13 @@ static void add_attention(struct graph *graph, void *cache_context) {
     static const int CACHE_TYPES[] = {TYPE_F16, TYPE_F16, TYPE_Q8, TYPE_F32, TYPE_BF16};
     int type = flash ? CACHE_TYPES[any(5)] : TYPE_F16;
     int first = (int)any((uint32_t)(CONTEXT - tokens + 1)), keys = CONTEXT;
+    // A cache with a part for each of some sequences, which have as many tokens each.
+    int streams = 1 + (int)any(3);
+    if (tokens % streams) {
+        streams = 1;
+    }
+    size_t stream = any((uint32_t)streams);
+    int rows = tokens / streams;
     // Keys and values of the tokens: parts of a value.
     int from = choose(graph);
     if (graph->values[from].width < kv_width) {
@@ -549,46 +558,50 @@ static void add_attention(struct graph *graph, void *cache_context) {
     void *caches[2];
     for (int i = 0; i < 2; i++) {
         bool transposed = i == 1 && !flash;
-        void *cache = transposed ? ggml_new_tensor_2d(cache_context, type, CONTEXT, kv_width)
-                                 : ggml_new_tensor_2d(cache_context, type, kv_width, CONTEXT);
+        int cache_rows = (transposed ? kv_width : CONTEXT) * streams;
+        int cache_width = transposed ? CONTEXT : kv_width;
+        void *cache = ggml_new_tensor_2d(cache_context, type, cache_width, cache_rows);
         caches[i] = cache;
         require(graph->input_count < MOST_INPUTS, "room for inputs");
         graph->inputs[graph->input_count++] =
-            (struct input){cache, CACHE, (size_t)kv_width * CONTEXT};
+            (struct input){cache, CACHE, (size_t)kv_width * CONTEXT * (size_t)streams};
         if (transposed) {
             size_t column = ggml_row_size(type, CONTEXT);
             void *part = ggml_view_2d(context, cache, tokens, kv_width, column,
-                                      ggml_row_size(type, 1) * (size_t)first);
+                                      column * (size_t)kv_width * stream +
+                                          ggml_row_size(type, 1) * (size_t)first);
             add_node(graph, ggml_cpy(context, ggml_transpose(context, stored), part));
         } else if (by_rows) {
             void *numbers = ggml_new_tensor_1d(context, TYPE_I64, tokens);
             add_input(graph, numbers, POSITIONS, (size_t)tokens);
             add_node(graph, ggml_set_rows(context, cache, stored, numbers));
         } else {
-            void *part = ggml_view_2d(context, cache, kv_width, tokens, row, row * (size_t)first);
+            size_t at_row = CONTEXT * stream + (size_t)first;
+            void *part = ggml_view_2d(context, cache, kv_width, tokens, row, row * at_row);
             add_node(graph, ggml_cpy(context, stored, part));
         }
     }
     void *queries = contiguous(graph, &graph->values[at]);
-    queries = ggml_reshape_3d(context, queries, HEAD, heads, tokens);
+    queries = ggml_reshape_4d(context, queries, HEAD, heads, rows, streams);
     queries = ggml_permute(context, queries, 0, 2, 1, 3);
-    void *k = ggml_view_3d(context, caches[0], HEAD, keys, kv_heads, row,
-                           ggml_row_size(type, HEAD), 0);
+    size_t head = ggml_row_size(type, HEAD), each = row * CONTEXT;
+    void *k = ggml_view_4d(context, caches[0], HEAD, keys, kv_heads, streams, row, head, each, 0);
     size_t masked = (size_t)keys * tokens;
     float scale = 0.5f / sqrtf(HEAD);
     void *node;
     if (flash) {
         bool has_mask = any(3), has_sinks = !any(4);
         float max_bias = has_mask && !any(4) ? 8.0f : 0, softcap = any(4) ? 0 : 20.0f;
-        void *v = ggml_view_3d(context, caches[1], HEAD, keys, kv_heads, row,
-                               ggml_row_size(type, HEAD), 0);
+        void *v =
+            ggml_view_4d(context, caches[1], HEAD, keys, kv_heads, streams, row, head, each, 0);
         void *mask = NULL;
         if (has_mask) {
-            mask = ggml_new_tensor_2d(context, TYPE_F16, keys, tokens);
+            mask = ggml_new_tensor_4d(context, TYPE_F16, keys, rows, 1, streams);
             add_input(graph, mask, HALF_MASK, masked);
         }
-        tell("attention of %d over %s with %d rows of %d written by %s at %d%s%s%s%s, %d heads", at,
-             ggml_type_name(type), tokens, from, by_rows ? "rows" : "a copy", first,
+        tell("attention of %d in %d parts over %s with %d rows of %d written by %s at %d%s%s%s%s, "
+             "%d heads",
+             at, streams, ggml_type_name(type), tokens, from, by_rows ? "rows" : "a copy", first,
              has_mask ? ", mask" : "", has_sinks ? ", sinks" : "", max_bias > 0 ? ", ALiBi" : "",
              softcap > 0 ? ", cap" : "", kv_heads);
         node = ggml_flash_attn_ext(context, queries, k, v, mask, scale, max_bias, softcap);
@@ -599,11 +612,12 @@ static void add_attention(struct graph *graph, void *cache_context) {
         }
         node = ggml_reshape_2d(context, add_node(graph, node), width, tokens);
     } else {
-        tell("attention of %d in matmuls with %d rows of %d at %d, %d heads", at, tokens, from,
-             first, kv_heads);
+        tell("attention of %d in %d parts in matmuls with %d rows of %d at %d, %d heads", at,
+             streams, tokens, from, first, kv_heads);
         size_t column = ggml_row_size(type, CONTEXT);
-        void *v = ggml_view_3d(context, caches[1], keys, HEAD, kv_heads, column, column * HEAD, 0);
-        void *mask = ggml_new_tensor_2d(context, TYPE_F32, keys, tokens);
+        void *v = ggml_view_4d(context, caches[1], keys, HEAD, kv_heads, streams, column,
+                               column * HEAD, column * (size_t)kv_width, 0);
+        void *mask = ggml_new_tensor_4d(context, TYPE_F32, keys, rows, 1, streams);
         add_input(graph, mask, FLOAT_MASK, masked);
         node = add_node(graph, ggml_mul_mat(context, k, queries));
         node = add_node(graph, ggml_soft_max_ext(context, node, mask, scale, 0));
