@@ -159,7 +159,8 @@ unsafe extern "C" fn set_tensor(
             return write(data, 0, len);
         }
         // The CPU rearranges whole tensors only.
-        let complete = lock(&entry.pieces).add(tensor.address(), len, offset, bytes);
+        let piece_of = (tensor.descriptor(), len);
+        let complete = lock(&entry.pieces).add(tensor.address(), piece_of, offset, bytes);
         match complete {
             Ok(None) => {}
             Ok(Some(bytes)) => {

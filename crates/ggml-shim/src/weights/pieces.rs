@@ -5,6 +5,7 @@ use std::collections::HashMap;
 
 use rangemap::RangeSet;
 
+use crate::ggml::descriptor::TensorDescriptor;
 use crate::ggml::ranges::covers;
 use crate::weights::memory;
 use crate::weights::mul_mat_error::MulMatError;
@@ -13,8 +14,9 @@ use crate::weights::mul_mat_error::MulMatError;
 #[derive(Debug, Default)]
 pub(crate) struct TensorPieces(HashMap<usize, Partial>);
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Partial {
+    tensor: TensorDescriptor,
     bytes: Vec<u8>,
     /// Ranges of bytes that are there.
     present: RangeSet<usize>,
@@ -35,15 +37,15 @@ pub(crate) enum PieceError {
 }
 
 impl TensorPieces {
-    /// Adds a piece of the tensor of `len` bytes at `address`. If the tensor is then complete,
-    /// returns and forgets it.
+    /// Adds a piece of `tensor`, whose `len` bytes are at `address`. If it is then complete, returns
+    /// and forgets it.
     ///
     /// # Errors
     /// See [`PieceError`]; then nothing has changed.
     pub(crate) fn add(
         &mut self,
         address: usize,
-        len: usize,
+        (tensor, len): (TensorDescriptor, usize),
         offset: usize,
         piece: &[u8],
     ) -> Result<Option<Vec<u8>>, PieceError> {
@@ -53,22 +55,31 @@ impl TensorPieces {
             size: piece.len(),
             len,
         })?;
-        let known = self.0.get(&address);
-        if known.is_none_or(|partial| partial.bytes.len() != len) {
+        let is_same = |partial: &Partial| partial.tensor == tensor && partial.bytes.len() == len;
+        let mut partial = match self.0.remove(&address) {
+            Some(partial) if is_same(&partial) => partial,
             // The first piece, or another tensor lies there now.
-            let bytes = memory::zeroed(len).map_err(PieceError::Memory)?;
-            let present = RangeSet::default();
-            self.0.insert(address, Partial { bytes, present });
-        }
-        let partial = self.0.entry(address).or_default();
+            other => match memory::zeroed(len) {
+                Ok(bytes) => Partial {
+                    tensor,
+                    bytes,
+                    present: RangeSet::default(),
+                },
+                Err(error) => {
+                    other.and_then(|other| self.0.insert(address, other));
+                    return Err(PieceError::Memory(error));
+                }
+            },
+        };
         partial.bytes[offset..end].copy_from_slice(piece);
         if offset < end {
             partial.present.insert(offset..end);
         }
-        if !covers(&partial.present, &(0..len)) {
-            return Ok(None);
+        if covers(&partial.present, &(0..len)) {
+            return Ok(Some(partial.bytes));
         }
-        Ok(self.0.remove(&address).map(|partial| partial.bytes))
+        self.0.insert(address, partial);
+        Ok(None)
     }
 }
 
@@ -77,17 +88,24 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::decide::supports::tests::{floats, halves};
+
+    const SIZE: [i64; 4] = [1; 4];
 
     #[test]
     fn a_piece_outside_changes_nothing() {
         let mut pieces = TensorPieces::default();
-        assert!(pieces.add(64, 4, 3, &[1, 2]).is_err());
-        assert!(pieces.add(64, 4, usize::MAX, &[1, 2]).is_err());
-        assert_eq!(pieces.add(64, 4, 0, &[1, 2]).unwrap(), None);
+        assert!(pieces.add(64, (halves(SIZE), 4), 3, &[1, 2]).is_err());
+        assert!(
+            pieces
+                .add(64, (halves(SIZE), 4), usize::MAX, &[1, 2])
+                .is_err()
+        );
+        assert_eq!(pieces.add(64, (halves(SIZE), 4), 0, &[1, 2]).unwrap(), None);
         // No memory for another tensor.
-        let full = pieces.add(64, usize::MAX, 0, &[7]);
+        let full = pieces.add(64, (halves(SIZE), usize::MAX), 0, &[7]);
         assert!(matches!(full, Err(PieceError::Memory(_))));
-        let whole = pieces.add(64, 4, 2, &[3, 4]).unwrap();
+        let whole = pieces.add(64, (halves(SIZE), 4), 2, &[3, 4]).unwrap();
         assert_eq!(whole, Some(vec![1, 2, 3, 4]));
         assert!(pieces.0.is_empty());
     }
@@ -95,10 +113,13 @@ mod tests {
     #[test]
     fn another_tensor_at_the_same_address_begins_anew() {
         let mut pieces = TensorPieces::default();
-        assert_eq!(pieces.add(64, 4, 0, &[1, 2]).unwrap(), None);
-        assert_eq!(pieces.add(64, 3, 2, &[7]).unwrap(), None);
-        let whole = pieces.add(64, 3, 0, &[5, 6]).unwrap();
+        assert_eq!(pieces.add(64, (halves(SIZE), 4), 0, &[1, 2]).unwrap(), None);
+        assert_eq!(pieces.add(64, (halves(SIZE), 3), 2, &[7]).unwrap(), None);
+        let whole = pieces.add(64, (halves(SIZE), 3), 0, &[5, 6]).unwrap();
         assert_eq!(whole, Some(vec![5, 6, 7]));
+        // As many bytes of other numbers.
+        assert_eq!(pieces.add(64, (halves(SIZE), 2), 0, &[1]).unwrap(), None);
+        assert_eq!(pieces.add(64, (floats(SIZE), 2), 1, &[2]).unwrap(), None);
     }
 
     proptest! {
@@ -114,7 +135,7 @@ mod tests {
             let mut written = vec![None; len];
             for (offset, size, value) in parts {
                 let piece = vec![value; size];
-                let added = pieces.add(64, len, offset, &piece);
+                let added = pieces.add(64, (halves(SIZE), len), offset, &piece);
                 if offset + size > len {
                     prop_assert!(added.is_err());
                     continue;
