@@ -210,7 +210,11 @@ impl<'s> PlannedWave<'s> {
                 let is_read_early = is_last && load[0] >= left.max(RESULT_BYTES_MIN);
                 let fits =
                     tasks <= limits.tasks as u64 && u128::from(time_ns) <= limits.time.as_nanos();
-                let is_joined = matmul != step.matmul && before_ty == ty && fits && !is_read_early;
+                let is_joined = limits.joined
+                    && matmul != step.matmul
+                    && before_ty == ty
+                    && fits
+                    && !is_read_early;
                 is_joined.then_some(together)
             });
             step.is_joined = joined.is_some();
@@ -297,10 +301,11 @@ mod tests {
             row_tile in prop::sample::select(&[None, Some(16)][..]),
             k_tile in prop::sample::select(&[None, Some(64)][..]),
             tasks in prop::sample::select(&[4_usize, 1024][..]),
+            joined in any::<bool>(),
             buffer_bytes in prop::sample::select(&[256 << 10_usize, 64 << 20][..]),
         ) {
             let mut options = PlanOptions { row_tile, k_tile, ..PlanOptions::default() };
-            options.limits = JobLimits { buffer_bytes, tasks, ..options.limits };
+            options.limits = JobLimits { buffer_bytes, tasks, joined, ..options.limits };
             let all: Vec<_> = (sizes.iter())
                 .map(|&(_, n, k, parts)| {
                     let options = PlanOptions { parts, ..options.clone() };
@@ -324,7 +329,8 @@ mod tests {
                     prop_assert!(of_job <= tasks as u64);
                     prop_assert_eq!(step.index, next[step.matmul]);
                     next[step.matmul] += 1;
-                    prop_assert!(!step.is_joined || before.is_some_and(|m| m != step.matmul));
+                    let follows_another = before.is_some_and(|m| m != step.matmul);
+                    prop_assert!(!step.is_joined || (joined && follows_another));
                     before = Some(step.matmul);
                     for (at, input) in step.inputs.iter().enumerate() {
                         let is_first = packed.insert(input.index);

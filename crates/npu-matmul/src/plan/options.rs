@@ -8,7 +8,7 @@ use rknpu_regcmd::{MatmulError, ReuseRule};
 use rocket_uapi::DeviceInfo;
 
 use crate::numbers::dtype::Dtype;
-use crate::profile::{Profile, ProfileError};
+use crate::profile::{Choices, Profile, ProfileError};
 
 /// Least bytes that a wave packs on a device before it is submitted. Packing them takes the CPU
 /// about 15 us; less is not worth a separate SUBMIT.
@@ -26,6 +26,19 @@ pub struct JobLimits {
     pub buffer_bytes: usize,
     /// Number of tasks. It limits the size of the programs, up to 1 KiB each.
     pub tasks: usize,
+    /// Whether a job may have tasks of several matmuls.
+    pub joined: bool,
+}
+
+impl JobLimits {
+    /// The default limits, within what the profile of a board allows.
+    fn within(choices: &Choices) -> Self {
+        Self {
+            tasks: choices.job_tasks.value,
+            joined: choices.joined_jobs.value,
+            ..Self::default()
+        }
+    }
 }
 
 impl Default for JobLimits {
@@ -34,6 +47,7 @@ impl Default for JobLimits {
             time: Duration::from_millis(100),
             buffer_bytes: 64 << 20,
             tasks: 1024,
+            joined: true,
         }
     }
 }
@@ -121,6 +135,7 @@ impl PlanOptions {
             Err(error) => (Profile::built_in(), Some(error)),
         };
         let options = Self {
+            limits: JobLimits::within(&profile.choices),
             unmeasured_tiles: Some(profile.allows_unmeasured_tiles(info)),
             profile,
             ..Self::default()

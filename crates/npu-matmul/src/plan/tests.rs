@@ -29,6 +29,7 @@ fn limits() -> impl Strategy<Value = JobLimits> {
         time: Duration::from_millis(4),
         buffer_bytes: 256 << 10,
         tasks: 7,
+        joined: true,
     };
     prop::sample::select(vec![small, JobLimits::default()])
 }

@@ -78,6 +78,22 @@ pub struct Choices {
     pub guard_page: SourcedChoice<bool>,
     /// Bytes of a buffer behind the data that the NPU reads.
     pub slack_bytes: SourcedChoice<usize>,
+    /// Whether a job may have tasks of several matmuls, whose weights are in several buffers.
+    #[serde(default = "joined_jobs")]
+    pub joined_jobs: SourcedChoice<bool>,
+    /// Most tasks of a job.
+    #[serde(default = "job_tasks")]
+    pub job_tasks: SourcedChoice<usize>,
+}
+
+/// Nobody is known to have run a job with weights in several buffers. The driver's code has no
+/// limit.
+const fn joined_jobs() -> SourcedChoice<bool> {
+    SourcedChoice::published(true, "E-job-sizes")
+}
+
+const fn job_tasks() -> SourcedChoice<usize> {
+    SourcedChoice::published(1024, "E-job-sizes")
 }
 
 /// Bytes of one CBUF bank: the longest overread of a feature fetch seen so far.
@@ -96,6 +112,8 @@ impl Choices {
             int8_spare_bank: SourcedChoice::published(true, "E-spare-data-bank"),
             guard_page: SourcedChoice::published(true, "E-guard-page"),
             slack_bytes: SourcedChoice::published(SLACK_BYTES, "E-over-read"),
+            joined_jobs: joined_jobs(),
+            job_tasks: job_tasks(),
         }
     }
 

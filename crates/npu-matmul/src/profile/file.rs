@@ -173,7 +173,9 @@ impl Profile {
             ("bytes_per_second", host.bytes_per_second),
             ("sync_bytes_per_second", host.sync_bytes_per_second),
         ];
+        let tasks = u32::try_from(self.choices.job_tasks.value).unwrap_or(u32::MAX);
         let counts = [
+            ("job_tasks", tasks),
             ("core_bytes_per_clock", dram.core_bytes_per_clock),
             ("cores", host.cores),
             ("instructions_per_clock", host.instructions_per_clock),
