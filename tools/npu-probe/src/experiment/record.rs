@@ -63,6 +63,12 @@ pub(crate) struct ExperimentRecord {
     /// Why the jobs' interrupts are unknown.
     #[serde(default)]
     no_interrupts: Option<String>,
+    /// Jobs that were repeated with the same results as the recorded ones.
+    #[serde(default)]
+    pub(crate) repeated: u64,
+    /// Jobs that never started, and were submitted again.
+    #[serde(default)]
+    pub(crate) not_started: u64,
     /// Results of changing single registers, if that was done.
     #[serde(default)]
     pub(crate) flips: Vec<FlipRecord>,
@@ -144,6 +150,7 @@ impl ExperimentRecord {
         };
         let seen = runner::run_on_cores(device, experiment, rounds, &mut log);
         record.no_interrupts = log.no_interrupts;
+        (record.repeated, record.not_started) = (log.repeated, log.not_started);
         record.kernel_log = kernel_log.and_then(about_the_npu);
         let words =
             |words: &Vec<Word>| words.iter().map(|w| format!("{:016x}", w.bits())).collect();
@@ -208,6 +215,8 @@ impl ExperimentRecord {
             operands: operands.collect::<Result<_, _>>()?,
             kernel_log: Ok(Vec::new()),
             no_interrupts: None,
+            repeated: 0,
+            not_started: 0,
             flips: Vec::new(),
         })
     }

@@ -64,6 +64,15 @@ pub(crate) struct SeenJob {
 }
 
 impl SeenJob {
+    /// Whether the job ran no task: none wrote anything.
+    fn never_started(&self) -> bool {
+        let data = self
+            .output
+            .get(GUARD..self.output.len().saturating_sub(GUARD));
+        let is_untouched = |data: &[u8]| data.iter().all(|byte| *byte == SENTINEL);
+        !self.completed && data.is_some_and(is_untouched)
+    }
+
     /// Indices of the atoms in its output that differ from `right`.
     pub(crate) fn wrong_atoms(&self, right: &Self) -> BTreeSet<usize> {
         const ATOM: usize = rknpu_regcmd::ATOM_BYTES as usize;
@@ -84,6 +93,10 @@ pub(crate) struct ExperimentLog {
     pub(crate) raised: Vec<Vec<String>>,
     /// Why interrupts are unknown; if this is set, they are not read.
     pub(crate) no_interrupts: Option<String>,
+    /// Jobs of rounds that were repeated and had the results of the first round.
+    pub(crate) repeated: u64,
+    /// Jobs that never started, and were submitted again.
+    pub(crate) not_started: u64,
 }
 
 /// How many times, and where, the jobs of an experiment run.
@@ -99,6 +112,10 @@ pub(crate) struct CoreRounds {
     pub(crate) rounds: u32,
     /// Whether the jobs of all files are submitted before any of them is waited for.
     pub(crate) at_once: bool,
+    /// How long the last round is repeated.
+    pub(crate) lasting: Duration,
+    /// A pause before each job, without jobs.
+    pub(crate) pause: Duration,
 }
 
 impl CoreRounds {
@@ -107,6 +124,8 @@ impl CoreRounds {
         files: 1,
         rounds: 1,
         at_once: false,
+        lasting: Duration::ZERO,
+        pause: Duration::ZERO,
     };
 }
 
@@ -160,17 +179,59 @@ pub(crate) fn run_on_cores(
                 continue;
             };
             for (index, job) in experiment.jobs.iter().enumerate() {
+                std::thread::sleep(rounds.pause);
                 let did = run_together(&mut files[first..], job, log)?;
                 if index >= experiment.unobserved {
                     seen.extend(did);
                 }
             }
         }
+        if let (Some(job), false) = (experiment.jobs.first(), rounds.lasting.is_zero()) {
+            seen.extend(repeat(&mut files, job, rounds.lasting, log)?);
+        }
         files.into_iter().for_each(ExperimentBuffers::close);
     }
     if experiment.is_unordered {
         seen.sort();
         seen.dedup();
+    }
+    Ok(seen)
+}
+
+/// Runs a job through all files at once, again and again. Returns the outcomes of the first round
+/// and of those that differ from it. A job that never starts is submitted again, once.
+fn repeat(
+    files: &mut [ExperimentBuffers],
+    job: &[TaskTemplate],
+    lasting: Duration,
+    log: &mut ExperimentLog,
+) -> anyhow::Result<Vec<SeenJob>> {
+    /// Outcomes to return; more are alike.
+    const MOST: usize = 32;
+    let begin = Instant::now();
+    // Times and interrupts of all rounds would fill the record.
+    let mut quiet = ExperimentLog {
+        no_interrupts: Some("not requested".to_owned()),
+        ..ExperimentLog::default()
+    };
+    let mut seen = Vec::new();
+    while begin.elapsed() < lasting && seen.len() < MOST {
+        let mut round = run_together(files, job, &mut quiet)?;
+        for (file, outcome) in files.iter_mut().zip(&mut round) {
+            if outcome.never_started() {
+                log.not_started += 1;
+                if let Some(again) =
+                    run_together(std::slice::from_mut(file), job, &mut quiet)?.pop()
+                {
+                    *outcome = again;
+                }
+            }
+        }
+        if seen.starts_with(&round) {
+            log.repeated += round.len() as u64;
+        } else {
+            seen.extend(round);
+        }
     }
     Ok(seen)
 }

@@ -1,15 +1,19 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The rungs, the safest and best proven first.
 
+use std::time::Duration;
+
 use npu_matmul::Dtype;
-use rknpu_regcmd::regs::dpu;
+use rknpu_regcmd::regs::{cna, dpu};
 use rocket_uapi::DeviceInfo;
 
-use crate::experiment::matmul::{ExperimentMatmul, fp16, int4, int8, make_subnormal};
+use crate::experiment::matmul::{
+    ExperimentMatmul, fp16, int4, int8, make_subnormal, probabilities,
+};
 use crate::experiment::programs::depthwise;
 use crate::experiment::programs::flying::{FlyingOperation, flying};
 use crate::experiment::runner::CoreRounds;
-use crate::experiment::{Experiment, ExperimentWitness, OUT, Placement};
+use crate::experiment::{Experiment, ExperimentWitness, OUT, Placement, input};
 
 /// Prefixes of step names, and suffix of steps that change single registers.
 pub(super) const RUNG_STEP: &str = "rung-";
@@ -32,6 +36,12 @@ pub(crate) enum RungMeaning {
     Streaming(&'static [Dtype]),
     /// Tiles whose int8 features leave no spare data bank cannot run on this NPU.
     ExactBanks,
+    /// Tiles of this precision that are larger than the built-in ones cannot run on this NPU.
+    Larger(Dtype),
+    /// Jobs must not have tasks of several matmuls.
+    Joined,
+    /// Jobs must not have more than [`JOB_TASKS`] tasks.
+    JobTasks,
     /// Tasks of this precision must not reuse CBUF data of the task before.
     Reuse(Dtype),
     /// Results are less exact than they should be; there is no workaround.
@@ -42,12 +52,30 @@ impl RungMeaning {
     /// Whether such a failure forbids tiles of this precision whose weights stream.
     pub(super) fn forbids_streams(self, dtype: Dtype) -> bool {
         match self {
-            Self::Precision(of) => of == dtype,
+            Self::Precision(of) | Self::Larger(of) => of == dtype,
             Self::Streaming(of) => of.contains(&dtype),
             Self::ExactBanks => dtype == Dtype::Int8,
-            Self::Essential | Self::Unused | Self::Reuse(_) | Self::Accuracy => false,
+            Self::Essential
+            | Self::Unused
+            | Self::Joined
+            | Self::JobTasks
+            | Self::Reuse(_)
+            | Self::Accuracy => false,
         }
     }
+}
+
+/// When the jobs of a rung run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum RungPace {
+    /// On one core after another.
+    OneByOne,
+    /// On all cores at the same time.
+    AtOnce,
+    /// On all cores at the same time, again and again.
+    ForAMinute,
+    /// On one core after another, each behind a pause.
+    AfterIdle,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -60,8 +88,7 @@ pub(crate) struct Rung {
     /// The cause, if it fails and its parent passes.
     pub(crate) cause: &'static str,
     pub(crate) meaning: RungMeaning,
-    /// Whether the cores work at the same time, instead of one after another.
-    pub(crate) at_once: bool,
+    pub(crate) pace: RungPace,
     make: fn() -> anyhow::Result<Experiment>,
 }
 
@@ -114,7 +141,7 @@ impl Rung {
         format!("{RUNG_STEP}{}{FLIPS}", self.name)
     }
 
-    /// A rung runs three times on each core; a large one once. On the model, whose results
+    /// A rung runs three times on each core; a large or a repeated one once. On the model, whose results
     /// never vary, it runs once on each core; a large one on one core.
     pub(crate) fn rounds(
         &self,
@@ -126,7 +153,7 @@ impl Rung {
         /// Bytes of results that take long to compare on a board.
         const LARGE: usize = 1 << 20;
         let is_large = experiment.output > LARGE;
-        let is_once = is_large || device.is_model;
+        let is_once = is_large || device.is_model || self.pace == RungPace::ForAMinute;
         CoreRounds {
             files: if is_large && device.is_model && dead.is_empty() {
                 1
@@ -134,7 +161,18 @@ impl Rung {
                 device.cores.max(1)
             },
             rounds: if is_once { 1 } else { TIMES },
-            at_once: self.at_once,
+            at_once: matches!(self.pace, RungPace::AtOnce | RungPace::ForAMinute),
+            lasting: match (self.pace, device.is_model) {
+                _ if !dead.is_empty() => Duration::ZERO,
+                (RungPace::ForAMinute, true) => Duration::from_millis(200),
+                (RungPace::ForAMinute, false) => Duration::from_secs(60),
+                _ => Duration::ZERO,
+            },
+            // The driver suspends a core that has been idle for 50 ms. The model never sleeps.
+            pause: match (self.pace, device.is_model) {
+                (RungPace::AfterIdle, false) => Duration::from_millis(200),
+                _ => Duration::ZERO,
+            },
         }
     }
 }
@@ -143,22 +181,27 @@ impl Rung {
 /// evidence, cause of a failure.
 macro_rules! rungs {
     ($($name:literal after [$($parent:literal),*]: $meaning:expr, $experiment:expr,
-        $(at $once:ident,)? $what:literal, $cause:literal;)*) => {
+        $(run $pace:ident,)? $what:literal, $cause:literal;)*) => {
         &[$(Rung {
             name: $name,
             parents: &[$($parent),*],
             what: $what,
             cause: $cause,
             meaning: $meaning,
-            at_once: rungs!(@ $($once)?),
+            pace: rungs!(@ $($pace)?),
             make: || $experiment,
         }),*]
     };
-    (@) => { false };
-    (@ once) => { true };
+    (@) => { RungPace::OneByOne };
+    (@ $pace:ident) => { RungPace::$pace };
 }
 
-use RungMeaning::{Accuracy, Essential, ExactBanks, Precision, Reuse, Streaming, Unused};
+use RungMeaning::{
+    Accuracy, Essential, ExactBanks, JobTasks, Joined, Larger, Precision, Reuse, Streaming, Unused,
+};
+
+/// Tasks of the largest job that others have run.
+pub(super) const JOB_TASKS: usize = 64;
 
 /// Rows, depth and columns of the largest tiles whose weights stream.
 pub(super) const FP16_STREAMED: [u32; 3] = [384, 384, 4096];
@@ -203,6 +246,10 @@ pub(crate) const LADDER: &[Rung] = rungs! {
         int8(128, 512, &[64]).without_spare_bank().experiment(),
         "int8 features that fill their data banks, with no spare bank (E-spare-data-bank)",
         "int8 features need one data bank more than they fill";
+    "int8-weight-banks" after ["int8-exact-banks"]: ExactBanks,
+        int8(4, 512, &[704]).experiment(),
+        "int8 4x512x704: one data bank, eleven weight banks, and no spare bank (E-spare-data-bank)",
+        "int8 weights that leave features one bank, with no spare one, are wrong";
     "int4" after ["driver"]: Precision(Dtype::Int4), int4(64, 64, &[64]).experiment(),
         "int4 matmuls of 64x64x64, form B (E-form-b-mainline)",
         "this project's int4 program or its layouts are wrong, since other programs run";
@@ -223,6 +270,14 @@ pub(crate) const LADDER: &[Rung] = rungs! {
     "fp16-large" after ["fp16"]: Precision(Dtype::Fp16), fp16(256, 384, &[256]).experiment(),
         "fp16 256x384x256 (E-resident-tiles)",
         "large fp16 tiles are wrong";
+    "attention-scores" after ["fp16-large"]: Larger(Dtype::Fp16),
+        fp16(344, 64, &[512]).experiment(),
+        "fp16 344x64x512, the first matmul of attention (E-streamed-tiles, of others)",
+        "the scores of attention are wrong in tiles of more than 256 rows";
+    "attention-values" after ["attention-scores"]: Larger(Dtype::Fp16), attention_values(),
+        "fp16 344x256x80 of probabilities times 2^14, the second matmul of attention \
+         (E-streamed-tiles, of others)",
+        "probabilities times values are wrong in tiles of more than 256 rows";
     "int8-large" after ["int8"]: Precision(Dtype::Int8), int8(256, 640, &[256]).experiment(),
         "int8 256x640x256 (E-resident-tiles)",
         "large int8 tiles are wrong";
@@ -248,18 +303,39 @@ pub(crate) const LADDER: &[Rung] = rungs! {
         int4(256, 1408, &[512]).experiment(),
         "int4 256x1408x512: weights stream through their banks (E-streamed-tiles, of others)",
         "int4 weights that do not fit CBUF do not stream through it";
-    "three-files" after ["int8-large"]: Essential, int8(256, 640, &[256]).experiment(), at once,
+    "three-files" after ["int8-large"]: Essential, int8(256, 640, &[256]).experiment(), run AtOnce,
         "the int8 matmul 256x640x256 on all cores at the same time, one file per core (E-cores)",
         "cores that work at the same time disturb each other";
+    "minute" after ["three-files"]: Essential, int8(64, 64, &[64]).experiment(), run ForAMinute,
+        "small int8 matmuls on all cores at the same time, for a minute (E-cores)",
+        "cores that work at the same time for a minute give wrong results, or stop";
+    "streams-at-once" after ["fp16-streams", "three-files"]: Streaming(&Dtype::ALL),
+        fp16(64, 512, &[512]).experiment(), run AtOnce,
+        "fp16 64x512x512 on all cores at the same time: weights stream (E-cores)",
+        "weights do not stream on all cores at the same time";
     "tasks-2" after ["int8"]: Essential, int8(8, 64, &[32; 2]).experiment(),
         "one job of two int8 tasks (E-time-cores)",
         "the second task of a job fails, although it works alone";
     "tasks-16" after ["tasks-2"]: Essential, int8(8, 64, &[32; 16]).experiment(),
         "one job of 16 int8 tasks (E-time-cores)",
         "a job of 16 tasks fails, although its tasks work alone";
-    "tasks" after ["tasks-16"]: Essential, int8(8, 64, &[32; 64]).experiment(),
+    "tasks" after ["tasks-16"]: Essential, int8(8, 64, &[32; JOB_TASKS]).experiment(),
         "one job of 64 int8 tasks (E-time-cores)",
         "a job of many tasks fails, although its tasks work alone";
+    "tasks-128" after ["tasks"]: JobTasks, int8(8, 64, &[32; 128]).experiment(),
+        "one job of 128 int8 tasks (E-job-sizes)",
+        "a job of more than 64 tasks fails";
+    "two-weights" after ["tasks-2"]: Joined, two_weights(),
+        "one job of two int8 matmuls, with weights in separate buffers (E-job-sizes)",
+        "a job with weights in two buffers fails";
+    "types" after ["tasks-2", "fp16"]: Essential, types(),
+        "one job of int8, fp16 and int8 tasks (E-types-mixed)",
+        "tasks of different precisions in one job fail, and each job of this project ends with \
+         an fp16 task";
+    "after-idle" after ["int8"]: Essential, int8(64, 64, &[64]).experiment(), run AfterIdle,
+        "the int8 matmul on cores that the driver has suspended (E-cores)",
+        "a core that was idle for 50 ms does not work again: write `on` to power/control of the \
+         NPU's devices in sysfs, and run this command again";
     "fp16-reuse" after ["fp16-large"]: Reuse(Dtype::Fp16),
         fp16(64, 64, &[64, 64]).reusing().experiment(),
         "fp16 tasks of equal sizes, the second with DATA_REUSE (E-reuse-equal)",
@@ -319,6 +395,42 @@ fn one_tile(
     [m, k, n]: [u32; 3],
 ) -> anyhow::Result<Experiment> {
     matmul(m, k, &[n]).experiment()
+}
+
+/// Probabilities, as attention's softmax scales them, times values.
+fn attention_values() -> anyhow::Result<Experiment> {
+    let mut experiment = fp16(344, 256, &[80]).experiment()?;
+    if let Some(features) = experiment.inputs.first_mut() {
+        *features = probabilities(features.len() / 2, 5);
+    }
+    Ok(experiment)
+}
+
+/// Two matmuls of the same features. The weights of the second are in a separate buffer.
+fn two_weights() -> anyhow::Result<Experiment> {
+    let mut experiment = int8(8, 64, &[32; 2]).experiment()?;
+    let second = experiment.jobs.first_mut().and_then(|job| job.get_mut(1));
+    let weights = experiment.inputs.get_mut(1);
+    if let (Some(task), Some(weights)) = (second, weights) {
+        let of_second = weights.split_off(weights.len() / 2);
+        experiment.inputs.push(of_second);
+        task.put_address::<cna::DcompAddr0>(input(2).at(0));
+    }
+    Ok(experiment)
+}
+
+/// An int8, an fp16 and an int8 matmul in one job. All results follow each other.
+pub(super) fn types() -> anyhow::Result<Experiment> {
+    let mut experiment = int8(8, 64, &[32; 2]).experiment()?;
+    let mut between = fp16(4, 32, &[16]).experiment()?;
+    let task = between.task();
+    task.put_address::<cna::FeatureDataAddr>(input(2).at(0));
+    task.put_address::<cna::DcompAddr0>(input(3).at(0));
+    task.put_address::<dpu::DstBaseAddr>(OUT.at(experiment.output as u32));
+    experiment.output += between.output;
+    experiment.inputs.extend(between.inputs);
+    experiment.jobs[0].splice(1..1, between.jobs.concat());
+    Ok(experiment)
 }
 
 /// The buffers of a matmul, without a job.

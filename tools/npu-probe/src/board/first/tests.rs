@@ -2,8 +2,10 @@
 //! Checks that rungs do what their names say.
 
 use std::collections::BTreeSet;
+use std::num::NonZeroU64;
+use std::time::Duration;
 
-use npu_model::{Model, ModelOptions};
+use npu_model::{Damage, Model, ModelOptions};
 use rknpu_chip::Contested;
 use rknpu_regcmd::regs::cna;
 use rocket_uapi::DeviceInfo;
@@ -57,7 +59,10 @@ fn rungs_of_reuse_and_streaming_do_so() {
         assert!(bytes > banks << 15, "{what}");
     }
     let count = |name: &str| experiment(name).jobs[0].len();
-    assert_eq!(["tasks-2", "tasks-16", "tasks"].map(count), [2, 16, 64]);
+    let tasks = ["tasks-2", "tasks-16", "tasks", "tasks-128"];
+    assert_eq!(tasks.map(count), [2, 16, 64, 128]);
+    let cbuf = last_task("int8-weight-banks").value::<cna::CbufCon0>();
+    assert_eq!((cbuf.data_bank(), cbuf.weight_bank()), (1, 11));
 }
 
 /// Files that stay open reach all cores equally often; a single file alternates
@@ -139,4 +144,50 @@ fn the_addition_in_front_leaves_its_own_result() {
     assert!(seen.completed);
     let sums = &data(&experiment, &seen)[256..];
     assert!(sums.iter().any(|byte| *byte != SENTINEL));
+}
+
+/// Each task of a job of several types, and of several buffers of weights, has a separate result.
+#[test]
+fn every_task_of_a_mixed_job_counts() {
+    for (name, tasks) in [("types", 3), ("two-weights", 2)] {
+        let right = expected(&experiment(name)).unwrap().unwrap();
+        assert!(right.completed, "{name}");
+        let whole = data(&experiment(name), &right).to_vec();
+        for task in 0..tasks {
+            let mut fewer = experiment(name);
+            fewer.jobs[0].remove(task);
+            let seen = run_on_model(&fewer, Contested::default()).unwrap();
+            assert_ne!(data(&fewer, &seen[0]), whole, "{name}, {task}");
+        }
+    }
+}
+
+/// Each fifth job never starts: the last round is repeated, and these jobs run again.
+#[test]
+fn jobs_that_never_start_run_again_and_are_counted() {
+    let rung = Rung::named("minute").unwrap();
+    let experiment = rung.experiment().unwrap();
+    let damage = Damage {
+        stall: NonZeroU64::new(5),
+        ..Damage::default()
+    };
+    for (damage, stalls) in [(Damage::default(), false), (damage, true)] {
+        let model = Model::new(ModelOptions {
+            hang_timeout: Duration::ZERO,
+            damage,
+            ..ModelOptions::default()
+        });
+        let device = model.open_device();
+        let rounds = rung.rounds(&experiment, &device.info(), &[]);
+        assert!(rounds.at_once && !rounds.lasting.is_zero());
+        let dead = rung.rounds(&experiment, &device.info(), &[1]);
+        assert!(dead.lasting.is_zero());
+        let mut log = ExperimentLog::default();
+        let seen = run_on_cores(&device, &experiment, rounds, &mut log).unwrap();
+        let right = expected(&experiment).unwrap().unwrap();
+        // The jobs of the round before the repeated ones are not submitted again.
+        assert!(seen[3..].iter().all(|job| *job == right));
+        assert!(log.repeated > 0);
+        assert_eq!(log.not_started > 0, stalls);
+    }
 }

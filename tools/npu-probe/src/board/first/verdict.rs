@@ -11,7 +11,9 @@ use serde::Serialize;
 
 use super::dead_cores::{dead_cores, overlay};
 use super::finding::RungFinding;
-use super::ladder::{FP16_STREAMED, HEALTH_STEP, INT8_STREAMED, LADDER, Rung, RungMeaning};
+use super::ladder::{
+    FP16_STREAMED, HEALTH_STEP, INT8_STREAMED, JOB_TASKS, LADDER, Rung, RungMeaning, RungPace,
+};
 use super::results::FirstResults;
 use crate::base::exit::Verdict;
 use crate::base::table::joined;
@@ -60,6 +62,14 @@ const ALLOWING_STREAMS: [([&str; 2], Dtype, [u32; 3]); 2] = [
         FP16_STREAMED,
     ),
 ];
+
+/// A choice that an experiment decided.
+fn choice<T>(value: T) -> SourcedChoice<T> {
+    SourcedChoice {
+        value,
+        evidence: EVIDENCE.into(),
+    }
+}
 
 /// Changes of a profile, as sentences.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -149,7 +159,8 @@ impl FirstReport {
                 (Some(record), _) if record.right => RungState::Passed,
                 (Some(record), _) => {
                     let found = RungFinding::of(rung, record, closely)?;
-                    if found.is_partial && rung.meaning == RungMeaning::Essential {
+                    let is_long = rung.pace == RungPace::ForAMinute;
+                    if found.is_partial && !is_long && rung.meaning == RungMeaning::Essential {
                         cause.sentence = PARTIAL.to_owned();
                     }
                     if found.lacks_witness {
@@ -398,10 +409,6 @@ impl FirstReport {
     pub(crate) fn profile(&self, base: &Profile, board: Board) -> (Profile, ProfileChanges) {
         let mut profile = base.clone();
         let mut changes = ProfileChanges::default();
-        let choice = |value| SourcedChoice {
-            value,
-            evidence: EVIDENCE.into(),
-        };
         if profile.board.as_ref() != Some(&board) {
             profile.name = format!("{board}, first contact").into();
             profile.measured = false;
@@ -427,6 +434,22 @@ impl FirstReport {
                     profile.envelope.retain(stays);
                     let names = joined(dtypes, ", ");
                     format!("no {names} tiles whose weights do not fit CBUF")
+                }
+                RungMeaning::Larger(dtype) => {
+                    let built_in = Profile::built_in();
+                    let is_kept = |tile: &MeasuredTile| {
+                        tile.dtype != dtype || built_in.envelope.contains(tile)
+                    };
+                    profile.envelope.retain(is_kept);
+                    format!("no {dtype} tiles larger than the built-in ones")
+                }
+                RungMeaning::Joined => {
+                    profile.choices.joined_jobs = choice(false);
+                    "jobs have tasks of one matmul".to_owned()
+                }
+                RungMeaning::JobTasks => {
+                    profile.choices.job_tasks = choice(JOB_TASKS);
+                    format!("jobs have at most {JOB_TASKS} tasks")
                 }
                 RungMeaning::Reuse(dtype) => {
                     *profile.choices.reuse.of_mut(dtype) = choice(ReuseRule::Never);
@@ -540,6 +563,18 @@ fn named(text: &str, cores: &BTreeSet<usize>) -> String {
 fn notes(results: &FirstResults) -> Vec<String> {
     const MOST: usize = 3;
     let mut notes = Vec::new();
+    for record in results
+        .records
+        .values()
+        .filter(|record| record.repeated > 0)
+    {
+        let jobs = record.repeated + record.jobs.len() as u64;
+        let why = match record.not_started {
+            0 => continue,
+            count => format!("{count} never started, and were submitted again"),
+        };
+        notes.push(format!("{}: of {jobs} jobs {why}", record.rung));
+    }
     for record in results.records.values().filter(|record| !record.right) {
         match &record.kernel_log {
             Ok(lines) => {
