@@ -7,7 +7,7 @@ use std::fs;
 use anyhow::{Context, Result, ensure};
 
 use crate::generated::replace_section;
-use crate::{links, offload, paths, plans, precisions, quantisation, timing};
+use crate::{links, offload, paths, plans, played, precisions, quantisation, timing};
 
 /// Options of `cargo xtask docs`.
 #[derive(clap::Args, Debug)]
@@ -21,7 +21,8 @@ pub(crate) struct DocsArgs {
 type Writer = fn() -> Result<String>;
 
 /// Generated sections of pages: page, section, writer.
-const SECTIONS: [(&str, &str, Writer); 5] = [
+const SECTIONS: [(&str, &str, Writer); 6] = [
+    ("first.md", "boards", played::boards),
     ("timing-figures.md", "timing", timing::markdown),
     ("../README.md", "expected", plans::expected),
     ("regcmd.md", "precisions", precisions::markdown),

@@ -20,6 +20,7 @@ mod offload;
 mod pages;
 mod paths;
 mod plans;
+mod played;
 mod precisions;
 mod process;
 #[cfg(test)]
