@@ -552,22 +552,6 @@ fn rules_are_not_told_in_vain() {
     }
 }
 
-/// docs/chip.md lists the traps by number, with their rules.
-#[test]
-fn the_list_of_traps_has_every_rule() {
-    let page = include_str!("../../../../docs/chip.md");
-    for rule in TABLE.iter().copied().flatten() {
-        let id = rule.id;
-        let (number, _) = id.split_once('-').unwrap();
-        let listed = [format!("`{id}`"), format!("`{number}-*`")];
-        let numbered = id.starts_with(['T', 'H']);
-        assert!(
-            !numbered || listed.iter().any(|text| page.contains(text)),
-            "{id}"
-        );
-    }
-}
-
 /// Values of an earlier task of the same program count too.
 #[test]
 fn a_task_that_relies_on_the_one_before_is_found() {
