@@ -11,7 +11,9 @@ import pytest
 import logits
 from boards import Board, Network
 from gguf_tiny import LAYERS, OF_PROMPT
+from options import WORK
 from reference import MODEL, PROMPT, PROMPTS, completion
+from stats import Stats
 from stock import FALLBACK
 
 TOKENS = 16
@@ -67,12 +69,22 @@ def test_rpc(network, reference, seen):
 
 def test_rpc_two_boards(network, reference, seen):
     """Two servers share the layers. One finds the backend as the package installs it."""
-    boards = [network.board(), network.board(is_packaged=True)]
+    table = WORK / "board-stats.txt"
+    table.unlink(missing_ok=True)
+    env = {"GGML_ROCKET_STATS": str(table)}
+    boards = [network.board(env=env), network.board(is_packaged=True)]
     verdict, _ = write(network, reference(MODEL, PROMPT, TOKENS), *through(*boards))
     matmuls = [board.computed["matmul"] for board in boards]
     assert runs_of(sum(matmuls)) and all(matmuls), (matmuls, boards[0].said)
     for board in boards:
         board.check_weights_kept()
+    # The file is renewed once a second, also after the last graph.
+    end = time.monotonic() + END_LIMIT
+    while Stats(table.read_text()).matmuls != matmuls[0]:
+        assert time.monotonic() < end, table.read_text()
+        time.sleep(0.1)
+    boards[0].kill()
+    assert [file.name for file in WORK.glob(f"{table.name}*")] == [table.name]
     seen(f"{verdict}, matmuls: {matmuls}")
 
 

@@ -9,6 +9,7 @@
 //! | `serve` | computes whole graphs, for ggml's RPC server |
 //! | `mul_mat`, `attention` | operands of the engine's matmuls and of its attention |
 //! | `fallback`, `purse`, `rest` | what the CPU computes because the NPU failed, and for how long |
+//! | `statistics` | tells the user what was counted |
 //! | `forked` | computes in a child of fork |
 
 pub(crate) mod attention;
@@ -20,4 +21,5 @@ pub(crate) mod purse;
 pub(crate) mod rest;
 pub(crate) mod runtime;
 pub(crate) mod serve;
+pub(crate) mod statistics;
 pub(crate) mod tensor;

@@ -24,6 +24,7 @@ use crate::ggml::shared::{self, GgmlPtr};
 use crate::ggml::stream::Stream;
 use crate::report::observer::EngineObserver;
 use crate::report::stats::Stats;
+use crate::report::stats_file::StatsFile;
 use crate::report::trace::Trace;
 use crate::weights::budget::Budget;
 use crate::weights::progress::Progress;
@@ -45,6 +46,8 @@ pub(crate) struct Runtime {
     /// The device's description in `--list-devices`.
     pub(crate) description: CString,
     pub(crate) stats: Mutex<Stats>,
+    /// The file that keeps the statistics, if the user wants one.
+    pub(crate) stats_file: Option<StatsFile>,
     /// The software model behind the device, if it is one.
     pub(crate) model: Option<SoftwareNpu>,
     /// Observes the engine, if the user wants statistics or a trace.

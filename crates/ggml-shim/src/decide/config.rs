@@ -36,6 +36,17 @@ const VARIABLES: [&str; 11] = [
     MIN_M, ATTENTION, PRECISION, MEM, TENSORS, STATS, TRACE, VERIFY, DEVICE, SERVE, FALLBACK,
 ];
 
+/// Where the statistics go.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(crate) enum StatsOutput {
+    #[default]
+    Never,
+    /// To standard error, when the process ends.
+    AtExit,
+    /// Into a file, after graphs.
+    File(PathBuf),
+}
+
 /// The user's settings.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Config {
@@ -51,8 +62,8 @@ pub(crate) struct Config {
     pub(crate) memory: Option<u64>,
     /// `GGML_ROCKET_TENSORS`: which weights to offload.
     pub(crate) tensors: Patterns,
-    /// `GGML_ROCKET_STATS`: whether to print a table at exit.
-    pub(crate) stats: bool,
+    /// `GGML_ROCKET_STATS`: where the statistics go.
+    pub(crate) stats: StatsOutput,
     /// `GGML_ROCKET_SERVE`: whether to take whole graphs from ggml's RPC server.
     pub(crate) serve: bool,
     /// `GGML_ROCKET_FALLBACK`: whether the CPU computes what the NPU could not; otherwise a failure
@@ -114,16 +125,22 @@ impl Config {
         let tensors = variables.parse(TENSORS, "all tensors", |text| {
             Patterns::parse(text).map_err(|error| format!("a list of patterns ({error})"))
         });
-        let [stats, serve, fallback] =
-            [(STATS, false), (SERVE, false), (FALLBACK, true)].map(|(name, default)| {
-                let instead = if default { "1" } else { "0" };
-                let parsed = variables.parse(name, instead, |text| match text {
-                    "0" => Ok(false),
-                    "1" => Ok(true),
-                    _ => Err("0 or 1"),
-                });
-                parsed.unwrap_or(default)
+        let stats = variables.parse(STATS, "0", |text| match text {
+            "0" => Ok(StatsOutput::Never),
+            "1" => Ok(StatsOutput::AtExit),
+            // Not any word: `yes` would become a file.
+            file if file.contains(['/', '.']) => Ok(StatsOutput::File(file.into())),
+            _ => Err("0, 1 or the path of a file, with a slash or a dot"),
+        });
+        let [serve, fallback] = [(SERVE, false), (FALLBACK, true)].map(|(name, default)| {
+            let instead = if default { "1" } else { "0" };
+            let parsed = variables.parse(name, instead, |text| match text {
+                "0" => Ok(false),
+                "1" => Ok(true),
+                _ => Err("0 or 1"),
             });
+            parsed.unwrap_or(default)
+        });
         let verify = variables.parse(VERIFY, "0", |text| match text.parse() {
             Ok(every) => Ok(NonZeroU64::new(every)),
             Err(_) => Err("a number of matmuls"),
@@ -150,7 +167,7 @@ impl Config {
             precision: precision.unwrap_or_default(),
             memory,
             tensors: tensors.unwrap_or_default(),
-            stats,
+            stats: stats.unwrap_or_default(),
             serve,
             fallback,
             trace: path(TRACE).map(PathBuf::from),
@@ -272,7 +289,7 @@ mod tests {
     fn nothing_set_gives_the_defaults() {
         let (config, complaints) = parse(&[]);
         assert_eq!(config.min_m, None);
-        assert!(!config.stats && config.fallback);
+        assert!(config.stats == StatsOutput::Never && config.fallback);
         assert_eq!(config.device, Some(Selector::Auto));
         assert!(complaints.is_empty());
         for same in [" ", "auto"] {
@@ -285,7 +302,7 @@ mod tests {
         type IsTaken = fn(&Config) -> bool;
         let fp16 = |config: &Config| config.precision == PrecisionChoice::Always(ComputeType::Fp16);
         let pinned = |config: &Config| config.threads.is_some_and(|it| it.to_string() == "4,pin");
-        let table: [(&str, &str, IsTaken); 13] = [
+        let table: [(&str, &str, IsTaken); 14] = [
             (MIN_M, "1", |c| c.min_m == Some(1)),
             (ATTENTION, "0", |c| c.attention == AttentionChoice::Never),
             (ATTENTION, "32", |c| {
@@ -295,7 +312,10 @@ mod tests {
             (PRECISION, "f16", fp16),
             (MEM, "2G", |c| c.memory == Some(2 << 30)),
             (TENSORS, "!output*", |c| !c.tensors.include("output.weight")),
-            (STATS, "1", |c| c.stats),
+            (STATS, "1", |c| c.stats == StatsOutput::AtExit),
+            (STATS, "./table", |c| {
+                c.stats == StatsOutput::File("./table".into())
+            }),
             (SERVE, "1", |c| c.serve),
             (FALLBACK, "0", |c| !c.fallback),
             (TRACE, "a file.json", |c| {
@@ -347,7 +367,7 @@ mod tests {
             (PRECISION, "w4a4-hadamard", precisions),
             (MEM, "lots", "using half of the free memory"),
             (TENSORS, "blk.[0", "not closed"),
-            (STATS, "yes", "not 0 or 1"),
+            (STATS, "yes", "not 0, 1 or the path"),
             (SERVE, "on", "not 0 or 1; using 0"),
             (FALLBACK, "off", "not 0 or 1; using 1"),
             (VERIFY, "all", "not a number of matmuls"),

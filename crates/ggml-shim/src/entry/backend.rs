@@ -10,6 +10,7 @@ use crate::compute::forked;
 use crate::compute::graph;
 use crate::compute::runtime::{guard, own_name};
 use crate::compute::serve;
+use crate::compute::statistics;
 use crate::ggml::abi::{Backend, Graph, status};
 use crate::ggml::host_tensor::HostTensor;
 use crate::ggml::layout::{self, BackendCallbacks};
@@ -58,11 +59,14 @@ unsafe extern "C" fn graph_compute(backend: *mut Backend, graph: *mut Graph) -> 
             unsafe { HostTensor::new(&runtime.host, node) }
         });
         let nodes: Vec<_> = nodes.collect();
-        if let Some(evidence) = &runtime.host.evidence {
+        let status = if let Some(evidence) = &runtime.host.evidence {
             // SAFETY: as above.
-            return unsafe { serve::compute(runtime, stream, evidence, (graph, &nodes)) };
-        }
-        // SAFETY: as above.
-        unsafe { graph::compute(runtime, stream, &nodes) }
+            unsafe { serve::compute(runtime, stream, evidence, (graph, &nodes)) }
+        } else {
+            // SAFETY: as above.
+            unsafe { graph::compute(runtime, stream, &nodes) }
+        };
+        statistics::after_graph(runtime);
+        status
     })
 }

@@ -2,10 +2,9 @@
 //! Creates the [`Runtime`] when ggml loads this library, and ends it with the process.
 
 use std::ffi::CString;
-use std::io::{self, Write as _};
+use std::io;
 use std::path::Path;
 use std::process;
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 
 use npu_matmul::SoftwareNpu;
@@ -16,7 +15,8 @@ use rocket_uapi::Selector;
 use crate::compute::fallback::Fallback;
 use crate::compute::mul_mat::RowScratch;
 use crate::compute::runtime::{self, Runtime, contain};
-use crate::decide::config::Config;
+use crate::compute::statistics;
+use crate::decide::config::{Config, StatsOutput};
 use crate::entry::{buffer, device, engine, reg};
 use crate::ggml::cpu::CpuBackend;
 use crate::ggml::evidence::Evidence;
@@ -27,7 +27,7 @@ use crate::ggml::shared;
 use crate::ggml::symbols::SymbolScope;
 use crate::report::describe;
 use crate::report::observer::EngineObserver;
-use crate::report::stats::DeviceStats;
+use crate::report::stats_file::StatsFile;
 use crate::report::trace::{self, Trace, TraceFile};
 use crate::weights::budget::Budget;
 use crate::weights::verify::Verification;
@@ -157,7 +157,7 @@ fn open(
         let trace = Trace::begin(output, &description, info.is_model, logger);
         trace.map_err(|error| warn(&path, error)).ok()
     });
-    let observed = config.stats || trace.is_some();
+    let observed = config.stats != StatsOutput::Never || trace.is_some();
     let observer = observed.then(|| Arc::new(EngineObserver::new(info.cores, machine, trace)));
     let engine = match &observer {
         Some(observer) => opened.engine.observed_by(Arc::clone(observer) as Arc<_>),
@@ -170,6 +170,10 @@ fn open(
         name: describe::name_of(info.is_model),
         description: CString::new(description.replace('\0', " ")).unwrap_or_default(),
         stats: Mutex::default(),
+        stats_file: match &config.stats {
+            StatsOutput::File(path) => Some(StatsFile::new(path.clone())),
+            StatsOutput::Never | StatsOutput::AtExit => None,
+        },
         model: opened.model,
         observer,
         verify: Verification::new(config.verify),
@@ -187,7 +191,7 @@ fn open(
     })
 }
 
-/// Prints the statistics and closes the device while the process still can: the driver requires
+/// Prints or writes the statistics and closes the device while the process still can: the driver requires
 /// some time between the last job and the close of its descriptors, which a plain exit does not
 /// observe.
 extern "C" fn at_exit() {
@@ -198,26 +202,7 @@ extern "C" fn at_exit() {
     contain(|| {
         runtime.fallback.finish();
         let engine = shared::lock(&runtime.engine).take();
-        if let (true, Some(observer)) = (runtime.config.stats, &runtime.observer) {
-            let counts = engine
-                .as_ref()
-                .map(|engine| (engine.counters(), engine.times()));
-            let (counters, times) = counts.unwrap_or_default();
-            let device = DeviceStats {
-                counters,
-                times,
-                modelled_ps: observer.modelled_ps.load(Ordering::Relaxed),
-                clock_hz: observer.machine.clock_hz,
-                is_measured: runtime.model.is_none(),
-            };
-            let description = runtime.description.to_string_lossy();
-            let weights = runtime.budget.most();
-            // A thread that still computes may hold the lock.
-            if let Ok(stats) = runtime.stats.try_lock() {
-                let table = stats.table(&description, &device, weights);
-                let _ = std::io::stderr().write_all(table.as_bytes());
-            }
-        }
+        statistics::at_exit(runtime, engine.as_ref());
         if let Some(trace) = runtime.trace() {
             trace.finish(|| {
                 let model = runtime.model.as_ref();

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Counts offloaded and declined operations, for the table that `GGML_ROCKET_STATS=1` prints when
-//! the program ends.
+//! Counts offloaded and declined operations, for the table of `GGML_ROCKET_STATS`.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
