@@ -57,10 +57,11 @@ const fn yes() -> bool {
 }
 
 impl Profile {
-    /// Whether the profile's board was calibrated.
+    /// Whether the profile's board was calibrated. The software model is no board: its times are
+    /// modelled.
     #[must_use]
-    pub const fn is_calibrated(&self) -> bool {
-        self.board.is_some() && self.measured
+    pub fn is_calibrated(&self) -> bool {
+        self.measured && self.board.as_ref().is_some_and(|board| !board.is_model)
     }
 
     /// Whether plans may use tiles that have never run on a board. True on a model, which runs

@@ -19,8 +19,8 @@ use crate::measure::calibrate::{self, CalibrateReport, facts};
 pub(crate) struct CalibrateFlags {
     /// Write the profile to this file [default: rocket-npu/profile.json in the user's
     /// configuration]
-    #[arg(long, value_name = "FILE", conflicts_with = "facts")]
-    out: Option<PathBuf>,
+    #[arg(long, alias = "out", value_name = "FILE", conflicts_with = "facts")]
+    profile: Option<PathBuf>,
 
     /// Check only these contested facts, by name or `all`, and write no profile
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
@@ -49,11 +49,11 @@ pub(crate) fn run(args: &CalibrateFlags) -> Result<Verdict, Failure> {
     // Reports misspelt names before anything runs.
     let chosen = facts::choose(&args.facts)?;
     let is_whole = args.facts.is_empty();
-    let file = args.out.clone().or_else(sudo::users_profile);
+    let file = args.profile.clone().or_else(sudo::users_profile);
     let file = file.filter(|_| is_whole);
     if is_whole && file.is_none() {
         return Err(Failure::Usage(anyhow!(
-            "HOME is not set, so the profile has no default path; use --out FILE"
+            "HOME is not set, so the profile has no default path; use --profile FILE"
         )));
     }
     let opened = super::open(&args.device)?;
@@ -63,9 +63,14 @@ pub(crate) fn run(args: &CalibrateFlags) -> Result<Verdict, Failure> {
     let tell = |text: &str| progress.aside(|| output::tell(&format!("{text}\n")));
     say(&device.text())?;
     let mut profile = None;
+    let info = opened.device.info();
+    let had_whole = file
+        .as_ref()
+        .is_some_and(|file| calibrate::is_whole(file, &info));
     let keep = |profile: &Profile| match &file {
-        Some(file) => calibrate::write(file, profile),
-        None => Ok(()),
+        // A part does not replace the whole of an earlier calibration.
+        Some(file) if profile.measured || !had_whole => calibrate::write(file, profile),
+        _ => Ok(()),
     };
     if file.is_some() {
         profile = Some(calibrate::measured(&opened, &tell, &keep)?);
@@ -85,6 +90,8 @@ pub(crate) fn run(args: &CalibrateFlags) -> Result<Verdict, Failure> {
     })?;
     if let Some(profile) = &mut profile {
         calibrate::extend_tiles(profile, &opened.device, &tell, &keep)?;
+        calibrate::complete(profile);
+        keep(profile)?;
     }
     drop(progress);
     let report = CalibrateReport {

@@ -48,7 +48,7 @@ pub(crate) struct GgufFlags {
 }
 
 fn bytes(text: &str) -> Result<u64, String> {
-    let wanted = || "expected a number of bytes, or a number with K, M or G".to_owned();
+    let wanted = || "expected a number of bytes, such as 2147483648, 2048M or 2G".to_owned();
     npu_offload::parse_bytes(text).ok_or_else(wanted)
 }
 
@@ -65,6 +65,9 @@ struct ModelReport {
     clock_mhz: u64,
     /// The board that times were measured on; none if all times are modelled.
     calibrated_on: Option<String>,
+    /// Whether the profile is the software model's.
+    #[serde(skip)]
+    is_profile_modelled: bool,
     /// Why an existing profile is not used.
     #[serde(skip_serializing_if = "Option::is_none")]
     profile_refused: Option<String>,
@@ -128,6 +131,7 @@ fn report(model: &GgufModel, args: &GgufFlags, info: &DeviceInfo) -> ModelReport
             .as_ref()
             .filter(|_| profile.is_calibrated())
             .map(ToString::to_string),
+        is_profile_modelled: profile.board.as_ref().is_some_and(|board| board.is_model),
         profile_refused,
         fds: rules.target.fds,
         budget_bytes,

@@ -41,7 +41,7 @@ fn a_model_is_found_as_it_is_and_planned_for() {
     let none = (USERS, folder.path());
     for (mhz, cores) in [(200, 3), (350, 3), (600, 1)] {
         let device = format!("model:clock={mhz},cores={cores},tf32-operand=nearest");
-        let line = format!("calibrate --out {}", file.display());
+        let line = format!("calibrate --profile {}", file.display());
         let report = json(&device, none, &line);
         let profile = &report["profile"];
         assert_eq!(profile["machine"]["clock_hz"], mhz * 1_000_000);
@@ -59,6 +59,11 @@ fn a_model_is_found_as_it_is_and_planned_for() {
         assert_eq!(tf32.unwrap()["verdict"], "nearest");
         let is_question = |fact: &Value| fact["sentence"].as_str().unwrap().ends_with('?');
         assert!(facts.iter().all(is_question));
+
+        // Nothing was measured on a board.
+        assert_eq!(profile["measured"], true);
+        let name = profile["name"].as_str().unwrap();
+        assert!(name.ends_with(", modelled") && name.contains("software model"));
 
         // A second run gives the same profile.
         let first = fs::read(&file).unwrap();
@@ -129,12 +134,12 @@ fn a_clock_that_memory_hides_is_told_as_the_least() {
     }
 }
 
-/// A kill leaves a complete file with all that was measured before.
+/// A kill leaves a complete file with all that was measured before, which says that parts lack.
 #[test]
 fn a_kill_loses_no_part_that_has_ended() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("profile.json");
-    let line = format!("calibrate --out {}", file.display());
+    let line = format!("calibrate --profile {}", file.display());
     let users = (USERS, folder.path());
     let mut child = on("model:clock=350", users, &line)
         .stdout(Stdio::null())
@@ -146,7 +151,9 @@ fn a_kill_loses_no_part_that_has_ended() {
         let ended = child.try_wait().unwrap();
         if file.exists() {
             let profile = read_json(&file);
-            assert_eq!(profile["profile"]["measured"], true);
+            assert_eq!(profile["profile"]["measured"], false);
+            let name = profile["profile"]["name"].as_str().unwrap();
+            has(name, &["calibration not complete"]);
             assert_eq!(profile["profile"]["machine"]["clock_hz"], 350_000_000);
             if profile["profile"]["facts"].as_array().unwrap().len() >= 3 {
                 break profile;

@@ -5,7 +5,7 @@
 use std::fs::{self, File};
 use std::path::Path;
 
-use crate::common::{compare, fails, fails_with, has, json, text};
+use crate::common::{command, compare, ends, fails, fails_with, has, json, text};
 use npu_offload::{Graph, ModelShape, NumberFormat, OffloadRules, PlanTarget, WeightMatrix};
 use serde_json::Value;
 
@@ -196,6 +196,20 @@ fn f16_is_computed_in_fp16_and_takes_twice_the_memory() {
     assert!(half["calibrated_on"].is_null() && half["fits"] == true);
     // 8192 tokens exceed the model's context length.
     assert_eq!(half["speed"]["prompts"].as_array().unwrap().len(), 3);
+}
+
+#[test]
+fn a_profile_of_the_model_is_no_calibrated_board() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("profile.json");
+    text(&format!("calibrate --profile {}", file.display()));
+    let with = |line: &str| ends(command(line).env("ROCKET_PROFILE", &file), 0).0;
+    let said = on(&Gguf::llama(Q8_0), "", with);
+    has(
+        &said,
+        &["times    modelled: `calibrate` ran on the software model, not on a board;"],
+    );
+    assert!(!said.contains("calibrated"), "{said}");
 }
 
 #[test]

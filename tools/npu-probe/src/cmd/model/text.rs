@@ -20,6 +20,9 @@ impl ModelReport {
         let refused = refused.map(|reason| format!("         {reason}\n"));
         let times = match &self.calibrated_on {
             Some(board) => format!("calibrated on {board}; other clocks are modelled, and"),
+            None if self.is_profile_modelled => {
+                "modelled: `calibrate` ran on the software model, not on a board;".to_owned()
+            }
             None => "modelled, not measured on this machine;".to_owned(),
         };
         let (budget, rule) = match self.budget_bytes {

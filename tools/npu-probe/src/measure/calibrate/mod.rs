@@ -26,6 +26,7 @@ use npu_matmul::Profile;
 use npu_matmul::profile::{Board, HostCores};
 use npu_model::Opened;
 use rknpu_regcmd::timing::Machine;
+use rocket_uapi::DeviceInfo;
 use serde::{Deserialize, Serialize};
 
 use crate::base::exit::Failure;
@@ -62,9 +63,8 @@ pub(crate) fn measured(
             profile.envelope = found.envelope.clone();
         }
     }
-    profile.name = format!("{board}, calibrated").into();
+    profile.name = format!("{board}, calibration not complete").into();
     profile.board = Some(board);
-    profile.measured = true;
     tell("clock, memory and start costs");
     profile.machine = machine::measure(opened, info.files(), tell).map_err(Failure::Device)?;
     tell(&format!("  {}", machine_line(&profile.machine)));
@@ -76,6 +76,23 @@ pub(crate) fn measured(
         keep(&profile)?;
     }
     Ok(profile)
+}
+
+/// Whether `file` has the profile of a calibration of this board that was not interrupted.
+pub(crate) fn is_whole(file: &Path, info: &DeviceInfo) -> bool {
+    let profile = Profile::find_in(Some(file.to_owned()), info);
+    profile.is_ok_and(|profile| profile.measured)
+}
+
+/// Marks a profile whose parts are all there.
+pub(crate) fn complete(profile: &mut Profile) {
+    let how = match &profile.board {
+        Some(board) if board.is_model => format!("{board}, modelled"),
+        Some(board) => format!("{board}, calibrated"),
+        None => return,
+    };
+    profile.name = how.into();
+    profile.measured = true;
 }
 
 /// Writes the whole file of a profile or nothing: the old content took long to measure.
@@ -142,7 +159,12 @@ impl CalibrateReport {
         );
         if let (Some(profile), Some(file)) = (&self.profile, &self.file) {
             let (machine, name) = (machine_line(&profile.machine), &profile.name);
-            text += &format!("measured   {machine}\nprofile    {name} in {file}\n");
+            let how = if self.device.is_model {
+                "modelled"
+            } else {
+                "measured"
+            };
+            text += &format!("{how:9}  {machine}\nprofile    {name} in {file}\n");
         }
         text
     }
