@@ -70,6 +70,8 @@ impl Recorder {
             writer.section(SectionKind::NOTES, &payload)?;
         }
         writer.section(SectionKind::DEVICE, &sections::device::encode(info))?;
+        // A program that is interrupted leaves a capture without jobs, not an empty file.
+        writer.flush()?;
         Ok(Self(Arc::new(Inner {
             state: Mutex::new(State {
                 writer: Some(writer),

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader};
-use std::os::unix::process::ExitStatusExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,6 +15,7 @@ use anyhow::{Context, anyhow};
 use nix::sys::signal::Signal;
 use serde::Serialize;
 
+use crate::base::end_signals::EndSignals;
 use crate::base::exit::{Failure, Verdict};
 use crate::base::flags::SelfTestFlags;
 use crate::base::output;
@@ -38,6 +39,8 @@ const MAX_KILL_DELAY_US: u64 = 20_000;
 /// Stresses the device for `seconds`.
 pub(super) fn run(args: &SelfTestFlags, seconds: u64) -> Result<Verdict, Failure> {
     let flags = &args.soak;
+    // Before any thread starts.
+    let signals = EndSignals::block()?;
     let opened = super::open(&args.device)?;
     let device = DeviceReport::new(opened.device.info(), opened.why);
     drop((opened.device, opened.model));
@@ -48,6 +51,8 @@ pub(super) fn run(args: &SelfTestFlags, seconds: u64) -> Result<Verdict, Failure
         device: args.device.selector().to_string(),
         end: Instant::now() + Duration::from_secs(seconds),
         failed: AtomicBool::new(false),
+        signals,
+        interrupted: AtomicBool::new(false),
         tally: Mutex::default(),
         progress: ProgressLine::of(seconds, "seconds of the soak"),
         start: Instant::now(),
@@ -56,6 +61,7 @@ pub(super) fn run(args: &SelfTestFlags, seconds: u64) -> Result<Verdict, Failure
     let tally = soak.tally.into_inner();
     let tally = tally.unwrap_or_else(PoisonError::into_inner);
     drop(soak.progress);
+    let interrupted = soak.interrupted.into_inner();
     let verdict = tally.verdict();
     let lost = tally.lost;
     let is_too_slow = lost > 0 && !(flags.allow_timeouts && tally.words > 0);
@@ -64,6 +70,7 @@ pub(super) fn run(args: &SelfTestFlags, seconds: u64) -> Result<Verdict, Failure
         result: Verdict::of(is_right),
         device,
         seconds,
+        interrupted,
         processes: flags.processes.get(),
         tally,
     };
@@ -102,6 +109,9 @@ struct Soak<'a> {
     device: String,
     end: Instant,
     failed: AtomicBool,
+    signals: EndSignals,
+    /// Whether the user wants it to end early.
+    interrupted: AtomicBool,
     tally: Mutex<Tally>,
     progress: ProgressLine,
     start: Instant,
@@ -139,7 +149,11 @@ impl Soak<'_> {
     }
 
     fn is_over(&self) -> bool {
-        Instant::now() >= self.end || self.failed.load(Ordering::Relaxed)
+        if self.signals.arrived() {
+            self.interrupted.store(true, Ordering::Relaxed);
+        }
+        let ends = |flag: &AtomicBool| flag.load(Ordering::Relaxed);
+        Instant::now() >= self.end || ends(&self.failed) || ends(&self.interrupted)
     }
 
     fn count(&self, change: impl FnOnce(&mut Tally)) {
@@ -157,6 +171,8 @@ impl Soak<'_> {
         command.args(["--seed", &random.below(u64::MAX).to_string(), "--client"]);
         command.args((!doomed).then(|| cases.to_string()));
         command.stdin(Stdio::null()).stdout(Stdio::piped());
+        // The terminal's signals are for this process, which ends after the running ones.
+        command.process_group(0);
         let mut child = command.spawn().context("cannot start a process")?;
         self.count(|tally| tally.clients += 1);
         let mut matmuls = 0;
@@ -226,6 +242,8 @@ struct Report {
     result: Verdict,
     device: DeviceReport,
     seconds: u64,
+    /// Whether a signal ended it before its time.
+    interrupted: bool,
     processes: u64,
     #[serde(flatten)]
     tally: Tally,
@@ -238,8 +256,13 @@ impl Report {
         let words = self.result.words(self.device.is_model);
         let kinds = tally.matmuls.iter();
         let kinds = joined(kinds.map(|(kind, number)| format!("{number} {kind}")), ", ");
+        let early = if self.interrupted {
+            ", interrupted"
+        } else {
+            ""
+        };
         format!(
-            "RESULT {words}: {matmuls} matmuls ({kinds}) by {} processes, {} at a time, {} of them \
+            "RESULT {words}{early}: {matmuls} matmuls ({kinds}) by {} processes, {} at a time, {} of them \
              killed: {} of {} words wrong, {} matmuls lost to the driver's time limit, {}\n",
             tally.clients,
             self.processes,

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `npu-probe selftest --seconds`; it runs until its processes have finished.
 
-use crate::common::{json, says};
+use std::io::{BufRead, BufReader, Read};
+use std::process::{Command, Stdio};
+
+use crate::common::{command, has, json, says};
 
 #[test]
 fn processes_multiply_and_some_are_killed() {
@@ -28,5 +31,51 @@ fn processes_multiply_and_some_are_killed() {
     says(
         "selftest --seconds 0 --processes 1",
         &["RESULT PASS (software model): "],
+    );
+}
+
+/// Starts a command, waits for a line of its output, and interrupts it; returns the rest of its
+/// output, and whether it succeeded.
+fn interrupted(line: &str, begins: &str) -> (String, bool) {
+    let mut child = command(line)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let mut out = BufReader::new(child.stdout.take().unwrap());
+    let mut seen = String::new();
+    while !seen.starts_with(begins) {
+        seen.clear();
+        assert_ne!(out.read_line(&mut seen).unwrap(), 0, "no `{begins}`");
+    }
+    let mut kill = Command::new("kill");
+    kill.args(["-INT", &child.id().to_string()]);
+    assert!(kill.status().unwrap().success());
+    let mut rest = String::new();
+    out.read_to_string(&mut rest).unwrap();
+    (rest, child.wait().unwrap().success())
+}
+
+#[test]
+fn an_interrupted_soak_prints_its_tally() {
+    if test_support::emulated() {
+        println!("SKIP an_interrupted_soak_prints_its_tally: the emulator starts no others");
+        return;
+    }
+    let (rest, succeeded) = interrupted("selftest --seconds 1000 --processes 2", "kernel");
+    has(&rest, &["RESULT PASS (software model), interrupted: "]);
+    assert!(succeeded);
+}
+
+#[test]
+fn an_interrupted_recording_is_a_capture() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("jobs.rkcap");
+    let line = format!("--repeat 1000000 --record {}", file.display());
+    let (_, succeeded) = interrupted(&line, "problem");
+    assert!(!succeeded);
+    says(
+        &format!("decode --unfinished {}", file.display()),
+        &["software model"],
     );
 }
