@@ -32,7 +32,7 @@ BOARDS = {
 def first(board: str, folder: Path) -> Path:
     """Runs `npu-probe first` on a board; returns the profile that it wrote."""
     profile = folder / "profile.json"
-    command = [OPTIONS.probe, "first", "--json", "--device", f"model:{board}", "--out", profile]
+    command = [OPTIONS.probe, "first", "--json", "--device", f"model:{board}", "--profile", profile]
     home = {"XDG_CONFIG_HOME": str(folder)}
     output = process.run(command, "npu-probe", env=process.environment(home), cwd=folder, limit=600)
     causes = [cause["name"] for cause in json.loads(output.text)["causes"]]

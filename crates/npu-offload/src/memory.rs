@@ -60,10 +60,13 @@ impl AvailableMemory {
     }
 }
 
-/// Parses a number of bytes with an optional `K`, `M` or `G` for the powers of 1024; `None` if the
-/// text is no such size.
+/// Parses a number of bytes with an optional `K`, `M` or `G` for the powers of 1024, which `B` or
+/// `iB` may follow; `None` if the text is no such size.
 #[must_use]
 pub fn parse_bytes(text: &str) -> Option<u64> {
+    let ends = ["KiB", "MiB", "GiB", "KB", "MB", "GB"];
+    let end = ends.into_iter().find(|end| text.ends_with(end));
+    let text = end.map_or(text, |end| &text[..text.len() - end.len() + 1]);
     let (number, unit) = match text.char_indices().next_back()? {
         (at, 'k' | 'K') => (&text[..at], 1 << 10),
         (at, 'm' | 'M') => (&text[..at], 1 << 20),
@@ -180,7 +183,10 @@ mod tests {
             ("G", None),
             ("", None),
             ("-1", None),
-            ("2GB", None),
+            ("2GB", Some(2 << 30)),
+            ("7KiB", Some(7 << 10)),
+            ("iB", None),
+            ("2TB", None),
             ("99999999999999G", None),
         ] {
             assert_eq!(parse_bytes(text), bytes, "{text}");

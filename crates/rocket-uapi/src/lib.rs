@@ -98,7 +98,7 @@ pub use program_bo::ProgramBo;
 pub use raw_job::{ClientJob, RawJob, ReadJobsError};
 pub use rknpu_regcmd::Iova;
 pub use rustix::io::Errno;
-pub use select::{DEVICE_VARIABLE, Selected, Selector};
+pub use select::{DEVICE_VARIABLE, NO_NPU, Selected, Selector};
 pub use sync_file::{SyncFile, write_fence};
 pub use units::{
     ByteLen, Deadline, Handle, LengthError, PAGE_BYTES, errno, errno_of, handle, monotonic_ns,

@@ -13,6 +13,9 @@ use crate::discover::{DiscoverError, RefusedNode};
 /// Environment variable that [`Selector::from_env`] reads.
 pub const DEVICE_VARIABLE: &str = "ROCKET_DEVICE";
 
+/// The last of the reasons for the model, if the choice was [`Selector::Auto`].
+pub const NO_NPU: &str = "no NPU here: software model (`npu-probe doctor` says why)";
+
 const MODEL_WITH: &str = "model:";
 
 /// A choice of device: `auto`, `model`, `model:` with options, or the path of a device
@@ -68,7 +71,17 @@ impl Selector {
                     device,
                     why: format!("{} was requested", path.display()),
                 }),
-                Err(error) => Err(RefusedNode::new(path, &error)),
+                Err(error) => {
+                    let mut refused = RefusedNode::new(path, &error);
+                    // A word, which is hardly the path of a node.
+                    if path.file_name() == Some(path.as_os_str()) && !path.exists() {
+                        refused.reason =
+                            "there is no such file; a device is `auto`, `model`, or a \
+                                          path such as /dev/accel/accel0 (did you mean `model`?)"
+                                .to_owned();
+                    }
+                    Err(refused)
+                }
             },
         }
     }
@@ -102,7 +115,7 @@ fn auto(found: Result<Device, DiscoverError>) -> Selected {
         }
         Err(error) => {
             let mut why: Vec<_> = error.refused.iter().map(RefusedNode::to_string).collect();
-            why.push("there is no usable NPU, so the software model is used".to_owned());
+            why.push(NO_NPU.to_owned());
             let options = String::new();
             Selected::Model { options, why }
         }

@@ -36,8 +36,14 @@ use crate::cmd::command_line::{Command, Flags};
 
 fn main() -> ExitCode {
     log_to_stderr();
+    // Not a command of the definition, which completions list.
+    #[cfg(feature = "manual")]
+    if let Some(folder) = cmd::manual::folder() {
+        return end(cmd::manual::run(&folder));
+    }
     let flags = match Flags::read() {
-        Ok(flags) => flags,
+        Ok(Some(flags)) => flags,
+        Ok(None) => return ExitCode::SUCCESS,
         Err(failure) => return end(Err::<Verdict, _>(failure)),
     };
     let outcome = match &flags.command {
@@ -55,8 +61,6 @@ fn main() -> ExitCode {
         Some(Command::Explain(explain)) => cmd::explain::run(explain),
         Some(Command::Evidence(evidence)) => cmd::evidence::run(evidence),
         Some(Command::Report(report)) => cmd::report::run(report),
-        #[cfg(feature = "manual")]
-        Some(Command::Manual { folder }) => cmd::manual::run(folder),
     };
     end(outcome)
 }

@@ -4,6 +4,7 @@
 mod bench;
 mod decode;
 mod dtype;
+mod number;
 pub(crate) mod planning;
 mod selftest;
 mod shared;
@@ -11,5 +12,6 @@ mod shared;
 pub(crate) use bench::BenchFlags;
 pub(crate) use decode::DecodeFlags;
 pub(crate) use dtype::OperandDtypes;
+pub(crate) use number::number;
 pub(crate) use selftest::SelfTestFlags;
 pub(crate) use shared::{DeviceFlags, ReportFlags, RunFiles};

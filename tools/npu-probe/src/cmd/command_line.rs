@@ -3,14 +3,13 @@
 
 use std::env;
 use std::ffi::OsString;
-#[cfg(feature = "manual")]
-use std::path::PathBuf;
 
 use anyhow::anyhow;
-use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
+use clap::{Arg, ArgAction, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::base::exit::Failure;
 use crate::base::flags::{BenchFlags, DecodeFlags, SelfTestFlags};
+use crate::base::output;
 use crate::cmd;
 
 /// Check, measure and use the NPU of an RK3588
@@ -45,6 +44,9 @@ Exit codes:
   5  the output could not be written
 
 RUST_LOG=trace logs what the libraries do.";
+
+/// Width of help.
+const COLUMNS: usize = 80;
 
 /// The commands on the first page of help, grouped by user.
 const GROUPS: [(&str, &str); 3] = [
@@ -93,17 +95,26 @@ fn todays(mut arguments: Vec<OsString>) -> Result<Vec<OsString>, Failure> {
 }
 
 impl Flags {
-    /// Reads the command line. Ends this process after help and version (0), and if the line is
-    /// wrong (2).
-    pub(crate) fn read() -> Result<Self, Failure> {
+    /// Reads the command line. Returns `None` after help and version. Ends this process if the line
+    /// is wrong (2).
+    pub(crate) fn read() -> Result<Option<Self>, Failure> {
         let arguments = todays(env::args_os().collect())?;
-        let matches = Self::with_page().get_matches_from(arguments);
-        Ok(Self::from_arg_matches(&matches).unwrap_or_else(|error| error.exit()))
+        let parsed = Self::with_page().try_get_matches_from(arguments);
+        match parsed.and_then(|matches| Self::from_arg_matches(&matches)) {
+            Ok(flags) => Ok(Some(flags)),
+            // clap itself would not tell that the output is lost.
+            Err(page) if page.exit_code() == 0 => output::print(&page.to_string()).map(|()| None),
+            Err(error) => error.exit(),
+        }
     }
 
     /// The definition of the command line, with the page of commands.
     fn with_page() -> clap::Command {
-        let tool = Self::command();
+        // The text of each option is on its man page and `npu-probe help COMMAND`.
+        let help = Arg::new("help").short('h').long("help").global(true);
+        let help = help.action(ArgAction::HelpShort).help("Print help");
+        let tool = Self::command().term_width(COLUMNS);
+        let tool = tool.disable_help_flag(true).arg(help);
         let about = tool.get_about().map(ToString::to_string);
         let mut page = format!(
             "{}\n\nUsage: npu-probe [COMMAND] [OPTIONS]\n",
@@ -112,9 +123,11 @@ impl Flags {
         for (title, names) in GROUPS {
             page += &format!("\n{title}:\n{}", list(&tool, names));
         }
-        page += "\nWithout a command the self-test runs: on the NPU, or on a software model of it where\n\
-                 there is none. `npu-probe COMMAND --help` shows options and an example; `--version`\n\
-                 prints the version.\n";
+        page += "\nWithout a command the self-test runs: on the NPU, or on a software model of it\n\
+                 where there is none. `npu-probe COMMAND --help` shows options and examples,\n\
+                 `npu-probe help COMMAND` explains them; `--version` prints the version.\n\n\
+                 Exit codes: 0 right or done, 1 a result differs, 2 wrong command line or\n\
+                 input, 3 no usable device, 4 the device failed, 5 output not written\n";
         tool.override_help(page)
     }
 }
@@ -140,9 +153,10 @@ pub(crate) enum Command {
   npu-probe selftest --dtype fp16 --shape 100x999x7
   npu-probe selftest --device /dev/accel/accel0 --repeat 100
   npu-probe selftest --seconds 60 --processes 4     stress the NPU
-  npu-probe selftest --dump failing     keep the jobs and the report, to send them")]
+  npu-probe selftest --dump failing                 keep jobs and report
+`npu-probe help selftest` explains the options, and shows more.")]
     Selftest(SelfTestFlags),
-    /// Check whether this machine can use its NPU, and show how to fix what is missing
+    /// Check whether this machine can use its NPU, and say how to fix it
     ///
     /// Checks the kernel, the device tree, the drivers, the device node and the user's
     /// rights, clocks and interrupts, memory, known bugs of the driver, and software that
@@ -168,7 +182,8 @@ pub(crate) enum Command {
     /// checked first. On the software model wall times say nothing about an NPU.
     #[command(after_help = "Examples:
   npu-probe bench 512x2048x8192
-  npu-probe bench --plan 512x2048x8192     tiling and predicted time; runs nothing")]
+  npu-probe bench --plan 512x2048x8192              runs nothing
+`npu-probe help bench` explains the options, and shows more.")]
     Bench(BenchFlags),
     /// Predict memory use and prompt speed of a GGUF model
     ///
@@ -222,7 +237,7 @@ pub(crate) enum Command {
   npu-probe run -- ./a.out
   npu-probe run --record it.rkcap -- ./a.out")]
     Run(cmd::run::RunFlags),
-    /// Disassemble a register program, list the jobs of a capture, or compare two
+    /// Disassemble a program, list the jobs of a capture, or compare two
     ///
     /// Shows what each task computes, and its lint findings.
     #[command(after_help = "Examples:
@@ -239,13 +254,6 @@ pub(crate) enum Command {
     /// element where the program names it.
     #[command(after_help = "Example: npu-probe replay failing/jobs.rkcap --device model")]
     Replay(cmd::replay::ReplayFlags),
-    /// Write man pages and shell completions
-    #[cfg(feature = "manual")]
-    #[command(hide = true)]
-    Manual {
-        /// Directory of the files
-        folder: PathBuf,
-    },
 }
 
 #[cfg(test)]
@@ -266,11 +274,22 @@ mod tests {
         let mut tool = Flags::with_page();
         let page = tool.render_long_help().to_string();
         assert!(page.lines().count() < 32, "{page}");
-        assert!(page.lines().all(|line| line.len() < 100), "{page}");
+        assert!(page.lines().all(|line| line.len() <= COLUMNS), "{page}");
         let shown = |one: &&clap::Command| !one.is_hide_set() && one.get_name() != "help";
         for one in tool.get_subcommands().filter(shown) {
             let line = format!("  {:9}  {}\n", one.get_name(), one.get_about().unwrap());
             assert!(page.contains(&line), "{line}");
+        }
+    }
+
+    #[test]
+    fn help_of_each_command_is_one_screen() {
+        for name in GROUPS.iter().flat_map(|(_, names)| names.split(' ')) {
+            let words = ["npu-probe", name, "--help"];
+            let page = Flags::with_page().try_get_matches_from(words).unwrap_err();
+            let page = page.to_string();
+            assert!(page.lines().count() <= 32, "{page}");
+            assert!(page.lines().all(|line| line.len() <= COLUMNS), "{page}");
         }
     }
 

@@ -36,7 +36,7 @@ pub(crate) fn run(doctor: &DoctorFlags) -> Result<u8, Failure> {
             report.text()
         }
     })?;
-    Ok(if report.usable.is_some() {
+    Ok(if report.usable_node.is_some() {
         0
     } else {
         NO_DEVICE

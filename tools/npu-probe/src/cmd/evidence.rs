@@ -16,7 +16,7 @@ use npu_matmul::profile::Board;
 use rocket_uapi::Selector;
 
 use crate::base::exit::{Failure, Verdict};
-use crate::base::flags::{DeviceFlags, ReportFlags};
+use crate::base::flags::{DeviceFlags, ReportFlags, number};
 use crate::base::output;
 use crate::base::sudo::{self, as_caller};
 use crate::base::table::joined;
@@ -41,13 +41,13 @@ pub(crate) struct FirstFlags {
     retry: bool,
 
     /// Kill a step after this time, seconds [default: 120 or 1800, by the step]
-    #[arg(long, value_name = "SECONDS")]
+    #[arg(long, value_name = "SECONDS", value_parser = number::<u64>)]
     limit: Option<u64>,
 
     /// Write the profile to this file, if the board must avoid something [default:
     /// rocket-npu/profile.json in the user's configuration]
-    #[arg(long, value_name = "FILE")]
-    out: Option<PathBuf>,
+    #[arg(long, alias = "out", value_name = "FILE")]
+    profile: Option<PathBuf>,
 
     #[command(flatten)]
     device: DeviceFlags,
@@ -86,7 +86,7 @@ pub(crate) struct EvidenceFlags {
     llama: Option<PathBuf>,
 
     /// The driver suite [default: rocket-conformance beside npu-probe, or in PATH]
-    #[arg(long, value_name = "PROGRAM")]
+    #[arg(long, value_name = "PATH")]
     conformance: Option<PathBuf>,
 }
 
@@ -529,7 +529,7 @@ impl EvidenceRun<'_> {
         // On the model, what passed may already be allowed.
         let is_needed =
             !changes.avoided.is_empty() || !(changes.allowed.is_empty() || info.is_model);
-        let file = match (&self.args.out, is_needed) {
+        let file = match (&self.args.profile, is_needed) {
             (Some(file), _) => Some(file.clone()),
             (None, true) => sudo::users_profile(),
             (None, false) => None,

@@ -29,6 +29,7 @@ use crate::base::exit::Failure;
 use crate::base::flags::{ReportFlags, RunFiles};
 use crate::base::output;
 use crate::base::table::joined;
+use crate::matmul::report::SERVED_MODEL;
 use crate::served::{self, ModelUse, NodeUse};
 
 #[derive(Debug, Args)]
@@ -113,7 +114,7 @@ pub(crate) fn run(run: &RunFlags) -> Result<u8, Failure> {
     // The program starts only if the thread that forwards signals exists.
     let (to_passer, child) = mpsc::channel();
     pass_signals_on(child, signals)?;
-    let child = start(run, &server, &library, &before)?;
+    let child = start(run, &server, &library, &before, shown.is_model())?;
     // The thread ends only when no signal can arrive any more.
     let _ = to_passer.send(child);
     // Raised only now, so that the program keeps its original limit.
@@ -176,6 +177,10 @@ impl ServedDevice {
         }
         let node = ForwardService::new(&path).map_err(|error| Failure::NoDevice(error.into()))?;
         Ok(Self::Node(Arc::new(node)))
+    }
+
+    const fn is_model(&self) -> bool {
+        matches!(self, Self::Model(_))
     }
 
     fn service(&self) -> Arc<dyn Service> {
@@ -244,7 +249,13 @@ fn preload(library: &Path) -> OsString {
 /// Starts the program with the signal mask `before`, and resets signals that Rust's runtime
 /// ignores. This process keeps its mask meanwhile; otherwise a signal would end it and leave
 /// the program without a server.
-fn start(run: &RunFlags, server: &Server, library: &Path, before: &SigSet) -> Result<Pid, Failure> {
+fn start(
+    run: &RunFlags,
+    server: &Server,
+    library: &Path,
+    before: &SigSet,
+    is_model: bool,
+) -> Result<Pid, Failure> {
     let Some(program) = run.command.first() else {
         return Err(Failure::Usage(anyhow!("no program to run")));
     };
@@ -256,6 +267,10 @@ fn start(run: &RunFlags, server: &Server, library: &Path, before: &SigSet) -> Re
     environment.insert(LD_PRELOAD.into(), preload(library));
     let address = OsStr::from_bytes(server.address().name()).to_owned();
     environment.insert(npu_wire::ENVIRONMENT.into(), address);
+    environment.remove(OsStr::new(SERVED_MODEL));
+    if is_model {
+        environment.insert(SERVED_MODEL.into(), "1".into());
+    }
     let spawn = || {
         let text = |bytes: &[u8]| CString::new(bytes).map_err(io::Error::from);
         let arguments = run.command.iter().map(|word| text(word.as_bytes()));

@@ -43,7 +43,7 @@ pub(crate) fn examine(root: &SystemRoot) -> DoctorReport {
     rows.extend(software::rows(root));
     DoctorReport {
         version: env!("CARGO_PKG_VERSION").into(),
-        usable,
+        usable_node: usable,
         rows,
     }
 }

@@ -94,7 +94,8 @@ const PAGE: &str = "See docs/troubleshooting.md (in packages: /usr/share/doc/npu
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub(crate) struct DoctorReport {
     pub(crate) version: Cow<'static, str>,
-    pub(crate) usable: Option<String>,
+    #[serde(alias = "usable")] // Until 0.1.
+    pub(crate) usable_node: Option<String>,
     pub(crate) rows: Vec<DoctorRow>,
 }
 
@@ -130,7 +131,7 @@ impl DoctorReport {
 
     pub(crate) fn verdict(&self) -> String {
         let first = self.rows.iter().find(|row| row.is_problem());
-        match (&self.usable, first.map(|row| &row.topic)) {
+        match (&self.usable_node, first.map(|row| &row.topic)) {
             (Some(node), None) => format!("The NPU is usable: {node}."),
             (Some(node), Some(topic)) => format!("The NPU is usable: {node}, but fix `{topic}`."),
             (None, Some(topic)) => format!("The NPU is not usable. Fix `{topic}` first."),

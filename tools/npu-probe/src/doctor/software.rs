@@ -19,6 +19,15 @@ const LIBRARIES: [&str; 4] = [
 const BACKEND_PATH: &str = "GGML_BACKEND_PATH";
 /// The variable that chooses the device; `Selector::from_env` reads it.
 const DEVICE_VARIABLE: &str = "ROCKET_DEVICE";
+/// Libraries, one of which each program needs that does not have ggml within itself.
+const GGML_LIBRARIES: [&str; 4] = [
+    "libggml.so",
+    "libggml-base.so",
+    "libllama.so",
+    "libwhisper.so",
+];
+/// Beginning of the names of backends that only ggml's packages have.
+const OF_CPU: &str = "libggml-cpu";
 const BACKEND: &str = "libggml-rocket.so";
 /// Name of the library in packages, beside ggml's own: one that ggml looks for.
 const FOUND_BACKEND: &str = "libggml-hexagon-rocket.so";
@@ -64,14 +73,33 @@ fn programs(root: &SystemRoot, names: &[&str], remedy: &'static str) -> DoctorRo
     let found = names.iter().filter_map(|name| {
         let folders = absolute.clone().take(MOST_DIRECTORIES);
         let mut paths = folders.map(|folder| format!("{folder}/{name}"));
-        Some(root.shown(&paths.find(|path| root.is_file(path))?))
+        paths.find(|path| root.is_file(path))
     });
-    let found = joined(found, ", ");
+    let found: Vec<String> = found.collect();
     if found.is_empty() {
-        DoctorRow::note("not found", remedy)
-    } else {
-        DoctorRow::ok(found)
+        return DoctorRow::note("not found", remedy);
     }
+    let is_static = found.iter().all(|path| is_static(root, path));
+    let shown = joined(found.iter().map(|path| root.shown(path)), ", ");
+    if is_static {
+        DoctorRow::note(
+            format!("{shown}: linked without libggml.so"),
+            "Such a build loads no backend. Use packages, or build with GGML_BACKEND_DL \
+             (docs/start.md).",
+        )
+    } else {
+        DoctorRow::ok(shown)
+    }
+}
+
+/// Whether a program has ggml within itself, and so loads no backends.
+fn is_static(root: &SystemRoot, path: &str) -> bool {
+    let bytes = root.bytes(path).unwrap_or_default();
+    let names = |library: &&str| {
+        let library = library.as_bytes();
+        bytes.windows(library.len()).any(|part| part == library)
+    };
+    bytes.starts_with(b"\x7fELF") && !GGML_LIBRARIES.iter().any(names)
 }
 
 /// Directories of libraries: the usual ones, and their subdirectories for
@@ -101,7 +129,12 @@ fn backend(root: &SystemRoot, libraries: &[String]) -> DoctorRow {
         let mut all = directories.iter();
         all.find(|directory| root.is_file(&format!("{directory}/{name}")))
     };
-    let own = directories.iter();
+    // Our package makes the directory too.
+    let has_own = |directory: &&String| {
+        let names = root.names(directory);
+        names.iter().any(|name| name.starts_with(OF_CPU))
+    };
+    let own = directories.iter().filter(has_own);
     let own = own.map(|directory| format!("ggml's own are in {}", root.shown(directory)));
     let blas = "its BLAS backend takes the matmuls first: `apt remove libggml0-backend-blas`";
     let blas = find("libggml-blas.so").map(|_| blas.to_owned());

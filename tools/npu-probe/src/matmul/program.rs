@@ -7,13 +7,16 @@ use std::io::{Read, stdin};
 use std::path::Path;
 
 use anyhow::{Context, ensure};
-use rknpu_regcmd::{Word, assemble};
+use rknpu_regcmd::{Block, Word, assemble};
 
 use crate::base::exit::Failure;
 
 /// Longest input, bytes. The kernel accepts programs of up to 65536 words
 /// (16-bit counter); a text of many programs is far below this limit.
 const BYTES_MAX: u64 = 64 << 20;
+
+/// Unknown words for each known one, at most; in other files the share is thousands.
+const MOST_UNKNOWN: usize = 8;
 
 const WORD_BYTES: usize = size_of::<u64>();
 
@@ -74,7 +77,15 @@ pub(crate) fn read_source(path: &Path) -> Result<Vec<Word>, Failure> {
 fn read_as(path: &Path, form: impl FnOnce(&[u8]) -> Form) -> Result<Vec<Word>, Failure> {
     let read = || {
         let bytes = read_bytes(path)?;
-        words(&bytes, Form::of_name(path).unwrap_or_else(|| form(&bytes)))
+        if let Some(named) = Form::of_name(path) {
+            return words(&bytes, named);
+        }
+        let form = form(&bytes);
+        let words = words(&bytes, form).context("not a register program")?;
+        if form == Form::Binary {
+            check_known(&words)?;
+        }
+        Ok(words)
     };
     read().map_err(Failure::usage(format!("cannot read {}", path.display())))
 }
@@ -106,6 +117,24 @@ fn words(bytes: &[u8], form: Form) -> anyhow::Result<Vec<Word>> {
     };
     ensure!(!words.is_empty(), "the program has no words");
     Ok(words)
+}
+
+/// Fails for words of another kind of file. Not all words of a damaged program are known.
+fn check_known(words: &[Word]) -> anyhow::Result<()> {
+    let of_data = words.iter().filter(|word| word.bits() != 0);
+    let (known, unknown): (Vec<&Word>, Vec<&Word>) = of_data.partition(|word| is_known(**word));
+    ensure!(
+        known.len() * MOST_UNKNOWN >= unknown.len(),
+        "not a register program: {} of {} words are for no block of the NPU",
+        unknown.len(),
+        words.len()
+    );
+    Ok(())
+}
+
+/// Whether a word is for a block of the NPU, or starts one.
+fn is_known(word: Word) -> bool {
+    Block::from_target(word.target()).is_some() || word.is_enable() || word.is_marker()
 }
 
 /// Words as text that every command reads: one hexadecimal word per line.

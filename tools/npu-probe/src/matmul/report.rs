@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
 use npu_matmul::{Engine, Observer, SubmittedJob};
-use rocket_uapi::DeviceInfo;
+use rocket_uapi::{DeviceInfo, NO_NPU};
 use serde::{Deserialize, Serialize};
 
 use crate::base::exit::Verdict;
@@ -14,6 +14,9 @@ use crate::base::shape::MatmulShape;
 use crate::base::table::table;
 use crate::doctor::SystemRoot;
 use crate::matmul::expected::{ResultComparison, WrongElement};
+
+/// Variable that `npu-probe run` sets for programs that it serves with the software model.
+pub(crate) const SERVED_MODEL: &str = "NPU_PROBE_SERVES_MODEL";
 
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub(crate) struct DeviceReport {
@@ -32,11 +35,15 @@ pub(crate) struct DeviceReport {
 }
 
 impl DeviceReport {
-    pub(crate) fn new(info: DeviceInfo, why: Vec<String>) -> Self {
+    pub(crate) fn new(info: DeviceInfo, mut why: Vec<String>) -> Self {
+        let is_served = !info.is_model && std::env::var_os(SERVED_MODEL).is_some();
+        if is_served {
+            why.push("`npu-probe run` serves it: it is the software model".to_owned());
+        }
         let (major, minor, patch) = info.driver.version;
         Self {
             name: info.name,
-            is_model: info.is_model,
+            is_model: info.is_model || is_served,
             driver: info.driver.name.to_string_lossy().into_owned(),
             driver_version: format!("{major}.{minor}.{patch}"),
             description: info.driver.desc.to_string_lossy().into_owned(),
@@ -47,8 +54,13 @@ impl DeviceReport {
     }
 
     pub(crate) fn text(&self) -> String {
-        let mut text = format!("device     {}\n", self.name);
-        for why in &self.why {
+        let mut text = String::new();
+        let is_first = |why: &&String| *why == NO_NPU;
+        if let Some(why) = self.why.iter().find(is_first) {
+            text += &format!("{why}\n");
+        }
+        text += &format!("device     {}\n", self.name);
+        for why in self.why.iter().filter(|why| !is_first(why)) {
             text += &format!("           {why}\n");
         }
         let (driver, version, cores) = (&self.driver, &self.driver_version, self.cores);

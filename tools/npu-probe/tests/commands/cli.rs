@@ -18,6 +18,7 @@ fn alone_it_tests_and_says_on_what() {
 
 #[test]
 fn every_precision_and_odd_sizes() {
+    assert_eq!(json("--dtype FP16")["problem"]["dtype"], "fp16");
     for dtype in ["int8", "fp16", "int4", "w8a8"] {
         for shape in ["64x64x64", "1x1x1", "5x700x33"] {
             says(
@@ -61,7 +62,7 @@ fn json_is_one_object_with_everything() {
 fn a_calibration_ends_with_a_verdict_of_few_lines() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("profile.json");
-    let calibrate = format!("calibrate --device model --out {}", file.display());
+    let calibrate = format!("calibrate --device model --profile {}", file.display());
     let said = text(&calibrate);
     let verdict = "verdict    every experiment gave the software model's result\n";
     let (_, rest) = said.split_once(verdict).unwrap();
@@ -182,7 +183,7 @@ fn exit_codes() {
         (2, "--seconds 1 --dtype int8"),
         (2, "--kill"),
         (2, "calibrate --facts no-such-fact"),
-        (2, "calibrate --facts all --out file"),
+        (2, "calibrate --facts all --profile file"),
         (2, "calibrate --seed 1"),
         (3, "calibrate --device /nonexistent/accel0"),
         (3, "--device /nonexistent/accel0"),
@@ -258,7 +259,10 @@ fn output_that_cannot_be_written_is_told() {
         println!("SKIP output_that_cannot_be_written_is_told: there is no /dev/full");
         return;
     };
-    ends(command("bench --plan").stdout(full), 5);
+    for line in ["bench --plan", "--help", "model --help", "--version"] {
+        let full = full.try_clone().unwrap();
+        ends(command(line).stdout(full), 5);
+    }
 }
 
 #[test]
@@ -266,7 +270,7 @@ fn decode_and_asm_survive_anything() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("input");
     for (code, content) in [
-        (0, vec![0xff; 64]),
+        (2, vec![0xff; 64]),
         (0, vec![0; 8]),
         (0, b"ffffffffffffffff 0x0 0x1,0x2".to_vec()),
         (2, Vec::new()),

@@ -56,7 +56,7 @@ fn each_machine_is_told_what_it_lacks() {
         assert_eq!(code, Some(if usable { 0 } else { 3 }), "{name}");
         // JSON has the rows of the text.
         let report = json(&machine);
-        assert_eq!(report["usable"].is_string(), usable, "{name}");
+        assert_eq!(report["usable_node"].is_string(), usable, "{name}");
         for row in report["rows"].as_array().unwrap() {
             assert!(text.contains(row["found"].as_str().unwrap()), "{row}");
             assert_eq!(row["remedy"].is_string(), row["state"] != "ok", "{row}");

@@ -21,6 +21,33 @@ fn failures_tell_their_cause_once() {
     let told = "error: invalid value '8x64' for '[MxKxN]...': expected three numbers of at least \
                 1, such as 512x4096x4096\n";
     assert!(err.starts_with(told), "{err}");
+    for (line, told) in [
+        ("--repeat 0", "expected a whole number of at least 1"),
+        ("--seed 1x", "expected a whole number"),
+        (
+            "bench --clock fast",
+            "expected a whole number of at least 1",
+        ),
+        ("model --mem lots x", "expected a number of bytes, such as"),
+        ("--device modle", "did you mean `model`?"),
+    ] {
+        let code = if line.starts_with("--device") { 3 } else { 2 };
+        has(&fails(line, code).1, &[told]);
+    }
+}
+
+/// Programs and pictures are no register programs, in spite of their chance words.
+#[test]
+fn a_binary_file_that_is_no_program_is_told() {
+    let program = env!("CARGO_BIN_EXE_npu-probe");
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("elf");
+    let bytes = std::fs::read(program).unwrap();
+    std::fs::write(&file, &bytes[..1 << 20]).unwrap();
+    for tool in ["decode", "asm"] {
+        let (_, err) = fails(&format!("{tool} {}", file.display()), 2);
+        has(&err, &["not a register program", "for no block of the NPU"]);
+    }
 }
 
 /// Stacks larger than any system's memory: every thread fails to start (EAGAIN).

@@ -11,7 +11,7 @@ use crate::common::{fails, has, text};
 fn page(folder: &Path) -> (PathBuf, String, String) {
     let path = |name: &str| folder.join(name).display().to_string();
     let trace = format!("--trace {}", path("trace.json"));
-    let calibrate = format!("calibrate --out {}", path("profile.json"));
+    let calibrate = format!("calibrate --profile {}", path("profile.json"));
     for (name, line, code) in [
         ("doctor.json", "doctor --root /nonexistent", 3),
         ("selftest.json", &*trace, 0),

@@ -7,6 +7,7 @@ use clap::Args;
 use npu_matmul::Threads;
 
 use super::dtype::OperandDtypes;
+use super::number::{count, number};
 use super::planning::PlanningFlags;
 use super::shared::{DeviceFlags, ReportFlags};
 use crate::base::shape::{self, MatmulShape};
@@ -26,28 +27,29 @@ pub(crate) struct BenchFlags {
     pub(crate) plan: bool,
 
     /// Depth of a K tile, a multiple of 32 [default: the fastest]
-    #[arg(long, value_name = "DEPTH", requires = "plan")]
+    #[arg(long, value_name = "DEPTH", hide_short_help = true, requires = "plan", value_parser = count::<NonZeroUsize>)]
     pub(crate) k_tile: Option<NonZeroUsize>,
 
-    /// Memory limit for weights on all file descriptors together, MiB [default: none]
-    #[arg(long, value_name = "MIB", requires = "plan")]
+    /// Memory limit for weights on all file descriptors, MiB [default: none]
+    #[arg(long, value_name = "MIB", hide_short_help = true, requires = "plan", value_parser = number::<u64>)]
     pub(crate) memory: Option<u64>,
 
     /// Precisions of the operands [default: int8,fp16,int4]
-    #[arg(long, value_delimiter = ',')]
+    #[arg(long, ignore_case = true, value_delimiter = ',')]
     pub(crate) dtype: Vec<OperandDtypes>,
 
     /// Matmuls to measure, after one to warm up
-    #[arg(long, value_name = "TIMES", default_value = "5")]
+    #[arg(long, value_name = "TIMES", default_value = "5", value_parser = count::<NonZeroUsize>)]
     pub(crate) repeat: NonZeroUsize,
 
     /// File descriptors to spread the work over [default: one for each core]
-    #[arg(long, value_name = "NUMBER")]
+    #[arg(long, value_name = "NUMBER", value_parser = count::<NonZeroUsize>)]
     pub(crate) fds: Option<NonZeroUsize>,
 
-    /// CPU threads, on the fastest CPUs first: a number or auto, then ,pin (fixed to one CPU
-    /// each) or ,free; the variable NPU_THREADS does the same [default: one for each CPU,
-    /// free]
+    /// CPU threads: a number or auto, then ,pin or ,free [default: one for each CPU, free]
+    ///
+    /// On the fastest CPUs first; ,pin fixes each to one CPU. The variable NPU_THREADS does the
+    /// same.
     #[arg(long)]
     pub(crate) threads: Option<Threads>,
 

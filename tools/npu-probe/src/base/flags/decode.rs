@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use rknpu_regcmd::{Word, disassemble, statements};
 
+use super::number::number;
 use super::shared::ReportFlags;
 use crate::base::capture_file::CaptureFlags;
 
@@ -28,11 +29,11 @@ pub(crate) struct DecodeFlags {
     pub(crate) other: Option<PathBuf>,
 
     /// Print the programs of this job of a capture
-    #[arg(long, value_name = "INDEX")]
+    #[arg(long, value_name = "INDEX", value_parser = number::<usize>)]
     pub(crate) job: Option<usize>,
 
     /// Print only this program of the job, like a program file
-    #[arg(long, value_name = "INDEX", requires = "job")]
+    #[arg(long, value_name = "INDEX", requires = "job", value_parser = number::<usize>)]
     pub(crate) task: Option<usize>,
 
     #[command(flatten)]

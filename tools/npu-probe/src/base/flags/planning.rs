@@ -7,13 +7,17 @@ use clap::Args;
 use npu_matmul::{Dtype, PlanOptions, Profile, Results};
 use rocket_uapi::DeviceInfo;
 
+use super::number::count;
+
 pub(crate) const HERTZ_PER_MHZ: u64 = 1_000_000;
 
 /// Options of commands that plan matmuls.
 #[derive(Clone, Copy, Debug, Args)]
 pub(crate) struct PlanningFlags {
-    /// Write fp16 results as binary16; the NPU rounds them if K is not cut
-    #[arg(long)]
+    /// Write fp16 results as binary16
+    ///
+    /// The NPU rounds them if K is not cut.
+    #[arg(long, hide_short_help = true)]
     half_results: bool,
 
     #[command(flatten)]
@@ -23,27 +27,27 @@ pub(crate) struct PlanningFlags {
 /// Options of commands that model times: assume another machine.
 #[derive(Clone, Copy, Debug, Args)]
 pub(crate) struct MachineFlags {
-    /// Assume this NPU clock, MHz [default: the clock in the board's profile]
+    /// Assume this NPU clock, MHz [default: the clock in the profile]
     ///
     /// Measurements at another clock are then ignored. `npu-probe calibrate` measures the real
     /// clock.
-    #[arg(long, value_name = "MHZ")]
+    #[arg(long, value_name = "MHZ", value_parser = count::<NonZeroU64>)]
     clock: Option<NonZeroU64>,
 
-    /// Assume this many CPU cores that pack and unpack while the NPU computes [default: the
-    /// number in the board's profile]
+    /// Assume this many CPU cores [default: the number in the profile]
     ///
-    /// Plans compare their modelled time with the NPU's.
-    #[arg(long, value_name = "NUMBER")]
+    /// They pack and unpack while the NPU computes. Plans compare their modelled time with the NPU's.
+    #[arg(long, value_name = "NUMBER", value_parser = count::<NonZeroU32>)]
     cpu_cores: Option<NonZeroU32>,
 
-    /// Use tiles that are legal but larger than any that is known to have run on silicon; the
-    /// software model uses them by default
+    /// Use legal tiles that are not known to have run on silicon
+    ///
+    /// The software model uses them by default.
     #[arg(long)]
     unmeasured: bool,
 
-    /// Use only the tiles that a board would use, also on the software model
-    #[arg(long, conflicts_with = "unmeasured")]
+    /// Use only the tiles of a board, also on the model
+    #[arg(long, hide_short_help = true, conflicts_with = "unmeasured")]
     as_npu: bool,
 }
 

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use clap::Args;
 
 use super::dtype::OperandDtypes;
+use super::number::{count, number};
 use super::shared::{DeviceFlags, ReportFlags, RunFiles};
 use crate::base::shape::{self, MatmulShape};
 
@@ -19,25 +20,27 @@ pub(crate) struct SelfTestFlags {
     pub(crate) device: DeviceFlags,
 
     /// Precision of the operands
-    #[arg(long, default_value = "int8")]
+    #[arg(long, ignore_case = true, default_value = "int8")]
     pub(crate) dtype: OperandDtypes,
 
     #[arg(long, value_name = shape::FORM, help = shape::HELP, default_value = DEFAULT_SHAPE)]
     pub(crate) shape: MatmulShape,
 
-    /// Seed of the random numbers; the same seed gives the same matrices on every machine
-    #[arg(long, default_value_t = 1)]
+    /// Seed of the random numbers
+    ///
+    /// The same seed gives the same matrices on every machine.
+    #[arg(long, default_value_t = 1, value_parser = number::<u64>)]
     pub(crate) seed: u64,
 
     /// Multiply this many times, and check each result
-    #[arg(long, value_name = "TIMES", default_value = "1")]
+    #[arg(long, value_name = "TIMES", default_value = "1", value_parser = count::<NonZeroUsize>)]
     pub(crate) repeat: NonZeroUsize,
 
     /// File descriptors to spread the columns over
     ///
     /// The kernel runs one job at a time for each, on any free core. Three keep the three
     /// cores of an RK3588 busy.
-    #[arg(long, value_name = "NUMBER", default_value = "1")]
+    #[arg(long, value_name = "NUMBER", default_value = "1", value_parser = count::<NonZeroUsize>)]
     pub(crate) fds: NonZeroUsize,
 
     /// Write the files to debug a wrong result to this directory
@@ -68,32 +71,33 @@ impl SelfTestFlags {
 
 #[derive(Debug, Args)]
 pub(crate) struct SoakFlags {
-    /// Stress the NPU for this time with random matmuls from several processes
+    /// Stress the NPU for this time, from several processes
     ///
-    /// All sizes and precisions, over one to three files each. Every element is compared with
+    /// Random matmuls of all sizes and precisions, over one to three files each. Every element is compared with
     /// the CPU's, exactly. Running processes finish their work at the end. The exit code is 4
     /// if a process fails or the driver kills a job. On the software model each process has a
     /// separate model.
-    #[arg(long, value_name = "SECONDS", overrides_with = "seconds",
+    #[arg(long, value_name = "SECONDS", value_parser = number::<u64>, overrides_with = "seconds",
         conflicts_with_all = ["dtype", "shape", "repeat", "fds", "dump", "record", "trace"])]
     pub(crate) seconds: Option<u64>,
 
     /// Processes at the same time
-    #[arg(long, value_name = "NUMBER", default_value = "4", requires = "seconds")]
+    #[arg(long, value_name = "NUMBER", default_value = "4", requires = "seconds",
+        value_parser = count::<NonZeroU64>)]
     pub(crate) processes: NonZeroU64,
 
     /// Kill about half of the processes, each at a random moment
     ///
     /// Released kernels use freed memory if a process with a job on the NPU is killed. That
     /// can damage any memory, and the disks: docs/driver.md, use-after-close.
-    #[arg(long, requires = "seconds")]
+    #[arg(long, hide_short_help = true, requires = "seconds")]
     pub(crate) kill: bool,
 
     /// Count matmuls whose job the driver killed, instead of failing
     ///
     /// The driver kills a job after 500 ms of wall time. A virtual machine on a busy host may
     /// see the end of a job later.
-    #[arg(long, requires = "seconds")]
+    #[arg(long, hide_short_help = true, requires = "seconds")]
     pub(crate) allow_timeouts: bool,
 
     /// Run as one of the processes, for this many matmuls [default: no limit]

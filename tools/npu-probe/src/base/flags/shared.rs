@@ -19,7 +19,7 @@ pub(crate) struct DeviceFlags {
     /// model. A path, such as /dev/accel/accel0, requires that device: the exit code is 3 if
     /// it is not usable. Without this option, the environment variable ROCKET_DEVICE applies,
     /// then `auto`.
-    #[arg(long, value_name = "PATH|model|auto")]
+    #[arg(long, value_name = "DEVICE")]
     device: Option<Selector>,
 }
 

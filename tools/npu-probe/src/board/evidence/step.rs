@@ -177,7 +177,10 @@ impl EvidenceSetup {
         } else {
             "bench --json"
         };
-        let mut calibrate = self.probe("calibrate", &format!("calibrate --json --out {PROFILE}"));
+        let mut calibrate = self.probe(
+            "calibrate",
+            &format!("calibrate --json --profile {PROFILE}"),
+        );
         calibrate.success_codes = &[0, 1];
         calibrate.others = vec![PROFILE.to_owned()];
         let mut steps = vec![

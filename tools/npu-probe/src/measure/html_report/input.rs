@@ -110,7 +110,7 @@ pub(super) fn content(file: impl Read) -> Result<ReportContent, ReportInputError
         typed("a profile", profile).map(ReportContent::Profile)
     } else if has(&["settled", "facts"]) {
         typed("the output of `calibrate --json`", value).map(ReportContent::Calibration)
-    } else if has(&["usable", "rows"]) {
+    } else if has(&["usable_node", "rows"]) || has(&["usable", "rows"]) {
         typed("the output of `doctor --json`", value).map(ReportContent::Doctor)
     } else if has(&["result", "problem", "runs"]) {
         typed("the output of the self-test with --json", value).map(ReportContent::SelfTest)

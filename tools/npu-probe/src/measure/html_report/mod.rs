@@ -104,7 +104,7 @@ fn summary(inputs: &[ReportInput], tests: &[&SelfTestReport]) -> Markup {
         (all, wrong) => sentences.push(format!("FAIL: {wrong} of {all} self-tests are wrong.")),
     }
     let has_problem = |doctor: &DoctorReport| {
-        doctor.usable.is_none() && doctor.rows.iter().any(DoctorRow::is_problem)
+        doctor.usable_node.is_none() && doctor.rows.iter().any(DoctorRow::is_problem)
     };
     let is_problem = wrong > 0 || doctors.clone().any(has_problem);
     let class = if is_problem { "problem" } else { "unknown" };

@@ -71,7 +71,7 @@ fn slice(track: u64, from: f64, us: f64, name: &str) -> Value {
 fn what_files_say_is_text_and_nothing_else() {
     let files = [
         bench(1.0),
-        json!({ "version": HOSTILE, "usable": HOSTILE, "rows": [
+        json!({ "version": HOSTILE, "usable_node": HOSTILE, "rows": [
             { "topic": HOSTILE, "state": "problem", "found": HOSTILE, "remedy": HOSTILE },
         ] }),
         json!({ "settled": true, "version": HOSTILE, "device": device(), "facts": [
