@@ -11,7 +11,7 @@ use half::f16;
 use npu_matmul::plan::WeightPlan;
 use npu_matmul::quantise::Quantisation;
 use npu_matmul::quantise::nmse;
-use npu_matmul::{Activations, Dtype, Engine, Output, Plan, PlanOptions, WeightFormat, Weights};
+use npu_matmul::{Activations, Dtype, Engine, Plan, PlanOptions, WeightFormat, Weights};
 use npu_model::{Level, Model, ModelOptions};
 use rknpu_regcmd::timing::Machine;
 use rocket_uapi::DevicePool;
@@ -129,9 +129,7 @@ fn multiply(b: Weights<'_>, a: Activations<'_>) -> Result<Vec<f32>> {
     });
     let engine = Engine::open(DevicePool::open(&model.open_device(), FDS)?)?;
     let mut c = vec![0.0; M * N];
-    engine
-        .prepare(&engine.load(b)?, M, Output::F32)?
-        .run(a, &mut c)?;
+    engine.prepare(&engine.load(b)?, M)?.run(a, &mut c)?;
     Ok(c)
 }
 

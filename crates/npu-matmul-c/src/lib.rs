@@ -11,7 +11,7 @@ use std::ffi::{CStr, c_char};
 use std::sync::Arc;
 
 use half::f16;
-use npu_matmul::{Activations, Engine, Output, OutputRows, PackedWeights, WeightFormat, Weights};
+use npu_matmul::{Activations, Engine, OutputRows, PackedWeights, Weights};
 use rocket_uapi::{DevicePool, Selector};
 
 pub use attention::{RocketNpuAttention, rocket_npu_attend};
@@ -39,7 +39,6 @@ pub struct RocketNpuMatmul {
     engine: Arc<Engine>,
     weights: Arc<PackedWeights>,
     m: usize,
-    output: Output,
 }
 
 /// Opens a device: the path of a node (`/dev/accel/accel0`), `model` for the software model, or
@@ -217,16 +216,11 @@ pub unsafe extern "C" fn rocket_npu_prepare(
         let matmul = unsafe { place(matmul, "matmul") }?;
         // SAFETY: the caller's promise.
         let RocketNpuWeights { engine, weights } = unsafe { object(weights, "weights") }?;
-        let output = match weights.format() {
-            WeightFormat::Int8 | WeightFormat::Int4 => Output::I32,
-            WeightFormat::Fp16 | WeightFormat::Quantised(_) => Output::F32,
-        };
-        engine.prepare(weights, m, output)?;
+        engine.prepare(weights, m)?;
         let prepared = RocketNpuMatmul {
             engine: Arc::clone(engine),
             weights: Arc::clone(weights),
             m,
-            output,
         };
         *matmul = Box::into_raw(Box::new(prepared));
         Ok(())
@@ -256,7 +250,7 @@ where
         // SAFETY: the caller's promise.
         let c = unsafe { array_mut(c, m.checked_mul(weights.n()), "c") }?;
         // Usually in the cache of plans.
-        let gemm = matmul.engine.prepare(weights, m, matmul.output)?;
+        let gemm = matmul.engine.prepare(weights, m)?;
         Ok(gemm.run(a, c)?)
     })
 }

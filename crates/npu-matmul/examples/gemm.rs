@@ -7,7 +7,7 @@
 
 use half::f16;
 use npu_matmul::quantise::nmse;
-use npu_matmul::{Engine, Output, Weights};
+use npu_matmul::{Engine, Weights};
 
 const M: usize = 64;
 const N: usize = 512;
@@ -45,7 +45,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         ("w8a8, rotated", Weights::w8a8(N, K, &b).rotated()),
     ] {
         let weights = engine.load(weights)?;
-        let gemm = engine.prepare(&weights, M, Output::F32)?;
+        let gemm = engine.prepare(&weights, M)?;
         let mut c = vec![0.0_f32; M * N];
         match name {
             "fp16" => gemm.run(&a16, &mut c)?,

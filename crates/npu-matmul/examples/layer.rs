@@ -6,7 +6,7 @@
 //! ```
 
 use npu_matmul::quantise::Quantisation;
-use npu_matmul::{Engine, Output, Weights};
+use npu_matmul::{Engine, Weights};
 
 /// Sequences that are decoded together.
 const M: usize = 8;
@@ -28,7 +28,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     }
     let mut gemms = Vec::new();
     for weights in &weights {
-        gemms.push(engine.prepare(weights, M, Output::F32)?);
+        gemms.push(engine.prepare(weights, M)?);
     }
     let mut results = CHANNELS.map(|n| vec![0.0_f32; M * n]);
     // Activations are quantised and packed once; one SUBMIT for each device.

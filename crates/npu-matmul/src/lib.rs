@@ -7,7 +7,7 @@
 //! each row of A and of B.
 //!
 //! ```
-//! use npu_matmul::{Engine, Output, Weights};
+//! use npu_matmul::{Engine, Weights};
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! // The NPU, or the software model if there is none; one open file for each core.
@@ -15,7 +15,7 @@
 //! // Quantises and packs the weights into device memory, where they stay.
 //! let b = engine.load(Weights::w8a8(2, 3, &[1.0, 2.0, 3.0, 4.0, 5.0, 6.0]).rotated())?;
 //! // Plans all tiles, jobs and programs once.
-//! let gemm = engine.prepare(&b, 1, Output::F32)?;
+//! let gemm = engine.prepare(&b, 1)?;
 //! let mut c = [0.0_f32; 2];
 //! gemm.run(&[1.0_f32, 0.0, -1.0], &mut c)?;
 //! assert!((c[0] + 2.0).abs() < 0.1 && (c[1] + 2.0).abs() < 0.1);
@@ -62,7 +62,7 @@ pub use engine::Engine;
 pub use engine::packed::PackedWeights;
 pub use engine::weights::Weights;
 pub use exec::{AbortCheck, Gemm, GemmCall, attention};
-pub use numbers::dtype::{Dtype, Output, Results};
+pub use numbers::dtype::Dtype;
 pub use numbers::operands::{Activations, OutputRows};
 pub use numbers::scratch::Scratch;
 pub use numbers::{dtype, layout, pack, quantise, reference};

@@ -20,7 +20,7 @@ use common::faults::{faulty_pool_on, small_jobs};
 use common::matmul::Matmul;
 use common::problem::attend;
 use common::{DEVICES, Shape};
-use npu_matmul::{Done, Engine, Observer, Output, PlanOptions, SubmittedJob, WeightFormat};
+use npu_matmul::{Done, Engine, Observer, PlanOptions, SubmittedJob};
 use npu_model::{Model, ModelOptions};
 
 /// The threads of this process after each activity.
@@ -50,14 +50,10 @@ impl Observer for Threads {
     }
 }
 
-/// A matmul of each format, and one with results in binary16.
+/// A matmul of each format.
 fn matmuls(engine: &Engine) -> Vec<Matmul> {
     let load = |format| Matmul::new(engine, format, Shape::new(70, 150, 256), 1).unwrap();
-    let mut matmuls: Vec<_> = Matmul::formats().map(load).collect();
-    let mut halves = load(WeightFormat::Fp16);
-    halves.output = Output::F16;
-    matmuls.push(halves);
-    matmuls
+    Matmul::formats().map(load).collect()
 }
 
 /// Runs each once, then all at once; then attention, if its keys fit a job.

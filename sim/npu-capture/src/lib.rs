@@ -13,7 +13,7 @@
 //!
 //! ```
 //! use npu_capture::{Capture, Recorder, RecorderOptions, ReplayOptions, replay};
-//! use npu_matmul::{Engine, Output, Weights};
+//! use npu_matmul::{Engine, Weights};
 //! use rocket_uapi::DevicePool;
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -25,7 +25,7 @@
 //! // All jobs of this device go into the file.
 //! let engine = Engine::open(DevicePool::open(&recorded, 1)?)?;
 //! let weights = engine.load(Weights::i8(1, 2, &[3, 4]))?;
-//! engine.prepare(&weights, 1, Output::I32)?.run(&[1_i8, 2], &mut [0_i32])?;
+//! engine.prepare(&weights, 1)?.run(&[1_i8, 2], &mut [0_i32])?;
 //! recorder.finish()?;
 //!
 //! let report = replay(&Capture::open(&path)?, &device, &ReplayOptions::default())?;

@@ -22,7 +22,7 @@ mod rows;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use npu_matmul::{AbortCheck, Engine, Output};
+use npu_matmul::{AbortCheck, Engine};
 
 use self::activation_rows::{ActivationRows, PartRows};
 pub(crate) use self::operands::MulMat;
@@ -207,7 +207,7 @@ impl<'e, 'a> Batch<'e, 'a> {
         let mut outputs = self.outputs(matmuls, &parts)?;
         let mut gemms = Vec::with_capacity(parts.len());
         for (part, packed, _) in &parts {
-            let gemm = (self.engine).prepare(&packed.weights, part.source.rows.len(), Output::F32);
+            let gemm = (self.engine).prepare(&packed.weights, part.source.rows.len());
             gemms.push(gemm.map_err(|error| ListError::of(part.matmul)(error.into()))?);
         }
         let calls = gemms.iter().zip(&parts).zip(&mut outputs);

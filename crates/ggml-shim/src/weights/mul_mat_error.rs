@@ -143,7 +143,7 @@ mod tests {
     use std::time::Duration;
 
     use npu_matmul::{Dtype, MatmulKind, Remedy, TaskKind, WrongResult, open_npu};
-    use rknpu_regcmd::{MatmulForm, MatmulType, Reuse};
+    use rknpu_regcmd::{MatmulForm, Reuse};
     use rocket_uapi::Selector;
 
     use super::*;
@@ -179,7 +179,7 @@ mod tests {
     fn a_failure_of_the_npu_is_left_to_the_cpu_and_one_of_the_program_is_not() {
         let wrong = |remedy| {
             let kind = TaskKind {
-                ty: MatmulType::Int8ToInt32,
+                dtype: Dtype::Int8,
                 rows: 4,
                 m: 4,
                 k: 64,

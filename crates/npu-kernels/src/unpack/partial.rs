@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Types that the NPU writes, and their conversion to results.
 
-use half::f16;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::ATOM_BYTES;
@@ -72,26 +71,6 @@ impl Partial for i16 {
 impl Partial for f32 {
     type Bytes = [u8; ATOM_BYTES];
     type Atom = [Self; 4];
-    type Sum = Self;
-
-    fn atom(bytes: [u8; ATOM_BYTES]) -> Self::Atom {
-        zerocopy::transmute!(bytes)
-    }
-
-    fn widen(self) -> Self {
-        self
-    }
-
-    fn add_to(self, sum: Self) -> Self {
-        sum + self
-    }
-}
-
-/// Sums that the NPU rounded to binary16. Adding another one rounds again; use binary32 if the
-/// exact bound matters.
-impl Partial for f16 {
-    type Bytes = [u8; ATOM_BYTES];
-    type Atom = [Self; 8];
     type Sum = Self;
 
     fn atom(bytes: [u8; ATOM_BYTES]) -> Self::Atom {

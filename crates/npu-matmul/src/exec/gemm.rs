@@ -8,9 +8,8 @@ use crate::engine::activations::{FloatRows, QuantisedRows};
 use crate::engine::packed::PackedWeights;
 use crate::engine::{Engine, check_int4, matrix};
 use crate::exec::{AbortCheck, Again, EncodedRows, Epilogue, Matmul, MatmulRun, Operand};
-use crate::numbers::dtype::{Dtype, Output, Results};
+use crate::numbers::dtype::Dtype;
 use crate::numbers::operands::{Activations, OutputRows};
-use crate::numbers::scratch::zeroed;
 use crate::plan::Plan;
 use crate::plan::error::{Error, GemmCallError};
 use crate::plan::first_run::MatmulKind;
@@ -32,45 +31,21 @@ pub struct Gemm<'a> {
     prepared: Arc<Prepared>,
     /// Rows of A.
     m: usize,
-    output: Output,
 }
 
 impl Engine {
     /// Prepares a matmul of `m` rows with these weights: plans all tiles, jobs and programs.
     ///
     /// # Errors
-    /// [`Error::ForeignWeights`] for weights of another engine, [`Error::WrongOutput`] if these
-    /// weights cannot give this output, [`Error::Plan`] if the sizes have no plan,
-    /// [`Error::Distrusted`] if the precision is disabled.
-    pub fn prepare<'a>(
-        &'a self,
-        weights: &'a PackedWeights,
-        m: usize,
-        output: Output,
-    ) -> Result<Gemm<'a>, Error> {
-        let format = weights.format();
-        let fits = match format {
-            WeightFormat::Int8 | WeightFormat::Int4 => output == Output::I32,
-            WeightFormat::Fp16 => output != Output::I32,
-            WeightFormat::Quantised(_) => output == Output::F32,
-        };
-        if !fits {
-            return Err(Error::WrongOutput {
-                weights: format.name(),
-                output,
-            });
-        }
-        let results = match output {
-            Output::F16 => Results::Halves,
-            Output::I32 | Output::F32 => Results::Sums,
-        };
-        let rows = m.saturating_mul(format.passes());
+    /// [`Error::ForeignWeights`] for weights of another engine, [`Error::Plan`] if the sizes have no
+    /// plan, [`Error::Distrusted`] if the precision is disabled.
+    pub fn prepare<'a>(&'a self, weights: &'a PackedWeights, m: usize) -> Result<Gemm<'a>, Error> {
+        let rows = m.saturating_mul(weights.format().passes());
         Ok(Gemm {
             engine: self,
             weights,
-            prepared: self.prepared(weights, rows, results)?,
+            prepared: self.prepared(weights, rows)?,
             m,
-            output,
         })
     }
 
@@ -86,10 +61,8 @@ impl Engine {
     /// #     engine: &npu_matmul::Engine, [q, k]: [npu_matmul::PackedWeights; 2], x: &[i8],
     /// #     queries: &mut [i32], keys: &mut [i32],
     /// # ) -> Result<(), npu_matmul::Error> {
-    /// use npu_matmul::Output;
-    ///
-    /// let q = engine.prepare(&q, 512, Output::I32)?;
-    /// let k = engine.prepare(&k, 512, Output::I32)?;
+    /// let q = engine.prepare(&q, 512)?;
+    /// let k = engine.prepare(&k, 512)?;
     /// Ok(engine.run([q.call(x, queries), k.call(x, keys)])?)
     /// # }
     /// ```
@@ -145,12 +118,7 @@ impl Engine {
     }
 
     /// Plans a matmul of `m` rows, or returns the plan kept for it.
-    fn prepared(
-        &self,
-        weights: &PackedWeights,
-        m: usize,
-        results: Results,
-    ) -> Result<Arc<Prepared>, Error> {
+    fn prepared(&self, weights: &PackedWeights, m: usize) -> Result<Arc<Prepared>, Error> {
         if weights.engine != self.id {
             return Err(Error::ForeignWeights);
         }
@@ -163,7 +131,6 @@ impl Engine {
         let question = MatmulQuestion {
             weights: Arc::clone(&weights.plan),
             m,
-            results,
             options: self.current_options(),
         };
         let make = |question: &MatmulQuestion| {
@@ -184,7 +151,7 @@ impl Engine {
         if self.is_usable(weights.dtype()) && self.current_options() == question.options {
             return Ok(Arc::clone(prepared));
         }
-        self.prepared(weights, question.m, question.results)
+        self.prepared(weights, question.m)
     }
 }
 
@@ -193,8 +160,7 @@ impl<'a> Gemm<'a> {
     /// `c` is M x N.
     ///
     /// FP16 weights: each `f32` result is within (2^-20 + (T - 1) * 2^-24) * sum|a*b| plus half an
-    /// ulp of the exact sum, where T is the number of K tiles. An `f16` result is off by at most
-    /// another half ulp of binary16.
+    /// ulp of the exact sum, where T is the number of K tiles.
     ///
     /// Quantised weights: rows of A are quantised like the weights, with scales that clip nothing.
     /// C is `sum * row scale * channel scale`. If groups of K have scales, C is the f32 sum of T
@@ -237,7 +203,6 @@ impl fmt::Debug for Gemm<'_> {
         f.debug_struct("Gemm")
             .field("m", &self.m)
             .field("weights", &self.weights)
-            .field("output", &self.output)
             .finish_non_exhaustive()
     }
 }
@@ -254,23 +219,22 @@ pub struct GemmCall<'a> {
 impl<'a> GemmCall<'a> {
     /// Checks that the operands fit this matmul.
     fn check(&self, engine: &Engine) -> Result<(), Error> {
-        let Gemm {
-            weights, m, output, ..
-        } = *self.gemm;
+        let Gemm { weights, m, .. } = *self.gemm;
         let (n, k, format) = (weights.n(), weights.k(), weights.format());
         if weights.engine != engine.id {
             return Err(Error::ForeignWeights);
         }
-        if self.c.output() != output {
-            return Err(Error::WrongOutput {
-                weights: format.name(),
-                output: self.c.output(),
-            });
-        }
+        let is_integer = matches!(format, WeightFormat::Int8 | WeightFormat::Int4);
         match &self.c {
-            OutputRows::I32(c) => matrix("C", c, m, n).map(drop),
-            OutputRows::F32(c) => matrix("C", c, m, n).map(drop),
-            OutputRows::F16(c) => matrix("C", c, m, n).map(drop),
+            OutputRows::I32(c) if is_integer => matrix("C", c, m, n).map(drop),
+            OutputRows::F32(c) if !is_integer => matrix("C", c, m, n).map(drop),
+            c => Err(Error::WrongOutput {
+                weights: format.name(),
+                output: match c {
+                    OutputRows::I32(_) => "int32",
+                    OutputRows::F32(_) => "binary32",
+                },
+            }),
         }?;
         match (self.a, format) {
             (Activations::I8(a), WeightFormat::Int8) => matrix("A", a, m, k).map(drop),
@@ -352,15 +316,6 @@ impl<'a> GemmCall<'a> {
             }
             (OutputRows::I32(c), _) => Epilogue::I32(c),
             (OutputRows::F32(c), None) => Epilogue::F32(c),
-            (OutputRows::F16(c), _)
-                if prepared.plan.ty == Dtype::Fp16.matmul_type_of(Results::Halves) =>
-            {
-                Epilogue::F16(c)
-            }
-            (OutputRows::F16(c), _) => Epilogue::Narrowed {
-                sums: zeroed(c.len())?,
-                c,
-            },
         };
         tracing::trace!(plan = %prepared.plan, "matmul");
         Ok(Matmul {

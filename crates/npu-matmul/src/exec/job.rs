@@ -13,7 +13,6 @@ use super::matmul::EncodedRows;
 use crate::device::buffers::{Buffers, OperandPlace, ProgramsKey};
 use crate::device::times::Section;
 use crate::engine::Engine;
-use crate::numbers::dtype::Dtype;
 use crate::plan::emit;
 use crate::plan::error::Error;
 use crate::plan::first_run::JobMemory;
@@ -206,7 +205,7 @@ impl<'e> OnDevice<'e> {
         let (programs, written) = self.buffers().programs(key, link, self.failed())?;
         self.engine.totals().bytes_to_device += written as u64;
         self.engine.observer.submitting(&SubmittedJob {
-            dtype: Dtype::of(plan.ty),
+            dtype: plan.dtype,
             job: plan,
             programs: &programs.linked,
         });

@@ -5,9 +5,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use half::f16;
-use npu_kernels::half::to_f16;
 use rayon::prelude::*;
-use zerocopy::IntoBytes;
 
 use crate::device::times::{Section, SectionTimes};
 use crate::engine::packed::PackedWeights;
@@ -47,10 +45,6 @@ pub(crate) enum Epilogue<'a> {
     I32(&'a mut [i32]),
     /// Floats, unchanged.
     F32(&'a mut [f32]),
-    /// Halves that the NPU rounded.
-    F16(&'a mut [f16]),
-    /// Floats that are added up over K tiles in `sums`, then rounded.
-    Narrowed { sums: Vec<f32>, c: &'a mut [f16] },
     /// Integers that are added up in the memory of C, then scaled to floats.
     Dequantised {
         c: &'a mut [i32],
@@ -164,11 +158,6 @@ impl Matmul<'_> {
                 Dtype::Int8 | Dtype::Fp16 => each.add_up::<i32>(c),
             },
             Epilogue::F32(c) => each.add_up::<f32>(c),
-            Epilogue::F16(c) => each.add_up::<f16>(c),
-            Epilogue::Narrowed { sums, c } => {
-                each.add_up::<f32>(sums);
-                each.narrow(sums, c);
-            }
             Epilogue::Dequantised { c, rows, columns } => each.collect::<i32, _>(c, |tile, c| {
                 if !tile.completes {
                     return unpack::<i32>(tile.rows, tile.mode(), tile.to(c, n));
@@ -275,22 +264,6 @@ impl JobTiles<'_> {
     fn add_up<T: Partial<Sum: Send>>(&self, sums: &mut [T::Sum]) {
         self.collect::<T, _>(sums, |tile, sums| {
             unpack::<T>(tile.rows, tile.mode(), tile.to(sums, self.n));
-        });
-    }
-
-    /// Rounds sums that are complete.
-    fn narrow(&self, sums: &[f32], c: &mut [f16]) {
-        if !self.completes {
-            return;
-        }
-        let (n, rows, columns) = (self.n, &self.job.band.rows, &self.job.n);
-        let part = rows.start * n..rows.end * n;
-        let watch = || self.clock.stopwatch(Section::Unpack);
-        let rows = c[part.clone()]
-            .par_chunks_mut(n)
-            .zip(sums[part].par_chunks(n));
-        rows.for_each_init(watch, |_, (c, sums)| {
-            to_f16(&sums[columns.clone()], c[columns.clone()].as_mut_bytes());
         });
     }
 }

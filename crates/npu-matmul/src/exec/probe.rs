@@ -82,7 +82,7 @@ impl Engine {
         c: OutputRows<'_>,
     ) -> Result<(), Error> {
         let weights = self.load(weights)?;
-        let gemm = self.prepare(&weights, ROWS, c.output())?;
+        let gemm = self.prepare(&weights, ROWS)?;
         Ok(self.run_again([gemm.call(a, c)], Again::Never)?)
     }
 }

@@ -49,22 +49,13 @@ pub enum Dtype {
     /// The error of a result is the sum of three parts. The NPU adds in binary32, in an unknown
     /// order: 2^-20 * sum|a*b|. The CPU adds T K tiles in binary32; each addition is off by half an
     /// ulp of a sum of at most sum|a*b|: (T - 1) * 2^-24 * sum|a*b|. The last rounding adds half an
-    /// ulp. binary16 results are rounded once more.
+    /// ulp.
     Fp16,
 }
 
 impl Dtype {
     /// All precisions, for tables and tests.
     pub const ALL: [Self; 3] = [Self::Int8, Self::Int4, Self::Fp16];
-
-    /// The precision of this type of register program.
-    pub(crate) const fn of(ty: MatmulType) -> Self {
-        match ty {
-            MatmulType::Int8ToInt32 => Self::Int8,
-            MatmulType::Int4ToInt16 => Self::Int4,
-            MatmulType::Fp16ToFp32 | MatmulType::Fp16ToFp16 => Self::Fp16,
-        }
-    }
 
     /// Type of the operands.
     #[must_use]
@@ -118,16 +109,7 @@ impl Dtype {
         self.operand().macs_per_clock()
     }
 
-    /// The type of register program for this precision with `results`.
-    #[must_use]
-    pub const fn matmul_type_of(self, results: Results) -> MatmulType {
-        match (self, results) {
-            (Self::Fp16, Results::Halves) => MatmulType::Fp16ToFp16,
-            _ => self.matmul_type(),
-        }
-    }
-
-    /// The type of register program for this precision with [`Results::Sums`].
+    /// The type of register program for this precision.
     #[must_use]
     pub const fn matmul_type(self) -> MatmulType {
         match self {
@@ -136,33 +118,6 @@ impl Dtype {
             Self::Fp16 => MatmulType::Fp16ToFp32,
         }
     }
-}
-
-/// How the NPU writes the sums of a matmul.
-#[derive(
-    Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize,
-)]
-#[serde(rename_all = "lowercase")]
-pub enum Results {
-    /// As they are: int32, binary32, or int16 that do not saturate.
-    #[default]
-    Sums,
-    /// FP16 only: rounded to binary16, half the bytes. Needs K in one tile, because adding rounded
-    /// parts would lose precision.
-    Halves,
-}
-
-/// Type of the elements of C in host memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Output {
-    /// For integer weights.
-    I32,
-    /// For FP16 and quantised weights.
-    F32,
-    /// For FP16 weights. If K fits in one tile, the NPU rounds and writes half the bytes. Otherwise
-    /// the CPU adds the K tiles in binary32 and rounds once. Values that are too large become
-    /// infinities.
-    F16,
 }
 
 impl fmt::Display for Dtype {

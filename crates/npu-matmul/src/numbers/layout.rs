@@ -23,14 +23,14 @@
 //!    | channels 0..32        | 32..64    |
 //!    | n=0 | n=1 | .. | n=G-1| n=0 | ..  |     G: int4 64, int8 32, fp16 16
 //!
-//! C, M x N: as A, with atoms of int32/fp32 (4 channels) or int16/fp16 (8).
+//! C, M x N: as A, with atoms of int32/fp32 (4 channels) or int16 (8).
 //! ```
 //!
 //! int4: two elements a byte, the even index in the low nibble.
 //!
 //! Sources: E-feature-layout, E-weight-groups, E-weight-order.
 
-use rknpu_regcmd::{BufferId, MatmulTask, MatmulType};
+use rknpu_regcmd::{BufferId, MatmulTask};
 
 use crate::numbers::dtype::{ATOM_BYTES, CHANNEL_GROUP, Dtype};
 
@@ -74,8 +74,8 @@ pub const fn weight(dtype: Dtype, k_padded: usize, n: usize, k: usize) -> Positi
 
 /// Byte offset of element (m, n) of an output tile of `rows` rows.
 #[must_use]
-pub const fn output(ty: MatmulType, rows: usize, m: usize, n: usize) -> usize {
-    let bytes = ty.out_bytes() as usize;
+pub const fn output(dtype: Dtype, rows: usize, m: usize, n: usize) -> usize {
+    let bytes = dtype.output_bytes();
     let c2 = ATOM_BYTES / bytes;
     ((n / c2) * rows + m) * ATOM_BYTES + (n % c2) * bytes
 }
@@ -94,14 +94,14 @@ pub const fn weight_bytes(dtype: Dtype, n: usize, k: usize) -> usize {
 
 /// Bytes of an output tile. `n` must be a multiple of the kernel group; the NPU writes all of it.
 #[must_use]
-pub const fn output_bytes(ty: MatmulType, rows: usize, n: usize) -> usize {
-    rows * n * ty.out_bytes() as usize
+pub const fn output_bytes(dtype: Dtype, rows: usize, n: usize) -> usize {
+    rows * n * dtype.output_bytes()
 }
 
 /// The task of a tile with dummy addresses, for checks only.
-pub(crate) fn tile_task(ty: MatmulType, m: usize, k: usize, n: usize) -> MatmulTask {
+pub(crate) fn tile_task(dtype: Dtype, m: usize, k: usize, n: usize) -> MatmulTask {
     MatmulTask {
-        ty,
+        ty: dtype.matmul_type(),
         m: to_u32(m),
         k: to_u32(k),
         n: to_u32(n),

@@ -3,8 +3,6 @@
 
 use half::f16;
 
-use crate::numbers::dtype::Output;
-
 /// A: M x K, row major.
 #[derive(Clone, Copy, Debug)]
 pub enum Activations<'a> {
@@ -19,12 +17,10 @@ pub enum Activations<'a> {
 /// C: M x N, row major.
 #[derive(Debug)]
 pub enum OutputRows<'a> {
-    /// See [`Output::I32`].
+    /// For integer weights.
     I32(&'a mut [i32]),
-    /// See [`Output::F32`].
+    /// For FP16 and quantised weights.
     F32(&'a mut [f32]),
-    /// See [`Output::F16`].
-    F16(&'a mut [f16]),
 }
 
 macro_rules! from_slices {
@@ -42,8 +38,7 @@ from_slices!(
     Activations::F16(&'a [f16]),
     Activations::F32(&'a [f32]),
     OutputRows::I32(&'a mut [i32]),
-    OutputRows::F32(&'a mut [f32]),
-    OutputRows::F16(&'a mut [f16])
+    OutputRows::F32(&'a mut [f32])
 );
 
 impl<'a, T, const N: usize> From<&'a [T; N]> for Activations<'a>
@@ -79,17 +74,5 @@ where
 {
     fn from(rows: &'a mut Vec<T>) -> Self {
         Self::from(&mut rows[..])
-    }
-}
-
-impl OutputRows<'_> {
-    /// Type of the results.
-    #[must_use]
-    pub const fn output(&self) -> Output {
-        match self {
-            Self::I32(_) => Output::I32,
-            Self::F32(_) => Output::F32,
-            Self::F16(_) => Output::F16,
-        }
     }
 }

@@ -25,17 +25,6 @@ pub struct Expected {
     pub tolerance: f64,
 }
 
-impl Expected {
-    /// Whether `got` is right for a result that is rounded to binary16 at the end: another half ulp
-    /// of binary16, or an infinity if the unrounded result may exceed the range.
-    #[must_use]
-    pub fn allows_half(&self, got: f16) -> bool {
-        let least = f16::from_f64(self.value - self.tolerance);
-        let most = f16::from_f64(self.value + self.tolerance);
-        least <= got && got <= most
-    }
-}
-
 /// Computes C = A x B^T for binary16, with the tolerance of each element for `k_tiles` K tiles.
 #[must_use]
 pub fn multiply_f64(

@@ -27,6 +27,6 @@ pub(crate) fn task_time_bound_ns(dtype: Dtype, m: usize, k: usize, n: usize) -> 
     let compute = clocks * (1_000_000_000 / CLOCK_HZ);
     let bytes = layout::activation_bytes(dtype, m, k)
         + layout::weight_bytes(dtype, n, k)
-        + layout::output_bytes(dtype.matmul_type(), m, n);
+        + layout::output_bytes(dtype, m, n);
     TASK_OVERHEAD_NS + compute + bytes as u64 / DMA_BYTES_PER_NS
 }

@@ -2,9 +2,10 @@
 //! Emits register programs for a planned job.
 
 use rknpu_regcmd::{
-    BufferId, ChipProfile, MatmulError, MatmulTask, MatmulType, Program, ProgramOptions, Reuse,
+    BufferId, ChipProfile, MatmulError, MatmulTask, Program, ProgramOptions, Reuse,
 };
 
+use crate::dtype::Dtype;
 use crate::plan::{JobPlan, TaskPlan};
 
 /// The activation buffer in program addresses.
@@ -23,7 +24,7 @@ pub const OUTPUT: BufferId = BufferId(2);
 /// The hardware rule that a task breaks; checked plans break none.
 pub fn programs(job: &JobPlan) -> Result<Vec<Program>, MatmulError> {
     with_previous(job)
-        .map(|(task, before)| program(job.ty, task, before, &job.program))
+        .map(|(task, before)| program(job.dtype, task, before, &job.program))
         .collect()
 }
 
@@ -39,16 +40,16 @@ pub fn with_previous(job: &JobPlan) -> impl Iterator<Item = (&TaskPlan, Option<&
 /// # Errors
 /// The hardware rule that the task breaks; checked plans break none.
 pub fn program(
-    ty: MatmulType,
+    dtype: Dtype,
     task: &TaskPlan,
     before: Option<&TaskPlan>,
     options: &ProgramOptions,
 ) -> Result<Program, MatmulError> {
-    let task = matmul(ty, task);
+    let task = matmul(dtype, task);
     let chip = &ChipProfile::RK3588;
     match before {
         None => task.program_with(options, chip),
-        Some(before) => task.program_after(&matmul(ty, before), options, chip),
+        Some(before) => task.program_after(&matmul(dtype, before), options, chip),
     }
 }
 
@@ -56,15 +57,15 @@ pub fn program(
 /// the first, or if one of the two is not legal.
 #[must_use]
 pub fn reuse(job: &JobPlan, task: &TaskPlan, before: Option<&TaskPlan>) -> Reuse {
-    let (task, chip) = (matmul(job.ty, task), &ChipProfile::RK3588);
-    let before = before.map(|before| matmul(job.ty, before));
+    let (task, chip) = (matmul(job.dtype, task), &ChipProfile::RK3588);
+    let before = before.map(|before| matmul(job.dtype, before));
     let reuse = before.and_then(|before| task.reuse_after(&before, &job.program, chip).ok());
     reuse.unwrap_or_default()
 }
 
-fn matmul(ty: MatmulType, task: &TaskPlan) -> MatmulTask {
+fn matmul(dtype: Dtype, task: &TaskPlan) -> MatmulTask {
     MatmulTask {
-        ty,
+        ty: dtype.matmul_type(),
         m: task.m_padded,
         k: task.k_padded,
         n: task.n_padded,

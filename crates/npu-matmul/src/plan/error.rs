@@ -6,7 +6,7 @@ use std::time::Duration;
 use rknpu_regcmd::{LinkError, MatmulError};
 use rocket_uapi::{Refusal, WaitError};
 
-use crate::numbers::dtype::{Dtype, Output};
+use crate::numbers::dtype::Dtype;
 use crate::plan::PlanError;
 use crate::plan::first_run::{MatmulKind, WrongResult};
 use crate::plan::threads::ThreadsError;
@@ -69,13 +69,13 @@ pub enum Error {
         /// Format of the weights.
         actual: &'static str,
     },
-    /// A matmul with these weights cannot give this type of output.
-    #[error("a matmul with {weights} weights cannot give {output:?} results")]
+    /// A matmul with these weights does not give results of this type.
+    #[error("a matmul with {weights} weights cannot give {output} results")]
     WrongOutput {
         /// Format of the weights.
         weights: &'static str,
-        /// The output that the caller asked for.
-        output: Output,
+        /// Type of the caller's C.
+        output: &'static str,
     },
     /// The weights were loaded by another engine. They have addresses only in that engine's open
     /// files; see [`PackedWeights`](crate::PackedWeights).

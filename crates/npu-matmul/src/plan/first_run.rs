@@ -12,11 +12,11 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use half::f16;
 use rayon::prelude::*;
-use rknpu_regcmd::{ChipProfile, MatmulForm, MatmulType, Reuse, ReuseRule};
+use rknpu_regcmd::{ChipProfile, MatmulForm, Reuse, ReuseRule};
 
 use crate::numbers::dtype::{CHANNEL_GROUP, Dtype};
 use crate::numbers::layout::{Position, activation, output, tile_task, weight};
-use crate::numbers::reference::{Expected, tolerance};
+use crate::numbers::reference::tolerance;
 use crate::numbers::sync::lock;
 use crate::plan::emit;
 use crate::plan::{JobPlan, PlanOptions, TaskPlan};
@@ -24,8 +24,8 @@ use crate::plan::{JobPlan, PlanOptions, TaskPlan};
 /// The kind of a task: tasks of one kind run the same program except for addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct TaskKind {
-    /// Types of operands and results.
-    pub ty: MatmulType,
+    /// Precision of the operands.
+    pub dtype: Dtype,
     /// Rows of the tile with data; the others are padding.
     pub rows: usize,
     /// All rows of the tile.
@@ -45,7 +45,7 @@ pub struct TaskKind {
 impl TaskKind {
     fn of(job: &JobPlan, task: &TaskPlan, before: Option<&TaskPlan>) -> Self {
         Self {
-            ty: job.ty,
+            dtype: job.dtype,
             rows: job.band.rows.len(),
             m: task.m_padded,
             k: task.k_padded,
@@ -56,34 +56,29 @@ impl TaskKind {
         }
     }
 
-    /// Precision of the operands.
-    const fn dtype(&self) -> Dtype {
-        Dtype::of(self.ty)
-    }
-
     /// The kind of matmul that such a task computes.
     #[must_use]
     pub fn matmul(&self) -> MatmulKind {
         let [m, k, n] = [self.m, self.k, self.n].map(|size| size as usize);
-        MatmulKind::of(self.ty, [m, k, n])
+        MatmulKind::of(self.dtype, [m, k, n])
     }
 }
 
-/// What the engine stops using after a wrong result without another cause: matmuls of these types,
+/// What the engine stops using after a wrong result without another cause: matmuls of this precision,
 /// with or without weights that stream through CBUF.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct MatmulKind {
-    /// Types of operands and results.
-    pub ty: MatmulType,
+    /// Precision of the operands.
+    pub dtype: Dtype,
     /// Whether CBUF cannot hold all weights of a tile, so that they stream through it.
     pub streams: bool,
 }
 
 impl MatmulKind {
     /// The kind of a tile of the size `[m, k, n]`.
-    fn of(ty: MatmulType, [m, k, n]: [usize; 3]) -> Self {
-        let streams = !tile_task(ty, m, k, n).fits_cbuf(false, &ChipProfile::RK3588);
-        Self { ty, streams }
+    fn of(dtype: Dtype, [m, k, n]: [usize; 3]) -> Self {
+        let streams = !tile_task(dtype, m, k, n).fits_cbuf(false, &ChipProfile::RK3588);
+        Self { dtype, streams }
     }
 
     /// Matmuls of this precision whose weights stay in CBUF: if the NPU cannot compute these, it
@@ -91,7 +86,7 @@ impl MatmulKind {
     #[must_use]
     pub const fn resident(dtype: Dtype) -> Self {
         Self {
-            ty: dtype.matmul_type(),
+            dtype,
             streams: false,
         }
     }
@@ -99,10 +94,7 @@ impl MatmulKind {
 
 impl fmt::Display for MatmulKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} matmuls", Dtype::of(self.ty))?;
-        if self.ty == MatmulType::Fp16ToFp16 {
-            f.write_str(" with fp16 results")?;
-        }
+        write!(f, "{} matmuls", self.dtype)?;
         f.write_str(if self.streams {
             " whose weights stream through CBUF"
         } else {
@@ -117,7 +109,7 @@ impl fmt::Display for TaskKind {
         write!(
             f,
             "{} of M = {m}, K = {k}, N = {n}, form {form:?}",
-            self.dtype()
+            self.dtype
         )?;
         f.write_str(match (self.reuse.features, self.reuse.weights) {
             (false, false) => "",
@@ -259,7 +251,7 @@ impl FirstRuns {
         let mut kinds = job
             .tasks
             .iter()
-            .map(|task| MatmulKind::of(job.ty, sizes(task)));
+            .map(|task| MatmulKind::of(job.dtype, sizes(task)));
         kinds.find(|kind| found.refused.contains(kind))
     }
 
@@ -295,7 +287,7 @@ impl FirstRuns {
 fn remedy(kind: &TaskKind) -> Remedy {
     match (kind.reuse, kind.form) {
         (Reuse { features: true, .. } | Reuse { weights: true, .. }, _) => {
-            Remedy::NoReuse(kind.dtype())
+            Remedy::NoReuse(kind.dtype)
         }
         (_, MatmulForm::A) => Remedy::FormB,
         (_, MatmulForm::B) => Remedy::Refuse(kind.matmul()),
@@ -336,7 +328,7 @@ enum TileResult {
 
 /// Looks for a wrong element in the first, middle and last two rows, in all columns.
 fn compare_tile(kind: &TaskKind, task: &TaskPlan, memory: JobMemory<'_>) -> TileResult {
-    let dtype = kind.dtype();
+    let dtype = kind.dtype;
     let (m, k, n) = (kind.m as usize, kind.k as usize, kind.n as usize);
     let a = &memory.a[task.a as usize..];
     let b = &memory.b[task.b as usize..];
@@ -360,8 +352,8 @@ fn compare_tile(kind: &TaskKind, task: &TaskPlan, memory: JobMemory<'_>) -> Tile
             if sum != 0.0 && magnitudes.is_finite() {
                 shows.store(true, Ordering::Relaxed);
             }
-            let at = output(kind.ty, m, *row, column);
-            let (got, is_right) = compare(kind.ty, &c[at..], sum, magnitudes);
+            let at = output(dtype, m, *row, column);
+            let (got, is_right) = compare(dtype, &c[at..], sum, magnitudes);
             (!is_right).then(|| WrongResult {
                 kind: *kind,
                 row: *row,
@@ -407,28 +399,18 @@ fn operand(dtype: Dtype, memory: &[u8], at: Position) -> f64 {
     }
 }
 
-/// Returns the result in memory and whether it is right: equal for integers, within the bound of
-/// [`Expected`] for floats. Operands that are not finite have no bound.
-fn compare(ty: MatmulType, memory: &[u8], value: f64, magnitudes: f64) -> (f64, bool) {
-    let half = [memory[0], memory[1]];
+/// Returns the result in memory and whether it is right: equal for integers, within [`tolerance`]
+/// for floats. Operands that are not finite have no bound.
+fn compare(dtype: Dtype, memory: &[u8], value: f64, magnitudes: f64) -> (f64, bool) {
     let word = || [memory[0], memory[1], memory[2], memory[3]];
-    let expected = Expected {
-        value,
-        tolerance: tolerance(value, magnitudes, 1),
-    };
     let exact = |got: f64| (got, got == value);
-    match ty {
-        MatmulType::Int8ToInt32 => exact(i32::from_le_bytes(word()).into()),
-        MatmulType::Int4ToInt16 => exact(i16::from_le_bytes(half).into()),
-        MatmulType::Fp16ToFp32 => {
+    match dtype {
+        Dtype::Int8 => exact(i32::from_le_bytes(word()).into()),
+        Dtype::Int4 => exact(i16::from_le_bytes([memory[0], memory[1]]).into()),
+        Dtype::Fp16 => {
             let got = f64::from(f32::from_le_bytes(word()));
-            let is_near = (got - value).abs() <= expected.tolerance;
+            let is_near = (got - value).abs() <= tolerance(value, magnitudes, 1);
             (got, is_near || !magnitudes.is_finite())
-        }
-        MatmulType::Fp16ToFp16 => {
-            let got = f16::from_le_bytes(half);
-            let is_near = expected.allows_half(got) || !magnitudes.is_finite();
-            (got.to_f64(), is_near)
         }
     }
 }
@@ -452,7 +434,7 @@ mod tests {
                 let [rows, m, k, n] = sizes[at];
                 let [features, weights, is_float, is_form_a, spare_data_bank] = flags[at];
                 TaskKind {
-                    ty: if is_float { MatmulType::Fp16ToFp32 } else { MatmulType::Int8ToInt32 },
+                    dtype: if is_float { Dtype::Fp16 } else { Dtype::Int8 },
                     rows: rows as usize,
                     m,
                     k,
@@ -463,15 +445,15 @@ mod tests {
                 }
             });
             assert_each_field_counts!(
-                TaskKind { ty, rows, m, k, n, reuse, form, spare_data_bank },
+                TaskKind { dtype, rows, m, k, n, reuse, form, spare_data_bank },
                 one,
                 other
             );
             let [one, other] = [one, other].map(|kind| MatmulKind {
-                ty: kind.ty,
+                dtype: kind.dtype,
                 streams: kind.spare_data_bank,
             });
-            assert_each_field_counts!(MatmulKind { ty, streams }, one, other);
+            assert_each_field_counts!(MatmulKind { dtype, streams }, one, other);
         }
     }
 }

@@ -23,10 +23,9 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use rknpu_regcmd::MatmulType;
-
 use super::options::{JobLimits, PACKED_BYTES_MIN};
 use super::steps::{Band, JobPlan, Step};
+use crate::dtype::Dtype;
 
 /// Most jobs of a wave.
 pub(crate) const WAVE_JOBS: usize = 64;
@@ -201,10 +200,10 @@ impl<'s> PlannedWave<'s> {
         // Bytes of results of the steps that have no job yet.
         let loads: Vec<_> = self.steps.iter().map(PlannedStep::load).collect();
         let mut left: u64 = loads.iter().map(|[results, ..]| results).sum();
-        let mut before: Option<(usize, Option<MatmulType>, [u64; 3])> = None;
+        let mut before: Option<(usize, Option<Dtype>, [u64; 3])> = None;
         for (step, alone) in self.steps.iter_mut().zip(loads) {
-            let ty = step.step.jobs.first().map(|job| job.ty);
-            let joined = before.and_then(|(matmul, before_ty, load)| {
+            let dtype = step.step.jobs.first().map(|job| job.dtype);
+            let joined = before.and_then(|(matmul, before_dtype, load)| {
                 let together @ [_, tasks, time_ns] =
                     std::array::from_fn(|at| alone[at].saturating_add(load[at]));
                 let is_read_early = is_last && load[0] >= left.max(RESULT_BYTES_MIN);
@@ -212,14 +211,14 @@ impl<'s> PlannedWave<'s> {
                     tasks <= limits.tasks as u64 && u128::from(time_ns) <= limits.time.as_nanos();
                 let is_joined = limits.joined
                     && matmul != step.matmul
-                    && before_ty == ty
+                    && before_dtype == dtype
                     && fits
                     && !is_read_early;
                 is_joined.then_some(together)
             });
             step.is_joined = joined.is_some();
             left -= alone[0];
-            before = Some((step.matmul, ty, joined.unwrap_or(alone)));
+            before = Some((step.matmul, dtype, joined.unwrap_or(alone)));
         }
     }
 }

@@ -3,7 +3,7 @@
 
 use std::fmt;
 
-use rknpu_regcmd::{MatmulType, ProgramOptions};
+use rknpu_regcmd::ProgramOptions;
 use serde::Serialize;
 
 use super::cost::task_time_bound_ns;
@@ -11,7 +11,7 @@ use super::options::{JobLimits, PlanError, PlanOptions};
 use super::rule;
 use super::tiles::{check_tile, even_tile, largest};
 use super::weights::WeightPlan;
-use crate::numbers::dtype::{ROW_MULTIPLE, Results};
+use crate::numbers::dtype::ROW_MULTIPLE;
 use crate::numbers::layout;
 
 /// Most rows of one matmul: more than any memory holds, and few enough that sums of row numbers do
@@ -24,8 +24,6 @@ const ROWS_MAX: usize = i32::MAX as usize;
 pub struct Plan {
     /// The division of the weights.
     pub weights: WeightPlan,
-    /// Operand and result types of its tasks.
-    pub ty: MatmulType,
     /// Options of its register programs.
     pub program: ProgramOptions,
     /// Rows of A and C.
@@ -46,20 +44,6 @@ impl Plan {
     /// # Errors
     /// [`PlanError`]; for a forced tile, the rule that it breaks.
     pub fn new(weights: &WeightPlan, m: usize, options: &PlanOptions) -> Result<Self, PlanError> {
-        Self::with_results(weights, m, Results::Sums, options)
-    }
-
-    /// Like [`Plan::new`], with these `results` if the NPU can write them. [`Plan::ty`] names what
-    /// it writes.
-    ///
-    /// # Errors
-    /// As [`Plan::new`].
-    pub fn with_results(
-        weights: &WeightPlan,
-        m: usize,
-        results: Results,
-        options: &PlanOptions,
-    ) -> Result<Self, PlanError> {
         if m == 0 {
             return Err(PlanError::EmptyDimension { dimension: "M" });
         }
@@ -75,14 +59,8 @@ impl Plan {
         check_tile(dtype, row_tile, k_tile, n_tile)?;
         let n = weights.n.next_multiple_of(dtype.kernel_group());
         options.check_measured(dtype, [row_tile.min(m), k_tile, n_tile.min(n)])?;
-        let results = if weights.k_tile_count() > 1 {
-            Results::Sums
-        } else {
-            results
-        };
         let mut plan = Self {
             weights: weights.clone(),
-            ty: dtype.matmul_type_of(results),
             program: options.profile.choices.program(dtype),
             m,
             row_tile: m.min(row_tile).next_multiple_of(ROW_MULTIPLE),
@@ -145,7 +123,7 @@ impl Plan {
         let k_tiles = k_tiles as u128;
         let tasks = k_tiles * n.div_ceil(self.n_tile) as u128;
         let a_bytes = k_tiles * layout::activation_bytes(dtype, m, k) as u128;
-        let c_bytes = k_tiles * layout::output_bytes(self.ty, m, n) as u128;
+        let c_bytes = k_tiles * layout::output_bytes(dtype, m, n) as u128;
         tasks <= limits.tasks as u128
             && tasks * u128::from(time) <= limits.time.as_nanos()
             && a_bytes.max(c_bytes) <= limits.buffer_bytes as u128

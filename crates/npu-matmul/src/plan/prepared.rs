@@ -5,7 +5,7 @@ use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use crate::numbers::dtype::{Dtype, Results};
+use crate::numbers::dtype::Dtype;
 use crate::plan::{JobPlan, Plan, PlanError, PlanOptions, Step, WeightPlan};
 
 /// A planned matmul: weights of one shape with a number of rows.
@@ -117,21 +117,19 @@ pub(crate) struct MatmulQuestion {
     pub(crate) weights: Arc<WeightPlan>,
     /// Rows of A.
     pub(crate) m: usize,
-    /// Results of the NPU.
-    pub(crate) results: Results,
     pub(crate) options: Arc<PlanOptions>,
 }
 
 impl MatmulQuestion {
     fn plan(&self) -> Result<Plan, PlanError> {
-        Plan::with_results(&self.weights, self.m, self.results, &self.options)
+        Plan::new(&self.weights, self.m, &self.options)
     }
 }
 
 impl Hash for MatmulQuestion {
     /// Leaves out the options, in which few questions differ.
     fn hash<H: Hasher>(&self, state: &mut H) {
-        (&self.weights, self.m, self.results).hash(state);
+        (&self.weights, self.m).hash(state);
     }
 }
 
@@ -163,14 +161,12 @@ mod tests {
     }
 
     fn matmuls() -> impl Strategy<Value = MatmulQuestion> {
-        let results = prop::sample::select(&[Results::Sums, Results::Halves][..]);
-        let matmul = (1..3_usize, 1..3_usize, results, options());
-        matmul.prop_map(|(n, m, results, options)| MatmulQuestion {
+        let matmul = (1..3_usize, 1..3_usize, options());
+        matmul.prop_map(|(n, m, options)| MatmulQuestion {
             weights: WeightPlan::new(Dtype::Fp16, n, 1, 1, &PlanOptions::default())
                 .unwrap()
                 .into(),
             m,
-            results,
             options: options.into(),
         })
     }
@@ -187,7 +183,7 @@ mod tests {
             let [one, other] = of_weights;
             assert_each_field_counts!(WeightQuestion { dtype, n, k, devices, options }, one, other);
             let [one, other] = of_matmuls;
-            assert_each_field_counts!(MatmulQuestion { weights, m, results, options }, one, other);
+            assert_each_field_counts!(MatmulQuestion { weights, m, options }, one, other);
             let [one, other] = numbers.map(|[plan, step, job]| JobId {
                 plan: plan as u64,
                 at: JobIndex { step, job },

@@ -114,7 +114,6 @@ impl Cut<'_> {
         let npu = edges / rate + flow + driver / PS_PER_SECOND;
 
         let of_all = sharing as f64;
-        let ty = dtype.matmul_type();
         let results = rows * n as f64;
         let cpu = |work: &[(f64, KernelCost)], synced: f64| {
             let (mut ps, mut moved) = (0.0, 0.0);
@@ -136,7 +135,7 @@ impl Cut<'_> {
             (k_tiles - k_parts, UnpackTo::CachedSum),
             (k_parts - 1, UnpackTo::Sum),
         ]
-        .map(|(times, to)| (results * times as f64, KernelCost::unpack(ty, to)));
+        .map(|(times, to)| (results * times as f64, KernelCost::unpack(dtype, to)));
         let (unpack, unpack_bytes) = cpu(&unpacked, c);
 
         let moved = (a + b + c) * of_all + pack_bytes + unpack_bytes;
@@ -185,7 +184,7 @@ impl Cut<'_> {
 /// rows and other weights of the same size.
 fn rows_stay(dtype: Dtype, tile: [usize; 3], program: &ProgramOptions) -> bool {
     let [rows, n, k] = tile;
-    let task = tile_task(dtype.matmul_type(), rows, k, n);
+    let task = tile_task(dtype, rows, k, n);
     let next = MatmulTask {
         b: task.b.buffer.at(to_u32(layout::weight_bytes(dtype, n, k))),
         ..task

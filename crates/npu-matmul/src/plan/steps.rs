@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 
-use rknpu_regcmd::{MatmulType, ProgramOptions};
+use rknpu_regcmd::ProgramOptions;
 
 use super::cost::task_time_bound_ns;
 use super::matmul::Plan;
@@ -61,8 +61,8 @@ pub struct JobPlan {
     pub device: usize,
     /// Index into [`WeightPlan::blocks`](super::WeightPlan::blocks).
     pub block: usize,
-    /// Operand and result types of its tasks.
-    pub ty: MatmulType,
+    /// Precision of its tasks.
+    pub dtype: Dtype,
     /// Options of their register programs.
     pub program: ProgramOptions,
     /// The part of A that it reads. Jobs that read the same part share it.
@@ -108,7 +108,7 @@ impl JobPlan {
 
     /// A job without tasks.
     pub(crate) const fn new(
-        ty: MatmulType,
+        dtype: Dtype,
         program: ProgramOptions,
         device: usize,
         block: usize,
@@ -118,7 +118,7 @@ impl JobPlan {
         Self {
             device,
             block,
-            ty,
+            dtype,
             program,
             band,
             n,
@@ -136,7 +136,7 @@ impl JobPlan {
         channels: &[Range<usize>],
         weights: impl Fn(&KTile, usize) -> usize,
     ) -> Self {
-        let (dtype, band) = (Dtype::of(self.ty), &*self.band);
+        let (dtype, band) = (self.dtype, &*self.band);
         let mut a = 0;
         for (activation, k_tile) in band.k_tiles.iter().enumerate() {
             for n in channels {
@@ -153,7 +153,7 @@ impl JobPlan {
                     b: to_u32(weights(k_tile, n.start)),
                     c: to_u32(self.output_bytes),
                 });
-                self.output_bytes += layout::output_bytes(self.ty, m, n_padded);
+                self.output_bytes += layout::output_bytes(dtype, m, n_padded);
                 self.time_bound_ns += task_time_bound_ns(dtype, m, k, n_padded);
             }
             a += layout::activation_bytes(dtype, band.padded, k_tile.padded);
@@ -170,7 +170,7 @@ impl JobPlan {
         let (before, from_first) = band.k_tiles.split_at(first);
         let is_part = band.rows == self.band.rows && from_first.starts_with(own);
         let depth = before.iter().map(|tile| tile.padded).sum();
-        is_part.then(|| layout::activation_bytes(Dtype::of(self.ty), band.padded, depth))
+        is_part.then(|| layout::activation_bytes(self.dtype, band.padded, depth))
     }
 
     /// The tasks of one activation tile, in the order of their channels.
@@ -228,8 +228,8 @@ impl Plan {
     fn job(&self, block: usize, n: Range<usize>, band: &Arc<Band>) -> JobPlan {
         let weights = &self.weights.blocks[block];
         let channels: Vec<_> = pieces(n.clone(), self.n_tile).collect();
-        let (ty, band) = (self.ty, Arc::clone(band));
-        JobPlan::new(ty, self.program, weights.device, block, band, n).with_tasks(
+        let (dtype, band) = (self.weights.dtype, Arc::clone(band));
+        JobPlan::new(dtype, self.program, weights.device, block, band, n).with_tasks(
             &channels,
             |k_tile, first| {
                 let in_block = first - weights.n.start;

@@ -13,7 +13,7 @@ use rknpu_regcmd::MatmulError;
 use super::cost::task_time_bound_ns;
 use super::tiles::check_tile;
 use super::*;
-use crate::numbers::dtype::{Dtype, Results};
+use crate::numbers::dtype::Dtype;
 use crate::numbers::layout;
 
 /// Options of a board at a clock.
@@ -89,7 +89,7 @@ fn check(plan: &Plan, limits: &JobLimits) {
                 assert_eq!((band.padded, a.padded), (m, k));
                 assert_eq!(offsets[task.activation], task.a as usize);
                 assert_eq!(task.c as usize, c_end);
-                c_end += layout::output_bytes(job.ty, m, n);
+                c_end += layout::output_bytes(job.dtype, m, n);
                 assert_eq!((task.n.start - block.n.start) % p.kernel_group(), 0);
                 assert!(task.n.len() <= n);
                 let b_end = task.b as usize + layout::weight_bytes(p, n, k);

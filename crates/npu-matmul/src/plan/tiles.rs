@@ -44,7 +44,7 @@ pub(super) fn k_tile_max(dtype: Dtype, options: &PlanOptions) -> usize {
 
 /// Checks one tile against the rules of the hardware.
 pub(super) fn check_tile(dtype: Dtype, m: usize, k: usize, n: usize) -> Result<(), PlanError> {
-    let checked = tile_task(dtype.matmul_type(), m, k, n).check(&ChipProfile::RK3588);
+    let checked = tile_task(dtype, m, k, n).check(&ChipProfile::RK3588);
     let refused = |source| PlanError::IllegalTile { m, k, n, source };
     checked.map(drop).map_err(refused)
 }

@@ -162,8 +162,8 @@ impl Times<'_> {
         let parts = scores.band.k_tiles.len().max(1) as u64;
         let results = m * (self.size.value_dim as u64 + 1);
         let sums = key.blocks.len().saturating_sub(1) as u64 * results;
-        let [first, more] = [UnpackTo::Result, UnpackTo::CachedSum]
-            .map(|to| KernelCost::unpack(HALF.matmul_type(), to));
+        let [first, more] =
+            [UnpackTo::Result, UnpackTo::CachedSum].map(|to| KernelCost::unpack(HALF, to));
         let synced = |bytes: usize| host.sync_ps(bytes as u64);
         let time = TileTime {
             npu_ps: [scores_ps, values_ps],

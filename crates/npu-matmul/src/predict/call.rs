@@ -245,7 +245,7 @@ fn read(step: &Step, options: &PlanOptions) -> (u64, u64) {
                 _ => UnpackTo::Sum,
             };
             let elements = (job.band.rows.len() * task.n.len()) as u64;
-            let kernel = KernelCost::unpack(job.ty, to);
+            let kernel = KernelCost::unpack(job.dtype, to);
             ps = ps.saturating_add(host.kernel_ps(elements, kernel));
             moved = moved.saturating_add(kernel.bytes(elements));
         }
@@ -328,7 +328,7 @@ mod tests {
         let plan = Plan::new(&weights, m, options).unwrap();
         let prediction = plan.predict(&options.profile.machine);
         let a = m * k * dtype.input_bits() / 8;
-        let c = m * n * (plan.ty.out_bytes() as usize + 4);
+        let c = m * n * (plan.weights.dtype.output_bytes() + 4);
         let cpu = prediction.packed_bytes + (a + c) as u64;
         let bytes = prediction.work.total_bytes() + cpu;
         bytes as f64 / seconds(plan.call(options).call_ps)

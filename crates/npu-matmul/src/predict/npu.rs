@@ -7,9 +7,10 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::LazyLock;
 
 use rknpu_regcmd::timing::{Machine, Parts, ScheduledJob, TaskWork, schedule, seconds};
-use rknpu_regcmd::{MatmulType, Program, ProgramOptions, tasks};
+use rknpu_regcmd::{Program, ProgramOptions, tasks};
 use rocket_uapi::PAGE_BYTES;
 
+use crate::numbers::dtype::Dtype;
 use crate::plan::emit;
 use crate::plan::{JobPlan, Plan, TaskPlan, input_of};
 use crate::profile::{Choices, PS_PER_SECOND, clamped};
@@ -145,7 +146,7 @@ impl Plan {
             }
             for task in &job.tasks {
                 let elements = job.band.rows.len() as u64 * task.n.len() as u64;
-                needed += elements * u64::from(job.ty.out_bytes());
+                needed += elements * job.dtype.output_bytes() as u64;
             }
             // The page of a job's witness is cleared, checked and read.
             const PASSES: u64 = 3;
@@ -167,7 +168,7 @@ impl Plan {
         let w = &self.weights;
         let (m, k, n) = (self.m as u128, w.k as u128, w.n as u128);
         let bits = (m + n) * k * w.dtype.input_bits() as u128
-            + m * n * 8 * u128::from(self.ty.out_bytes());
+            + m * n * 8 * self.weights.dtype.output_bytes() as u128;
         let of_core = machine.dram.rate(machine.clock_hz, 1);
         let of_all = u128::from(of_core) * u128::from(machine.chip.cores.max(1));
         let per_second = of_all.min(machine.dram.shared_bytes_per_second.max(1).into());
@@ -184,7 +185,7 @@ static WITNESS: LazyLock<TaskWork> = LazyLock::new(|| {
 /// Everything that the work of a task depends on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct WorkKey {
-    ty: MatmulType,
+    dtype: Dtype,
     program: ProgramOptions,
     size: [u32; 3],
     /// The size of the task before it, and whether both read the same tile of A and of B.
@@ -202,13 +203,13 @@ impl TaskWorks {
         let works = emit::with_previous(job).map(|(task, before)| {
             let same = |before: &TaskPlan| [task.a == before.a, task.b == before.b];
             let key = WorkKey {
-                ty: job.ty,
+                dtype: job.dtype,
                 program: job.program,
                 size: size(task),
                 before: before.map(|before| (size(before), same(before))),
             };
             *self.0.entry(key).or_insert_with(|| {
-                task_work(job.ty, task, before, &job.program).unwrap_or_default()
+                task_work(job.dtype, task, before, &job.program).unwrap_or_default()
             })
         });
         works.chain([*WITNESS]).collect()
@@ -218,12 +219,12 @@ impl TaskWorks {
 /// Bytes and operations of a task's program; `None` if the task has no legal program, which no plan
 /// contains.
 fn task_work(
-    ty: MatmulType,
+    dtype: Dtype,
     task: &TaskPlan,
     before: Option<&TaskPlan>,
     options: &ProgramOptions,
 ) -> Option<TaskWork> {
-    work_of(&emit::program(ty, task, before, options).ok()?)
+    work_of(&emit::program(dtype, task, before, options).ok()?)
 }
 
 fn work_of(program: &Program) -> Option<TaskWork> {
@@ -256,7 +257,7 @@ mod tests {
             let [one, other] = [0, 1].map(|at| {
                 let [same_a, same_b, is_float, is_form_a] = flags[at];
                 WorkKey {
-                    ty: if is_float { MatmulType::Fp16ToFp32 } else { MatmulType::Int8ToInt32 },
+                    dtype: if is_float { Dtype::Fp16 } else { Dtype::Int8 },
                     program: ProgramOptions {
                         form: if is_form_a { MatmulForm::A } else { MatmulForm::B },
                         ..program
@@ -265,7 +266,7 @@ mod tests {
                     before: before[at].map(|before| (before, [same_a, same_b])),
                 }
             });
-            assert_each_field_counts!(WorkKey { ty, program, size, before }, one, other);
+            assert_each_field_counts!(WorkKey { dtype, program, size, before }, one, other);
         }
     }
 }

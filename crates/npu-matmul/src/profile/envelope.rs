@@ -31,7 +31,7 @@ impl MeasuredTile {
     /// tiles then fit, too.
     #[must_use]
     pub fn fits_cbuf(&self, spare: bool) -> bool {
-        let task = tile_task(self.dtype.matmul_type(), self.rows, self.k, self.n);
+        let task = tile_task(self.dtype, self.rows, self.k, self.n);
         task.fits_cbuf(spare, &ChipProfile::RK3588)
     }
 }

@@ -8,7 +8,6 @@
 //! 2.0 ns to pack and 3.6 ns to read an element on one A76 (E-time-client), are for that library's
 //! loops. docs/timing-figures.md compares that library with them; plans do not use them.
 
-use rknpu_regcmd::MatmulType;
 use serde::{Deserialize, Serialize};
 
 use crate::numbers::dtype::Dtype;
@@ -114,22 +113,17 @@ impl KernelCost {
 
     /// Reading an element of the NPU's output.
     #[must_use]
-    pub const fn unpack(ty: MatmulType, to: UnpackTo) -> Self {
-        let result_bits = match ty {
-            MatmulType::Fp16ToFp16 => 16,
-            _ => 32,
-        };
+    pub const fn unpack(dtype: Dtype, to: UnpackTo) -> Self {
         let moved = match to {
-            UnpackTo::Result => result_bits,
+            UnpackTo::Result => 32,
             UnpackTo::CachedSum => 0,
-            UnpackTo::Sum => 2 * result_bits,
+            UnpackTo::Sum => 64,
         };
-        let bits = ty.out_bytes() * 8 + moved;
-        match (ty, to) {
+        let bits = dtype.output_bytes() as u32 * 8 + moved;
+        match (dtype, to) {
             // With a scale for each row and column, as in quantised matmuls.
-            (MatmulType::Int8ToInt32, UnpackTo::Result) => Self::new(557, bits),
-            (MatmulType::Int4ToInt16, _) => Self::new(210, bits),
-            (MatmulType::Fp16ToFp16, _) => Self::new(101, bits),
+            (Dtype::Int8, UnpackTo::Result) => Self::new(557, bits),
+            (Dtype::Int4, _) => Self::new(210, bits),
             _ => Self::new(291, bits),
         }
     }

@@ -8,9 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use npu_matmul::{
-    Engine, Error, ErrorKind, JobFailure, Output, PlanOptions, WeightFormat, Weights,
-};
+use npu_matmul::{Engine, Error, ErrorKind, JobFailure, PlanOptions, WeightFormat, Weights};
 use npu_model::driver::{Caches, DriverProfile};
 use npu_model::event::Event;
 use npu_model::{Damage, Model, ModelOptions};
@@ -89,7 +87,7 @@ fn an_aborted_call_runs_no_job_again() {
     let (engine, faults) = faulty_engine(3);
     let problem = Problem::new(&engine);
     let weights = engine.load(Weights::i8(2, 3, &[1, 2, 3, 4, 5, 6])).unwrap();
-    let gemm = engine.prepare(&weights, 1, Output::I32).unwrap();
+    let gemm = engine.prepare(&weights, 1).unwrap();
     for is_aborted in [true, false] {
         let asked = AtomicUsize::new(0);
         let answer = || {

@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex};
 use npu_matmul::profile::MeasuredTile;
 use npu_matmul::{Dtype, Engine, Observer, PlanOptions, SubmittedJob, Weights, reference};
 
-use crate::common::matmul::{Results, check_floats};
+use crate::common::matmul::check_floats;
 use crate::common::{
     DEVICES, Lint, Shape, check_product, multiply, random_f16, random_i8, strict_engine,
 };
@@ -141,7 +141,7 @@ fn fp16_is_within_its_bound_with_a_boards_default_plans() {
             let (a, c) = (rows_of(&a, k, &rows), rows_of(&c, n, &rows));
             let tiles = weights.plan().k_tile_count();
             let expected = reference::multiply_f64(rows.len(), n, k, &a, &b, tiles);
-            check_floats(&Results::Floats(c), &expected);
+            check_floats(&c, &expected);
         },
     );
 }

@@ -7,11 +7,11 @@ use std::sync::Arc;
 use half::f16;
 use npu_matmul::profile::Board;
 use npu_matmul::{
-    Dtype, Engine, Error, MatmulKind, Output, PlanOptions, Profile, Remedy, WeightFormat, Weights,
+    Dtype, Engine, Error, MatmulKind, PlanOptions, Profile, Remedy, WeightFormat, Weights,
     WrongResult, reference,
 };
 use npu_model::{Model, ModelOptions};
-use rknpu_regcmd::{MatmulForm, MatmulType};
+use rknpu_regcmd::MatmulForm;
 
 use crate::common::lying::lying_engine;
 use crate::common::matmul::Matmul;
@@ -37,33 +37,24 @@ fn narrow() -> PlanOptions {
     }
 }
 
-/// Runs a matmul of type `ty`.
-fn run(engine: &Engine, ty: MatmulType) -> Result<(), Error> {
-    let (format, output) = match ty {
-        MatmulType::Int8ToInt32 => (WeightFormat::Int8, Output::I32),
-        MatmulType::Int4ToInt16 => (WeightFormat::Int4, Output::I32),
-        MatmulType::Fp16ToFp32 => (WeightFormat::Fp16, Output::F32),
-        MatmulType::Fp16ToFp16 => (WeightFormat::Fp16, Output::F16),
+/// Runs a matmul of this precision.
+fn run(engine: &Engine, dtype: Dtype) -> Result<(), Error> {
+    let format = match dtype {
+        Dtype::Int8 => WeightFormat::Int8,
+        Dtype::Int4 => WeightFormat::Int4,
+        Dtype::Fp16 => WeightFormat::Fp16,
     };
-    let mut matmul = Matmul::new(engine, format, Shape::new(M, N, K), 1)?;
-    matmul.output = output;
-    match output {
-        Output::I32 => matmul.check(engine),
+    let matmul = Matmul::new(engine, format, Shape::new(M, N, K), 1)?;
+    match dtype {
+        Dtype::Int8 | Dtype::Int4 => matmul.check(engine),
         // Some tests let wrong results pass.
-        Output::F32 | Output::F16 => matmul.run(engine).map(drop),
+        Dtype::Fp16 => matmul.run(engine).map(drop),
     }
 }
 
-const TYPES: [(MatmulType, Dtype); 4] = [
-    (MatmulType::Int8ToInt32, Dtype::Int8),
-    (MatmulType::Int4ToInt16, Dtype::Int4),
-    (MatmulType::Fp16ToFp32, Dtype::Fp16),
-    (MatmulType::Fp16ToFp16, Dtype::Fp16),
-];
-
 #[test]
 fn a_wrong_row_at_either_end_is_found_in_each_type_which_is_then_refused() {
-    for (ty, dtype) in TYPES {
+    for dtype in Dtype::ALL {
         for last in [false, true] {
             let engine = if last {
                 lying_engine(PlanOptions::default(), |job, task, _| {
@@ -73,26 +64,23 @@ fn a_wrong_row_at_either_end_is_found_in_each_type_which_is_then_refused() {
             } else {
                 lying_engine(PlanOptions::default(), |_, _, _| Some([0, 5]))
             };
-            let found = wrong(run(&engine, ty));
-            let kind = MatmulKind { ty, streams: false };
-            assert_eq!((found.kind.ty, found.remedy), (ty, Remedy::Refuse(kind)));
+            let found = wrong(run(&engine, dtype));
+            let kind = MatmulKind::resident(dtype);
+            assert_eq!(
+                (found.kind.dtype, found.remedy),
+                (dtype, Remedy::Refuse(kind))
+            );
             let row = if last { found.kind.rows - 1 } else { 0 };
             assert_eq!(found.row, row);
             assert_ne!(found.got, found.expected);
-            let refused = run(&engine, ty).unwrap_err();
+            let refused = run(&engine, dtype).unwrap_err();
             assert!(
                 matches!(refused, Error::Distrusted { kind: k } if k == kind),
                 "{refused}"
             );
-            // Wrong FP16 results leave sums in FP32 usable.
-            assert_eq!(engine.is_usable(dtype), ty != dtype_type(dtype));
+            assert!(!engine.is_usable(dtype));
         }
     }
-}
-
-/// The type of the sums of a precision.
-fn dtype_type(dtype: Dtype) -> MatmulType {
-    MatmulKind::resident(dtype).ty
 }
 
 /// Operands that show nothing leave the kind unchecked.
@@ -136,7 +124,7 @@ fn a_kind_is_refused_rather_than_a_precision() {
     let mut c = vec![0; M * n];
     let found = wrong(multiply(&engine, &wide, M, &a, &mut c));
     let kind = MatmulKind {
-        ty: MatmulType::Int8ToInt32,
+        dtype: Dtype::Int8,
         streams: true,
     };
     assert_eq!(found.remedy, Remedy::Refuse(kind));
@@ -151,7 +139,7 @@ fn a_kind_is_refused_rather_than_a_precision() {
         "{refused}"
     );
     assert!(engine.is_usable(Dtype::Int8));
-    run(&engine, MatmulType::Int8ToInt32).unwrap();
+    run(&engine, Dtype::Int8).unwrap();
 }
 
 /// Without the check wrong results pass, so the test above is effective.
@@ -162,7 +150,7 @@ fn without_the_check_wrong_results_pass() {
         ..PlanOptions::default()
     };
     let engine = lying_engine(options, |_, _, _| Some([0, 5]));
-    run(&engine, MatmulType::Fp16ToFp32).unwrap();
+    run(&engine, Dtype::Fp16).unwrap();
     assert_eq!(engine.counters().checked_tasks, 0);
 }
 
@@ -177,8 +165,8 @@ fn one_refused_precision_leaves_the_others() {
     let (a, mut c) = (random_i8(1, 2 * K), vec![0; 2 * N]);
     let found = wrong(multiply(&engine, &weights, 2, &a, &mut c));
     assert_eq!((found.row, found.column), (1, 0));
-    run(&engine, MatmulType::Fp16ToFp32).unwrap();
-    run(&engine, MatmulType::Int4ToInt16).unwrap();
+    run(&engine, Dtype::Fp16).unwrap();
+    run(&engine, Dtype::Int4).unwrap();
 }
 
 /// Matmuls that were prepared before are right afterwards, too.
@@ -189,7 +177,7 @@ fn where_only_reuse_is_wrong_the_next_call_is_right_without_it() {
     });
     let (a, b) = (random_i8(1, M * K), random_i8(2, N * K));
     let weights = engine.load(Weights::i8(N, K, &b)).unwrap();
-    let gemm = engine.prepare(&weights, M, Output::I32).unwrap();
+    let gemm = engine.prepare(&weights, M).unwrap();
     let mut c = vec![0; M * N];
     let found = wrong(gemm.run(&a, &mut c));
     assert_eq!(found.remedy, Remedy::NoReuse(Dtype::Int8));
@@ -201,9 +189,9 @@ fn where_only_reuse_is_wrong_the_next_call_is_right_without_it() {
     }
     assert!(engine.is_usable(Dtype::Int8));
     // INT4 still reuses data; its wrong result is found separately.
-    let found = wrong(run(&engine, MatmulType::Int4ToInt16));
+    let found = wrong(run(&engine, Dtype::Int4));
     assert_eq!(found.remedy, Remedy::NoReuse(Dtype::Int4));
-    run(&engine, MatmulType::Int4ToInt16).unwrap();
+    run(&engine, Dtype::Int4).unwrap();
 }
 
 #[test]
@@ -217,10 +205,10 @@ fn where_only_form_a_is_wrong_the_next_call_is_right_with_form_b() {
     let engine = lying_engine(options, |job, _, _| {
         (job.job.program.form == MatmulForm::A).then_some([0, 0])
     });
-    let found = wrong(run(&engine, MatmulType::Int8ToInt32));
+    let found = wrong(run(&engine, Dtype::Int8));
     assert_eq!(found.remedy, Remedy::FormB);
-    for (ty, _) in TYPES {
-        run(&engine, ty).unwrap();
+    for dtype in Dtype::ALL {
+        run(&engine, dtype).unwrap();
     }
 }
 
@@ -229,12 +217,12 @@ fn each_kind_is_checked_once() {
     let engine = lying_engine(reusing(narrow()), |_, _, _| None);
     let checked = || engine.counters().checked_tasks;
     let mut before = 0;
-    for (ty, _) in TYPES {
-        run(&engine, ty).unwrap();
-        assert!(checked() > before, "{ty:?}");
+    for dtype in Dtype::ALL {
+        run(&engine, dtype).unwrap();
+        assert!(checked() > before, "{dtype}");
         before = checked();
-        run(&engine, ty).unwrap();
-        assert_eq!(checked(), before, "{ty:?}");
+        run(&engine, dtype).unwrap();
+        assert_eq!(checked(), before, "{dtype}");
     }
     assert!(!engine.times().check.is_zero());
     // Another tile.
@@ -253,7 +241,6 @@ fn operands_that_are_not_finite_are_no_fault() {
     a[K * (M - 1)] = f16::INFINITY;
     let weights = engine.load(Weights::f16(N, K, &b)).unwrap();
     multiply(&engine, &weights, M, &a, &mut vec![0.0_f32; M * N]).unwrap();
-    multiply(&engine, &weights, M, &a, &mut vec![f16::ZERO; M * N]).unwrap();
 }
 
 #[test]
@@ -281,7 +268,7 @@ fn calibrated_boards_and_the_model_are_not_checked() {
     // A profile that `npu-probe first` wrote on a model that imitates a board.
     let played = on_model(with_profile(false, true));
     for (engine, checks) in [(calibrated, false), (model, false), (played, true)] {
-        run(&engine, MatmulType::Fp16ToFp32).unwrap();
+        run(&engine, Dtype::Fp16).unwrap();
         assert_eq!(engine.counters().checked_tasks > 0, checks);
     }
 }

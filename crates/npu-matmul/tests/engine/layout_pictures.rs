@@ -7,7 +7,6 @@ use std::ops::Range;
 use npu_matmul::layout::{Position, activation, activation_bytes, output, output_bytes, weight};
 use npu_matmul::plan::WeightPlan;
 use npu_matmul::{Dtype, Plan, PlanOptions};
-use rknpu_regcmd::MatmulType;
 
 /// A grid of byte ranges.
 struct Picture {
@@ -196,26 +195,23 @@ fn pictures_of_single_tiles_are_the_layouts() {
         let group = dtype.kernel_group();
         assert!(rows.contains(&(group - 1)) && rows.contains(&group));
     }
-    for (title, types) in [
+    for (title, dtypes) in [
         (
             "C, int32 and binary32: 4 rows, N = 16",
-            [MatmulType::Int8ToInt32, MatmulType::Fp16ToFp32],
+            &[Dtype::Int8, Dtype::Fp16][..],
         ),
-        (
-            "C, int16 and binary16: 4 rows, N = 32",
-            [MatmulType::Int4ToInt16, MatmulType::Fp16ToFp16],
-        ),
+        ("C, int16 and binary16: 4 rows, N = 32", &[Dtype::Int4]),
     ] {
         let picture = take(title);
-        for ty in types {
-            let bits = ty.out_bytes() as usize * 8;
+        for &dtype in dtypes {
+            let bits = dtype.output_bytes() * 8;
             check(
                 &picture,
                 4 * 4,
                 bits,
                 ["m", "n"],
                 ("rows", 4),
-                |rows, m, n| output(ty, rows, m, n) * 8,
+                |rows, m, n| output(dtype, rows, m, n) * 8,
             );
         }
     }
@@ -278,7 +274,7 @@ fn pictures_of_several_tiles_are_the_plan() {
             .map(|task| {
                 let rows = job.band.rows.clone();
                 let start = task.c as usize;
-                let bytes = output_bytes(job.ty, 4, task.n_padded as usize);
+                let bytes = output_bytes(job.dtype, 4, task.n_padded as usize);
                 [rows, task.n.clone(), start..start + bytes]
             })
             .collect();

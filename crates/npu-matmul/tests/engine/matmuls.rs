@@ -2,14 +2,11 @@
 //! Compares matmuls on the device that `ROCKET_DEVICE` selects (the software model if there is
 //! none) with the reference.
 
-use half::f16;
-use npu_matmul::{Dtype, Output, PlanOptions, WeightFormat};
+use npu_matmul::{Dtype, PlanOptions, WeightFormat};
 use proptest::prelude::*;
 
-use crate::common::matmul::{Matmul, Results, Rows};
-use crate::common::{
-    Shape, check, check_all, counted, engine, engine_with, reusing, strict_engine, watched,
-};
+use crate::common::matmul::{Matmul, Rows};
+use crate::common::{Shape, check, check_all, engine, engine_with, reusing, watched};
 
 fn shape() -> impl Strategy<Value = Shape> {
     // Small sizes, and sizes that are long in one direction.
@@ -126,52 +123,6 @@ fn extreme_integers() {
             matmul.check(&engine).unwrap();
         }
     }
-}
-
-#[test]
-fn the_npu_writes_half_the_bytes_of_half_results() {
-    let shape = Shape::new(40, 96, 128);
-    let bytes = |k_tile| {
-        let options = PlanOptions {
-            k_tile: Some(k_tile),
-            ..PlanOptions::default()
-        };
-        let (engine, model) = strict_engine(options, 1);
-        let mut matmul = Matmul::new(&engine, WeightFormat::Fp16, shape, 1).unwrap();
-        let mut results = Vec::new();
-        let bytes = [Output::F32, Output::F16].map(|output| {
-            matmul.output = output;
-            let run = || results.push(matmul.run(&engine).unwrap());
-            counted(&engine, run).bytes_from_device
-        });
-        results.iter().for_each(|results| matmul.compare(results));
-        // Binary16 results are the binary32 results rounded once.
-        let [Results::Floats(floats), Results::Halves(halves)] = &results[..] else {
-            panic!("other kinds of results");
-        };
-        let rounded: Vec<_> = floats.iter().map(|&x| f16::from_f32(x)).collect();
-        assert_eq!(*halves, rounded);
-        assert_eq!(model.events(), []);
-        bytes
-    };
-    let whole = (shape.m * shape.n * 4) as u64;
-    assert_eq!(bytes(128), [whole, whole / 2]);
-    // Tiles of K are added in binary32.
-    assert_eq!(bytes(64), [2 * whole, 2 * whole]);
-}
-
-/// Sums of 65536 are beyond binary16.
-#[test]
-fn halves_that_are_too_large_are_infinite() {
-    let engine = engine();
-    let shape = Shape::new(4, 16, 64);
-    let Shape { m, n, k } = shape;
-    let a = Rows::Halves(vec![f16::from_f32(256.0); m * k]);
-    let b = (0..n * k).map(|at| f16::from_f32(if at / k % 2 == 0 { 4.0 } else { -3.0 }));
-    let b = Rows::Halves(b.collect());
-    let mut matmul = Matmul::load(&engine, WeightFormat::Fp16, shape, a, b).unwrap();
-    matmul.output = Output::F16;
-    matmul.check(&engine).unwrap();
 }
 
 #[test]

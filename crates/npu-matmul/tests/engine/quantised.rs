@@ -6,10 +6,10 @@ use npu_matmul::quantise::Quantisation;
 use npu_matmul::quantise::rotate::{self, Rotation};
 use npu_matmul::quantise::search::least_square_scale;
 use npu_matmul::reference::Expected;
-use npu_matmul::{Engine, Error, Output, PlanOptions, Weights};
+use npu_matmul::{Engine, Error, PlanOptions, Weights};
 use proptest::prelude::*;
 
-use crate::common::matmul::{Results, check_floats};
+use crate::common::matmul::check_floats;
 use crate::common::{Random, Shape, engine, multiply, watched};
 
 /// Floats around 0 with a few large columns.
@@ -126,7 +126,7 @@ fn check(engine: &Engine, shape: Shape, to: Quantisation, a: &[f32], b: &[f32]) 
     let expected: Vec<_> = (0..m * n)
         .map(|at| reference.element(at / n, at % n))
         .collect();
-    check_floats(&Results::Floats(c), &expected);
+    check_floats(&c, &expected);
 }
 
 fn case() -> impl Strategy<Value = (Shape, Quantisation)> {
@@ -226,7 +226,7 @@ fn what_has_no_exact_sum_is_refused() {
     // The largest sum that there is.
     let (mut sum, row) = ([0], &b[..max]);
     let weights = engine.load(Weights::i8(1, max, row)).unwrap();
-    let gemm = engine.prepare(&weights, 1, Output::I32).unwrap();
+    let gemm = engine.prepare(&weights, 1).unwrap();
     gemm.run(row, &mut sum[..]).unwrap();
     assert_eq!(sum[0], 131_071 << 14);
 }

@@ -3,7 +3,7 @@
 
 use npu_matmul::attention::AttentionBatch;
 use npu_matmul::plan::PlanOptions;
-use npu_matmul::{Error, Output, PlanError, Weights};
+use npu_matmul::{Error, PlanError, Weights};
 
 use crate::common::attention::{CASE, Case, Operands};
 use crate::common::{multiply, random_f16, random_i4};
@@ -77,7 +77,7 @@ fn weights_of_another_kind_are_refused() {
     refused(multiply(&engine, &halves, 1, &a, &mut ints), output);
     refused(multiply(&engine, &bytes, 1, &integers, &mut floats), output);
     refused(multiply(&engine, &scaled, 1, &singles, &mut ints), output);
-    let prepared = engine.prepare(&bytes, 1, Output::I32).unwrap();
+    let prepared = engine.prepare(&bytes, 1).unwrap();
     refused(prepared.run(&integers, &mut floats), output);
     refused(
         multiply(&engine, &nibbles, 1, &[0_i8, 0, -9], &mut ints),

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use npu_capture::format::SectionKind;
 use npu_capture::{Capture, Recorder, RecorderOptions};
-use npu_matmul::{Engine, Output, Weights};
+use npu_matmul::{Engine, Weights};
 use npu_model::{Model, ModelOptions};
 use rocket_uapi::{Device, DevicePool};
 
@@ -66,7 +66,7 @@ pub(crate) fn multiply(device: &Device, times: usize) -> Vec<i32> {
     let [m, k, n] = SIZES;
     let engine = Engine::open(DevicePool::open(device, 1).unwrap()).unwrap();
     let weights = engine.load(Weights::i8(n, k, &numbers(n * k, 1))).unwrap();
-    let gemm = engine.prepare(&weights, m, Output::I32).unwrap();
+    let gemm = engine.prepare(&weights, m).unwrap();
     let mut c = vec![0; m * n];
     for time in 0..times {
         let a = numbers(m * k, 2 + time);

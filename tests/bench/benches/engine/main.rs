@@ -11,7 +11,7 @@
 use std::sync::LazyLock;
 use std::{fs, thread};
 
-use npu_matmul::{Engine, Output, PackedWeights, Weights};
+use npu_matmul::{Engine, PackedWeights, Weights};
 use npu_model::{Model, ModelOptions};
 use rocket_uapi::DevicePool;
 
@@ -107,7 +107,7 @@ fn experts(engine: &Engine) {
             let mut out: Vec<_> = rows.iter().map(|m| vec![0_i32; m * n]).collect();
             let start = thread_time();
             let gemms: Vec<_> = (weights.iter().zip(&rows))
-                .map(|(weights, &m)| engine.prepare(weights, m, Output::I32).unwrap())
+                .map(|(weights, &m)| engine.prepare(weights, m).unwrap())
                 .collect();
             preparing += thread_time() - start;
             let calls = gemms.iter().zip(&rows).zip(&mut out);
@@ -139,12 +139,8 @@ fn main() {
             load(Weights::w8a8(n, k, &w)),
             load(Weights::w8a8(n, k, &w).rotated()),
         ];
-        let prepare = |weights, output| engine.prepare(weights, m, output).unwrap();
-        let [int8, floats, turned] = [
-            prepare(&bytes, Output::I32),
-            prepare(&plain, Output::F32),
-            prepare(&rotated, Output::F32),
-        ];
+        let prepare = |weights| engine.prepare(weights, m).unwrap();
+        let [int8, floats, turned] = [prepare(&bytes), prepare(&plain), prepare(&rotated)];
         let mut sums = [vec![0_i32; m * n], vec![0_i32; m * n]];
         let mut results = [vec![0.0_f32; m * n], vec![0.0_f32; m * n]];
         let [once, anew] = &mut sums;
@@ -153,7 +149,7 @@ fn main() {
             ("prepared", Box::new(|| int8.run(&a, &mut *once).unwrap())),
             (
                 "anew",
-                Box::new(|| prepare(&bytes, Output::I32).run(&a, &mut *anew).unwrap()),
+                Box::new(|| prepare(&bytes).run(&a, &mut *anew).unwrap()),
             ),
             ("w8a8", Box::new(|| floats.run(&x, &mut *of_plain).unwrap())),
             (

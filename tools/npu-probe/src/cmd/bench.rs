@@ -19,8 +19,7 @@ pub(crate) fn run(args: &BenchFlags) -> Result<Verdict, Failure> {
     }
     let opened = super::open(&args.device)?;
     let info = opened.device.info();
-    let planning = &args.planning;
-    let (options, refused) = planning.machine.options(&info);
+    let (options, refused) = args.machine.options(&info);
     let fds = args.fds.map_or(info.files(), NonZeroUsize::get);
     let device = DeviceReport::new(info, opened.why);
     let is_model = device.is_model;
@@ -41,10 +40,8 @@ pub(crate) fn run(args: &BenchFlags) -> Result<Verdict, Failure> {
     for &shape in &args.shapes {
         for &kind in kinds {
             progress.doing(&format!("{kind} {shape}"));
-            let dtype = kind.dtype();
             let case = MeasuredMatmul {
                 kind,
-                results: planning.results(dtype),
                 shape,
                 repeat: args.repeat.get(),
                 is_model,

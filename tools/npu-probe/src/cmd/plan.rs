@@ -17,7 +17,6 @@ use crate::base::flags::{BenchFlags, OperandDtypes};
 use crate::base::output;
 use crate::base::shape::MatmulShape;
 use crate::base::table::{MIB, joined, mib};
-use crate::measure::bench::to;
 
 /// Default number of file descriptors of a plan: one per core.
 const DEFAULT_FDS: usize = 3;
@@ -53,15 +52,14 @@ fn plan(
     let MatmulShape { m, k, n } = shape;
     let dtype = operands.dtype();
     let fds = args.fds.map_or(DEFAULT_FDS, NonZeroUsize::get);
-    let (options, refused) = args.planning.machine.as_npu().options(info);
+    let (options, refused) = args.machine.as_npu().options(info);
     let options = PlanOptions {
         k_tile: args.k_tile.map(NonZeroUsize::get),
         batch_rows: m,
         ..options
     };
     let weights = WeightPlan::new(dtype, n, k, fds, &options)?;
-    let results = args.planning.results(dtype);
-    let plan = Plan::with_results(&weights, m, results, &options)?;
+    let plan = Plan::new(&weights, m, &options)?;
     let profile = &options.profile;
     let clock_mhz = profile.machine.clock_hz / HERTZ_PER_MHZ;
     let cpu_cores = profile.host.cores;
@@ -78,7 +76,6 @@ fn plan(
         // Why an existing profile is not used.
         "profile_refused": refused,
         "fds": fds,
-        "results": results,
         "cpu_cores": cpu_cores,
         "memory": memory,
         "chosen": chosen,
@@ -96,9 +93,8 @@ fn plan(
         _ => "tiles as a board uses them; --unmeasured plans with all legal ones",
     };
     let text = format!(
-        "{operands}{} {shape} at {clock_mhz} MHz, {fds} file descriptor(s); {cpu_cores} CPU cores \
+        "{operands} {shape} at {clock_mhz} MHz, {fds} file descriptor(s); {cpu_cores} CPU cores \
          pack and unpack; all times are modelled\n{int4}profile: {}; {tiles}\n{refused}{times}{fits}\n",
-        to(results),
         profile.name,
     );
     Ok((report, text))

@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use anyhow::anyhow;
 use npu_capture::{Recorder, RecorderOptions};
-use npu_matmul::{Observer, Results};
+use npu_matmul::Observer;
 use npu_model::Model;
 use rknpu_regcmd::timing::seconds;
 use rocket_uapi::Device;
@@ -60,13 +60,12 @@ fn once(test: &SelfTestFlags) -> Result<Verdict, Failure> {
     let observer: Arc<dyn Observer> = Arc::<ProgramCounter>::clone(&counter);
     let engine = engine_run::engine_of_board(&recorded, test.fds.get())?.observed_by(observer);
     let weights = operands.load(&engine, test.dtype.dtype(), n, k)?;
-    let output = MatmulResult::output(&operands, Results::Sums);
     let problem = ProblemReport {
         dtype: test.dtype.to_string(),
         shape: test.shape,
         seed: test.seed,
         fds: test.fds.get(),
-        plan: engine.prepare(&weights, m, output)?.plan().to_string(),
+        plan: engine.prepare(&weights, m)?.plan().to_string(),
     };
     progress.aside(|| say(&problem.text()))?;
     let expected = CpuResult::compute(test.shape, &operands, weights.plan().k_tile_count());
@@ -75,7 +74,7 @@ fn once(test: &SelfTestFlags) -> Result<Verdict, Failure> {
     progress.doing("multiplying");
     for _ in 0..test.repeat.get() {
         let start = Instant::now();
-        let mut matmul = MatmulResult::unwritten(&operands, Results::Sums, c_len);
+        let mut matmul = MatmulResult::unwritten(&operands, c_len);
         let multiplied = matmul.multiply(&engine, &weights, m, &operands);
         let wall = start.elapsed();
         if let Err(error) = multiplied {

@@ -3,8 +3,7 @@
 
 use std::ops::Range;
 
-use half::f16;
-use npu_matmul::{Engine, Error, Output, OutputRows, PackedWeights, PlanOptions, Results, Threads};
+use npu_matmul::{Engine, Error, OutputRows, PackedWeights, PlanOptions, Threads};
 use rocket_uapi::{Device, DevicePool};
 
 use crate::base::exit::Failure;
@@ -15,29 +14,17 @@ use crate::matmul::data::MatmulOperands;
 pub(crate) enum MatmulResult {
     Integers(Vec<i32>),
     Floats(Vec<f32>),
-    /// Sums of FP16 operands, rounded to binary16.
-    Halves(Vec<f16>),
 }
 
 impl MatmulResult {
-    /// The element type of such a result.
-    pub(crate) const fn output(operands: &MatmulOperands, results: Results) -> Output {
-        match (operands, results) {
-            (MatmulOperands::Integers(_), _) => Output::I32,
-            (MatmulOperands::Floats(_), Results::Sums) | (MatmulOperands::Quantised(_), _) => {
-                Output::F32
-            }
-            (MatmulOperands::Floats(_), Results::Halves) => Output::F16,
-        }
-    }
-
     /// Space for `len` elements, filled with an unlikely value that shows unwritten
     /// elements.
-    pub(crate) fn unwritten(operands: &MatmulOperands, results: Results, len: usize) -> Self {
-        match Self::output(operands, results) {
-            Output::I32 => Self::Integers(vec![i32::MIN; len]),
-            Output::F32 => Self::Floats(vec![f32::NAN; len]),
-            Output::F16 => Self::Halves(vec![f16::NAN; len]),
+    pub(crate) fn unwritten(operands: &MatmulOperands, len: usize) -> Self {
+        match operands {
+            MatmulOperands::Integers(_) => Self::Integers(vec![i32::MIN; len]),
+            MatmulOperands::Floats(_) | MatmulOperands::Quantised(_) => {
+                Self::Floats(vec![f32::NAN; len])
+            }
         }
     }
 
@@ -52,9 +39,8 @@ impl MatmulResult {
         let c: OutputRows<'_> = match self {
             Self::Integers(c) => c.into(),
             Self::Floats(c) => c.into(),
-            Self::Halves(c) => c.into(),
         };
-        let gemm = engine.prepare(weights, m, c.output())?;
+        let gemm = engine.prepare(weights, m)?;
         match operands {
             MatmulOperands::Integers([a, _]) => gemm.run(a, c),
             MatmulOperands::Floats([a, _]) => gemm.run(a, c),
@@ -68,7 +54,6 @@ impl MatmulResult {
         match self {
             Self::Integers(c) => Self::Integers(c[part].to_vec()),
             Self::Floats(c) => Self::Floats(c[part].to_vec()),
-            Self::Halves(c) => Self::Halves(c[part].to_vec()),
         }
     }
 }

@@ -4,7 +4,7 @@
 use std::fmt;
 
 use half::f16;
-use npu_matmul::{Dtype, Error, JobFailure, Results, reference};
+use npu_matmul::{Dtype, Error, JobFailure, reference};
 use rocket_uapi::Device;
 
 use crate::base::exit::Failure;
@@ -13,14 +13,6 @@ use crate::matmul::data::{MatmulOperands, SplitMix64};
 use crate::matmul::engine_run::{self, MatmulResult};
 use crate::matmul::expected::{CpuResult, ResultComparison};
 use crate::matmul::report::FailedJobs;
-
-/// Types of the operands and of the results.
-const KINDS: [(Dtype, Results); 4] = [
-    (Dtype::Int8, Results::Sums),
-    (Dtype::Fp16, Results::Sums),
-    (Dtype::Fp16, Results::Halves),
-    (Dtype::Int4, Results::Sums),
-];
 
 /// Bits of the largest M, K and N. Most matmuls are small; some have several tiles in each
 /// dimension.
@@ -39,7 +31,6 @@ const FILES: u64 = 3;
 #[derive(Clone, Debug)]
 pub(crate) struct SoakMatmul {
     pub(crate) kind: Dtype,
-    results: Results,
     shape: MatmulShape,
     files: usize,
     turns: u64,
@@ -48,7 +39,7 @@ pub(crate) struct SoakMatmul {
 
 impl SoakMatmul {
     pub(crate) fn random(random: &mut SplitMix64) -> Self {
-        let (kind, results) = KINDS[random.below(KINDS.len() as u64) as usize];
+        let kind = Dtype::ALL[random.below(Dtype::ALL.len() as u64) as usize];
         let shape = loop {
             let [m, k, n] = BITS.map(|bits| size(random, bits));
             if m * k * n <= WORK_MAX {
@@ -57,7 +48,6 @@ impl SoakMatmul {
         };
         Self {
             kind,
-            results,
             shape,
             files: 1 + random.below(FILES) as usize,
             turns: 1 + random.below(TURNS),
@@ -86,7 +76,7 @@ impl SoakMatmul {
         let engine = engine_run::engine_of_board(device, self.files)?;
         let weights = sides[0].0.load(&engine, self.kind, n, k)?;
         for (operands, want) in sides.iter().cycle().take(self.turns as usize) {
-            let mut matmul = MatmulResult::unwritten(operands, self.results, m * n);
+            let mut matmul = MatmulResult::unwritten(operands, m * n);
             let before = FailedJobs::of(&engine);
             let multiplied = matmul.multiply(&engine, &weights, m, operands);
             let compared = match multiplied {
@@ -131,12 +121,9 @@ fn size(random: &mut SplitMix64, bits: u64) -> usize {
 
 impl fmt::Display for SoakMatmul {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (kind, shape, results) = (self.kind, self.shape, self.results);
+        let (kind, shape) = (self.kind, self.shape);
         let (files, seed) = (self.files, self.seed);
-        write!(
-            f,
-            "{kind} {shape} ({results:?}) over {files} files, seed {seed}"
-        )
+        write!(f, "{kind} {shape} over {files} files, seed {seed}")
     }
 }
 
@@ -152,9 +139,9 @@ mod tests {
         let cases: Vec<SoakMatmul> = (0..2000).map(|_| SoakMatmul::random(&mut random)).collect();
         let kinds: BTreeSet<String> = cases
             .iter()
-            .map(|case| format!("{} {:?} {}", case.kind, case.results, case.files))
+            .map(|case| format!("{} {}", case.kind, case.files))
             .collect();
-        assert_eq!(kinds.len(), 3 * KINDS.len());
+        assert_eq!(kinds.len(), 3 * Dtype::ALL.len());
         for dimension in 0..3 {
             let sizes = cases.iter().map(|case| case.shape);
             let sizes = sizes.map(|MatmulShape { m, k, n }| [m, k, n][dimension]);

@@ -37,24 +37,6 @@ fn quantised_matmuls_are_planned_and_measured_as_int8() {
 }
 
 #[test]
-fn halves_are_measured_and_checked() {
-    let report = json("bench 8x64x96 --dtype fp16,int8 --repeat 1 --half-results");
-    let [halves, int8] = report["measurements"].as_array().unwrap().as_slice() else {
-        panic!("two products: {report:#}");
-    };
-    assert_eq!(halves["results"], "halves");
-    assert_eq!(int8["results"], "sums");
-    // C, 8 x 96 of two bytes.
-    assert_eq!(halves["bytes_from_device"], 8.0 * 96.0 * 2.0);
-    says(
-        "bench 8x64x96 --dtype fp16 --half-results",
-        &["fp16 to binary16 8x64x96"],
-    );
-    // If K is cut, the CPU rounds.
-    json("bench 4x40000x16 --dtype fp16 --repeat 1 --half-results");
-}
-
-#[test]
 fn the_cpus_time_decides_over_cuts() {
     let at = |more: &str| {
         one_plan(&format!(

@@ -19,7 +19,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use rknpu_regcmd::{MatmulType, ProgramOptions};
+use rknpu_regcmd::ProgramOptions;
 
 use super::call::AttentionBatch;
 use super::mask::VisibleBlock;
@@ -214,8 +214,8 @@ impl Tiling {
         });
         let band = Band::new(HALF, 0..m, parts);
         let keys: Vec<_> = runs(blocks).flat_map(|run| self.key_tiles(run)).collect();
-        let (ty, all) = (MatmulType::Fp16ToFp32, 0..self.keys);
-        JobPlan::new(ty, self.program, device, 0, band, all).with_tasks(&keys, |part, first| {
+        let all = 0..self.keys;
+        JobPlan::new(HALF, self.program, device, 0, band, all).with_tasks(&keys, |part, first| {
             self.key_offset(part.index, first / self.block)
                 + weight_bytes(HALF, first % self.block, part.padded)
         })
@@ -236,11 +236,12 @@ impl Tiling {
     pub(crate) fn value_job(&self, device: usize, m: usize, blocks: &[usize]) -> JobPlan {
         let k_tiles = blocks.iter().map(|&block| self.key_block(block));
         let band = Band::new(HALF, 0..m, k_tiles);
-        let (ty, all) = (MatmulType::Fp16ToFp32, 0..self.columns());
+        let all = 0..self.columns();
         let columns: Vec<_> = pieces(all.clone(), self.n_tiles[1]).collect();
-        JobPlan::new(ty, self.program, device, 0, band, all).with_tasks(&columns, |block, first| {
-            self.value_offset(block.index) + weight_bytes(HALF, first, block.padded)
-        })
+        JobPlan::new(HALF, self.program, device, 0, band, all)
+            .with_tasks(&columns, |block, first| {
+                self.value_offset(block.index) + weight_bytes(HALF, first, block.padded)
+            })
     }
 }
 
@@ -452,7 +453,7 @@ mod tests {
                 let bytes = 2 * task.n_padded as usize * task.k_padded as usize;
                 assert!(task.b as usize + bytes <= tiling.kv_bytes());
                 assert_eq!(task.c as usize, end);
-                end += (task.m_padded * task.n_padded * job.ty.out_bytes()) as usize;
+                end += (task.m_padded * task.n_padded) as usize * HALF.output_bytes();
             }
             assert_eq!(end, job.output_bytes);
         }

@@ -127,12 +127,6 @@ proptest! {
             let cuts = weights.k_tile_count() as u64 - 1;
             prop_assert_eq!(p.partial_sums, cuts * (rows * n) as u64);
             prop_assert!(p.jobs <= p.tasks && p.tasks > cuts);
-            if dtype == Dtype::Fp16 && cuts == 0 {
-                let halves = Plan::with_results(&weights, rows, Results::Halves, &options);
-                let halves = halves.unwrap().predict(&options.profile.machine);
-                let halved = halves.work.bytes.of(DmaEngine::DpuWrite);
-                prop_assert!(halved >= (rows * n * 2) as u64 && halved < written);
-            }
         }
     }
 }
@@ -178,7 +172,7 @@ fn a_plan_can_be_written_down() {
     let weights = weights(Dtype::Int8, 96, 256, 3);
     let plan = Plan::new(&weights, 16, &PlanOptions::default()).unwrap();
     let json = serde_json::to_value(&plan).unwrap();
-    assert_eq!(json["ty"], "Int8ToInt32");
+    assert_eq!(json["weights"]["dtype"], "int8");
     assert_eq!(json["m"], 16);
     assert_eq!(json["row_tile"], plan.row_tile);
     let blocks = json["weights"]["blocks"].as_array().unwrap();

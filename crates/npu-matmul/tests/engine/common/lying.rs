@@ -127,9 +127,9 @@ impl Observer for Liar {
         let wrong = emit::with_previous(job).filter_map(|(task, before)| {
             let reuse = emit::reuse(job, task, before);
             let [row, column] = (self.lie)(submission, task, reuse)?;
-            let element = layout::output(job.ty, task.m_padded as usize, row, column);
+            let element = layout::output(job.dtype, task.m_padded as usize, row, column);
             // The byte with the exponent, or the highest bits.
-            Some(task.c as usize + element + job.ty.out_bytes() as usize - 1)
+            Some(task.c as usize + element + job.dtype.output_bytes() - 1)
         });
         let mut lies = self.lies.lock().unwrap();
         lies.built.push_back(wrong.collect());

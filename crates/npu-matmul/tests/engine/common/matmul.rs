@@ -7,7 +7,7 @@ use half::f16;
 use npu_matmul::quantise::Quantisation;
 use npu_matmul::reference::Expected;
 use npu_matmul::{
-    Activations, Engine, Error, Output, OutputRows, PackedWeights, WeightFormat, Weights, reference,
+    Activations, Engine, Error, OutputRows, PackedWeights, WeightFormat, Weights, reference,
 };
 
 use crate::common::{Shape, multiply_all, random_f16, random_f32, random_i4, random_i8};
@@ -32,7 +32,6 @@ fn random(format: WeightFormat, seed: u64, len: usize) -> Rows {
 #[derive(Debug, PartialEq)]
 pub(crate) enum Results {
     Integers(Vec<i32>),
-    Halves(Vec<f16>),
     Floats(Vec<f32>),
 }
 
@@ -40,7 +39,6 @@ impl Results {
     fn rows(&mut self) -> OutputRows<'_> {
         match self {
             Self::Integers(c) => c.into(),
-            Self::Halves(c) => c.into(),
             Self::Floats(c) => c.into(),
         }
     }
@@ -52,8 +50,6 @@ pub(crate) struct Matmul {
     pub(crate) m: usize,
     a: Arc<Rows>,
     b: Arc<Rows>,
-    /// Binary32 for FP16 weights, unless a test changes it.
-    pub(crate) output: Output,
 }
 
 impl Matmul {
@@ -100,7 +96,6 @@ impl Matmul {
             m,
             a: random(self.weights.format(), seed, m * self.weights.k()).into(),
             b: Arc::clone(&self.b),
-            output: self.output,
         }
     }
 
@@ -111,13 +106,11 @@ impl Matmul {
         a: impl Into<Arc<Rows>>,
         b: Rows,
     ) -> Result<Self, Error> {
-        let (weights, output) = match (format, &b) {
-            (WeightFormat::Int4, Rows::Integers(b)) => (Weights::i4(n, k, b), Output::I32),
-            (_, Rows::Integers(b)) => (Weights::i8(n, k, b), Output::I32),
-            (_, Rows::Halves(b)) => (Weights::f16(n, k, b), Output::F32),
-            (WeightFormat::Quantised(to), Rows::Floats(b)) => {
-                (Weights::quantised(n, k, to, b), Output::F32)
-            }
+        let weights = match (format, &b) {
+            (WeightFormat::Int4, Rows::Integers(b)) => Weights::i4(n, k, b),
+            (_, Rows::Integers(b)) => Weights::i8(n, k, b),
+            (_, Rows::Halves(b)) => Weights::f16(n, k, b),
+            (WeightFormat::Quantised(to), Rows::Floats(b)) => Weights::quantised(n, k, to, b),
             _ => panic!("floats are quantised"),
         };
         Ok(Self {
@@ -125,17 +118,15 @@ impl Matmul {
             m,
             a: a.into(),
             b: b.into(),
-            output,
         })
     }
 
     /// Results with junk, so that unwritten elements show.
     fn room(&self) -> Results {
         let len = self.m * self.weights.n();
-        match self.output {
-            Output::I32 => Results::Integers(vec![0x5a5a_5a5a; len]),
-            Output::F16 => Results::Halves(vec![f16::NAN; len]),
-            Output::F32 => Results::Floats(vec![f32::NAN; len]),
+        match &*self.a {
+            Rows::Integers(_) => Results::Integers(vec![0x5a5a_5a5a; len]),
+            Rows::Halves(_) | Rows::Floats(_) => Results::Floats(vec![f32::NAN; len]),
         }
     }
 
@@ -158,20 +149,11 @@ impl Matmul {
         Ok(())
     }
 
-    /// Checks it with each kind of results: those of FP16 may be binary32 or binary16.
-    pub(crate) fn check_outputs(mut self, engine: &Engine) {
-        self.check(engine).unwrap();
-        if self.output == Output::F32 {
-            self.output = Output::F16;
-            self.check(engine).unwrap();
-        }
-    }
-
     /// Compares results with the reference. Quantised matmuls have none here.
     pub(crate) fn compare(&self, results: &Results) {
         let (m, n, k) = (self.m, self.weights.n(), self.weights.k());
-        match (&*self.a, &*self.b) {
-            (Rows::Integers(a), Rows::Integers(b)) => {
+        match (&*self.a, &*self.b, results) {
+            (Rows::Integers(a), Rows::Integers(b), _) => {
                 let expected = Results::Integers(reference::multiply_i32(m, n, k, a, b));
                 assert!(
                     *results == expected,
@@ -179,7 +161,7 @@ impl Matmul {
                     self.weights.dtype()
                 );
             }
-            (Rows::Halves(a), Rows::Halves(b)) => {
+            (Rows::Halves(a), Rows::Halves(b), Results::Floats(results)) => {
                 let k_tiles = self.weights.plan().k_tile_count();
                 let expected = reference::multiply_f64(m, n, k, a, b, k_tiles);
                 check_floats(results, &expected);
@@ -202,22 +184,11 @@ impl Matmul {
     }
 }
 
-/// Checks that results are within their bounds, also if they were rounded once more.
-pub(crate) fn check_floats(results: &Results, expected: &[Expected]) {
-    match results {
-        Results::Floats(c) => {
-            assert_eq!(c.len(), expected.len());
-            for (at, (&got, want)) in c.iter().zip(expected).enumerate() {
-                let error = (f64::from(got) - want.value).abs();
-                assert!(error <= want.tolerance, "[{at}]: {got}, {want:?}");
-            }
-        }
-        Results::Halves(c) => {
-            assert_eq!(c.len(), expected.len());
-            for (at, (&got, want)) in c.iter().zip(expected).enumerate() {
-                assert!(want.allows_half(got), "[{at}]: {got}, {want:?}");
-            }
-        }
-        Results::Integers(_) => panic!("integers are exact"),
+/// Checks that results are within their bounds.
+pub(crate) fn check_floats(results: &[f32], expected: &[Expected]) {
+    assert_eq!(results.len(), expected.len());
+    for (at, (&got, want)) in results.iter().zip(expected).enumerate() {
+        let error = (f64::from(got) - want.value).abs();
+        assert!(error <= want.tolerance, "[{at}]: {got}, {want:?}");
     }
 }

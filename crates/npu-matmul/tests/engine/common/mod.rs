@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use half::f16;
 use npu_matmul::{
-    Activations, Counters, Dtype, Engine, Error, Observer, Output, OutputRows, PackedWeights, Plan,
+    Activations, Counters, Dtype, Engine, Error, Observer, OutputRows, PackedWeights, Plan,
     PlanOptions, Profile, SubmittedJob,
 };
 use npu_model::{Level, Model, ModelOptions};
@@ -82,7 +82,7 @@ pub(crate) type Operands<'a> = (&'a PackedWeights, usize, Activations<'a>, Outpu
 pub(crate) fn multiply_all(engine: &Engine, matmuls: Vec<Operands<'_>>) -> Result<(), Error> {
     let (mut gemms, mut operands) = (Vec::new(), Vec::new());
     for (weights, m, a, c) in matmuls {
-        gemms.push(engine.prepare(weights, m, c.output())?);
+        gemms.push(engine.prepare(weights, m)?);
         operands.push((a, c));
     }
     let calls = gemms.iter().zip(operands);
@@ -106,7 +106,7 @@ pub(crate) fn check(engine: &Engine, dtype: Dtype, shape: Shape, seed: u64) {
         .into_iter()
         .find(|format| format.dtype() == dtype);
     let matmul = Matmul::new(engine, format.unwrap(), shape, seed).unwrap();
-    matmul.check_outputs(engine);
+    matmul.check(engine).unwrap();
 }
 
 /// Checks a matmul of each precision.
@@ -157,7 +157,7 @@ pub(crate) fn counted(engine: &Engine, work: impl FnOnce()) -> Counters {
 
 /// The plan of an integer matmul.
 pub(crate) fn plan(engine: &Engine, weights: &PackedWeights, m: usize) -> Plan {
-    let gemm = engine.prepare(weights, m, Output::I32).unwrap();
+    let gemm = engine.prepare(weights, m).unwrap();
     gemm.plan().clone()
 }
 

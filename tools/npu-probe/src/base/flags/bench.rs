@@ -8,7 +8,7 @@ use npu_matmul::Threads;
 
 use super::dtype::OperandDtypes;
 use super::number::{count, number};
-use super::planning::PlanningFlags;
+use super::planning::MachineFlags;
 use super::shared::{DeviceFlags, ReportFlags};
 use crate::base::shape::{self, MatmulShape};
 
@@ -54,7 +54,7 @@ pub(crate) struct BenchFlags {
     pub(crate) threads: Option<Threads>,
 
     #[command(flatten)]
-    pub(crate) planning: PlanningFlags,
+    pub(crate) machine: MachineFlags,
 
     #[command(flatten)]
     pub(crate) device: DeviceFlags,

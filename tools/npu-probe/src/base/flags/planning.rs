@@ -1,28 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Options of plans, apart from sizes and precision.
+//! Options of commands that plan matmuls or model times.
 
 use std::num::{NonZeroU32, NonZeroU64};
 
 use clap::Args;
-use npu_matmul::{Dtype, PlanOptions, Profile, Results};
+use npu_matmul::{PlanOptions, Profile};
 use rocket_uapi::DeviceInfo;
 
 use super::number::count;
 
 pub(crate) const HERTZ_PER_MHZ: u64 = 1_000_000;
-
-/// Options of commands that plan matmuls.
-#[derive(Clone, Copy, Debug, Args)]
-pub(crate) struct PlanningFlags {
-    /// Write fp16 results as binary16
-    ///
-    /// The NPU rounds them if K is not cut.
-    #[arg(long, hide_short_help = true)]
-    half_results: bool,
-
-    #[command(flatten)]
-    pub(crate) machine: MachineFlags,
-}
 
 /// Options of commands that model times: assume another machine.
 #[derive(Clone, Copy, Debug, Args)]
@@ -77,15 +64,5 @@ impl MachineFlags {
             options.unmeasured_tiles = Some(self.unmeasured);
         }
         (options, refused.map(|error| error.to_string()))
-    }
-}
-
-impl PlanningFlags {
-    /// The type of results of matmuls of this precision.
-    pub(crate) fn results(&self, dtype: Dtype) -> Results {
-        match dtype {
-            Dtype::Fp16 if self.half_results => Results::Halves,
-            _ => Results::Sums,
-        }
     }
 }

@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 use anyhow::anyhow;
-use npu_matmul::{Counters, Dtype, Engine, Profile, Results};
+use npu_matmul::{Counters, Dtype, Engine, Profile};
 use rknpu_regcmd::timing::seconds;
 use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
@@ -25,8 +25,6 @@ const SEED: u64 = 1;
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 pub(crate) struct Measurement {
     pub(crate) dtype: OperandDtypes,
-    /// Whether the NPU writes sums or binary16.
-    pub(crate) results: Results,
     #[serde(flatten)]
     pub(crate) shape: MatmulShape,
     /// The tiling, as text.
@@ -77,7 +75,6 @@ fn rate(operations: f64, ms: f64) -> f64 {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct MeasuredMatmul {
     pub(crate) kind: OperandDtypes,
-    pub(crate) results: Results,
     pub(crate) shape: MatmulShape,
     pub(crate) repeat: usize,
     pub(crate) is_model: bool,
@@ -100,14 +97,13 @@ impl MeasuredMatmul {
         let load = start.elapsed();
         let to_device = engine.counters().bytes_to_device;
         let packed_bytes = to_device.saturating_sub(before.bytes_to_device);
-        let gemm = engine.prepare(&weights, m, MatmulResult::output(operands, self.results))?;
+        let gemm = engine.prepare(&weights, m)?;
         let plan = gemm.plan();
         let prediction = plan.predict(&profile.machine);
         let [needed, _] = plan.cache_bytes(&profile.choices);
         let (text, k_tiles) = (plan.to_string(), weights.plan().k_tile_count());
-        let out_bytes = plan.ty.out_bytes();
 
-        let mut matmul = MatmulResult::unwritten(operands, self.results, c);
+        let mut matmul = MatmulResult::unwritten(operands, c);
         // The first run allocates buffers and starts threads, so it is not measured.
         matmul.multiply(engine, &weights, m, operands)?;
         check(&matmul, self.shape, operands, k_tiles)?;
@@ -135,7 +131,6 @@ impl MeasuredMatmul {
         let share = |ms: f64| bound_ms / ms.max(f64::MIN_POSITIVE);
         Ok(Measurement {
             dtype: self.kind,
-            results: self.results,
             shape: self.shape,
             plan: text,
             matmuls: self.repeat,
@@ -156,17 +151,16 @@ impl MeasuredMatmul {
             bound_by: prediction.bound_by().to_string(),
             share_of_bound: (ran && !self.is_model).then(|| share(wall.median)),
             modelled_share_of_bound: share(npu_ms),
-            operations_per_byte: operations
-                / operand_bytes(self.kind.dtype(), out_bytes, self.shape),
+            operations_per_byte: operations / operand_bytes(self.kind.dtype(), self.shape),
             failed_jobs: FailedJobs::of(engine),
         })
     }
 }
 
-/// Bytes of A, B and C on the NPU. An element of C takes `out_bytes`.
-fn operand_bytes(dtype: Dtype, out_bytes: u32, MatmulShape { m, k, n }: MatmulShape) -> f64 {
+/// Bytes of A, B and C on the NPU.
+fn operand_bytes(dtype: Dtype, MatmulShape { m, k, n }: MatmulShape) -> f64 {
     let inputs = (m as f64 + n as f64) * k as f64 * dtype.input_bits() as f64 / 8.0;
-    inputs + m as f64 * n as f64 * f64::from(out_bytes)
+    inputs + m as f64 * n as f64 * dtype.output_bytes() as f64
 }
 
 /// Compares the first and the last row with the CPU's: a wrong result has no speed.
@@ -212,10 +206,9 @@ mod tests {
         let shape = MatmulShape { m: 2, k: 8, n: 4 };
         // (2 + 4) * 8 inputs and 8 outputs of 32 bits. An INT4 input takes half a byte, its sum
         // 16 bits.
-        assert_eq!(operand_bytes(Dtype::Int8, 4, shape), 48.0 + 32.0);
-        assert_eq!(operand_bytes(Dtype::Int4, 2, shape), 24.0 + 16.0);
-        assert_eq!(operand_bytes(Dtype::Fp16, 4, shape), 96.0 + 32.0);
-        assert_eq!(operand_bytes(Dtype::Fp16, 2, shape), 96.0 + 16.0);
+        assert_eq!(operand_bytes(Dtype::Int8, shape), 48.0 + 32.0);
+        assert_eq!(operand_bytes(Dtype::Int4, shape), 24.0 + 16.0);
+        assert_eq!(operand_bytes(Dtype::Fp16, shape), 96.0 + 32.0);
     }
 
     #[test]

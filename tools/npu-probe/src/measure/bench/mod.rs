@@ -9,7 +9,7 @@ use std::fmt::Write;
 use std::fs;
 use std::path::Path;
 
-use npu_matmul::{Profile, Results, Threads};
+use npu_matmul::{Profile, Threads};
 use rknpu_regcmd::timing::Machine;
 use serde::{Deserialize, Serialize};
 
@@ -132,22 +132,12 @@ pub(crate) struct BenchReport {
     pub(crate) measurements: Vec<Measurement>,
 }
 
-/// The type of results that are not sums, printed after the precision.
-pub(crate) const fn to(results: Results) -> &'static str {
-    match results {
-        Results::Sums => "",
-        Results::Halves => " to binary16",
-    }
-}
-
 impl Measurement {
     pub(crate) fn text(&self) -> String {
         let Self { dtype, shape, .. } = self;
         let mut text = format!(
-            "\n{dtype}{} {shape}: {} matmuls; {}\n",
-            to(self.results),
-            self.matmuls,
-            self.plan
+            "\n{dtype} {shape}: {} matmuls; {}\n",
+            self.matmuls, self.plan
         );
         let rate = self.gops.map_or_else(
             || "no job ran".to_owned(),

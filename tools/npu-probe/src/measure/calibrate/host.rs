@@ -9,7 +9,6 @@ use npu_matmul::matrix::MatrixView;
 use npu_matmul::pack::{Int8, pack_activation};
 use npu_matmul::profile::{HostCores, KernelCost, UnpackTo};
 use npu_matmul::unpack::{Destination, Mode, TileRows, unpack};
-use rknpu_regcmd::MatmulType;
 use rocket_uapi::{ByteLen, Deadline, Device};
 
 use crate::base::exit::no_thread;
@@ -102,7 +101,7 @@ fn kernel_instructions_per_second() -> anyhow::Result<f64> {
     })?;
     let [pack, read] = [
         KernelCost::pack(Dtype::Int8),
-        KernelCost::unpack(MatmulType::Int8ToInt32, UnpackTo::CachedSum),
+        KernelCost::unpack(Dtype::Int8, UnpackTo::CachedSum),
     ];
     let each = f64::from(pack.centi_instructions + read.centi_instructions) / 100.0;
     Ok(each * (ROWS * COLUMNS * TIMES) as f64 / (packing + reading))

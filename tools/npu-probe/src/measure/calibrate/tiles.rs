@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use anyhow::anyhow;
 use npu_matmul::plan::WeightPlan;
 use npu_matmul::profile::MeasuredTile;
-use npu_matmul::{Dtype, PlanOptions, Profile, Results};
+use npu_matmul::{Dtype, PlanOptions, Profile};
 use rocket_uapi::Device;
 
 use super::facts;
@@ -143,7 +143,7 @@ fn runs(device: &Device, dtype: Dtype, [rows, k, n]: [usize; 3]) -> Result<bool,
     let operands = MatmulOperands::random(kind, [rows * k, n * k], SEED).in_one_tile(k);
     let engine = engine_run::engine(device, 1, options, None)?;
     let weights = operands.load(&engine, dtype, n, k)?;
-    let mut matmul = MatmulResult::unwritten(&operands, Results::Sums, rows * n);
+    let mut matmul = MatmulResult::unwritten(&operands, rows * n);
     if matmul.multiply(&engine, &weights, rows, &operands).is_err() {
         // The job was killed. Results on a broken core would be meaningless.
         return if facts::is_healthy(device).map_err(Failure::Device)? {
