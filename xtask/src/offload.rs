@@ -28,16 +28,20 @@ pub(crate) fn prompts() -> Result<String> {
             .each_ref()
             .map(|rules| Graph::new(shape, format, rules));
         for tokens in PROMPTS {
-            let cpu = graphs[0].on_cpu().prompt(tokens).tokens_per_second(tokens);
-            let [slow, fast] = graphs
-                .each_ref()
-                .map(|graph| graph.prompt(tokens).tokens_per_second(tokens));
+            let cpu = range(&graphs[0].on_cpu(), tokens);
+            let [slow, fast] = graphs.each_ref().map(|graph| range(graph, tokens));
             rows.push(format!(
-                "{} | {tokens} | {cpu:.0} | {slow:.0} | {fast:.0}",
+                "{} | {tokens} | {cpu} | {slow} | {fast}",
                 shape.name
             ));
         }
     }
     let heads = "model | prompt, tokens | CPU alone | 200 MHz, modelled | 600 MHz, modelled";
     Ok(table(heads, rows))
+}
+
+/// Likely tokens per second of a prompt, and the upper bound.
+fn range(graph: &Graph<'_>, tokens: usize) -> String {
+    let rate = |graph: &Graph<'_>| graph.prompt(tokens).tokens_per_second(tokens);
+    format!("{:.0} ({:.0})", rate(graph), rate(&graph.upper_bound()))
 }

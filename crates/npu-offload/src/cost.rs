@@ -5,7 +5,7 @@ use npu_matmul::Plan;
 use npu_matmul::attention::AttentionBatch;
 use npu_matmul::plan::{PlanOptions, WeightPlan};
 use npu_matmul::predict::{CallTime, call_together};
-use npu_matmul::profile::KernelCost;
+use npu_matmul::profile::{CostSide, KernelCost};
 use npu_matmul::quantise::{INT8_K_MAX, Quantisation, rotate};
 
 use crate::precision::ComputeType;
@@ -17,13 +17,30 @@ pub struct PlanTarget {
     pub fds: usize,
     /// Plan options of the engine.
     pub options: PlanOptions,
+    /// The same with the profile of a side, by which times are predicted.
+    timed: PlanOptions,
 }
 
 impl PlanTarget {
-    /// Creates a target with `fds` file descriptors and these plan options.
+    /// Creates a target with `fds` file descriptors and these plan options. Its times are likely
+    /// ones.
     #[must_use]
-    pub const fn new(fds: usize, options: PlanOptions) -> Self {
-        Self { fds, options }
+    pub fn new(fds: usize, options: PlanOptions) -> Self {
+        let timed = options.on(CostSide::Likely);
+        Self {
+            fds,
+            options,
+            timed,
+        }
+    }
+
+    /// The same target with times of this side. Its plans are the same.
+    #[must_use]
+    pub fn on(&self, side: CostSide) -> Self {
+        Self {
+            timed: self.options.on(side),
+            ..self.clone()
+        }
     }
 
     /// Creates the target of an uncalibrated RK3588 at this clock.
@@ -59,16 +76,29 @@ impl PlanTarget {
     /// buffers.
     #[must_use]
     pub fn packing_ps(&self, [n, k]: [usize; 2]) -> u64 {
-        let host = &self.options.profile.host;
+        let profile = &self.timed.profile;
         let elements = (n as u64).saturating_mul(k as u64);
-        let packed_ps = host.kernel_ps(elements, KernelCost::PACK_COLUMNS);
-        packed_ps.saturating_add(host.sync_ps(elements.saturating_mul(2)))
+        let packed_ps = profile.host.kernel_ps(elements, KernelCost::PACK_COLUMNS);
+        packed_ps.saturating_add(profile.dirty_sync_ps(elements.saturating_mul(2)))
+    }
+
+    /// Picoseconds by which the first call after 50 ms without a job is longer.
+    #[must_use]
+    pub fn resume_ps(&self) -> u64 {
+        self.timed.profile.resume_ps()
+    }
+
+    /// Picoseconds in which the kernel provides `bytes` of new buffers and the CPU first writes
+    /// them.
+    #[must_use]
+    pub fn first_touch_ps(&self, bytes: u64) -> u64 {
+        self.timed.profile.first_touch_ps(bytes)
     }
 
     /// Predicts the time of attention; `None` if it cannot be computed.
     #[must_use]
     pub fn attention(&self, batch: &AttentionBatch) -> Option<CallTime> {
-        batch.call(self.fds, &self.options).ok()
+        batch.call(self.fds, &self.timed).ok()
     }
 
     /// Predicts `m` rows times weights of `n x k`; `None` if this precision cannot compute them.
@@ -95,7 +125,7 @@ impl PlanTarget {
         weights: &[(ComputeType, WeightPlan)],
         m: usize,
     ) -> Option<CallTime> {
-        let host = &self.options.profile.host;
+        let host = &self.timed.profile.host;
         let (mut plans, mut prepared, mut before_ps) = (Vec::new(), Vec::new(), 0_u64);
         for (precision, planned) in weights {
             let (precision, k) = (*precision, planned.k);
@@ -120,7 +150,7 @@ impl PlanTarget {
         #[cfg(test)]
         tests::count_tasks(&plans);
         let plans: Vec<_> = plans.iter().collect();
-        let call = call_together(&plans, &self.options);
+        let call = call_together(&plans, &self.timed);
         Some(CallTime {
             pack_ps: before_ps.checked_add(call.pack_ps)?,
             call_ps: before_ps.checked_add(call.call_ps)?,
@@ -173,11 +203,12 @@ pub(crate) mod tests {
         let weights = target().weight_plan(ComputeType::Int8Hadamard, SIZE);
         let plan = Plan::new(&weights.unwrap(), 64, &options).unwrap();
         let rotated = cost(ComputeType::Int8Hadamard, 64);
-        let host = &options.profile.host;
+        let timed = options.on(CostSide::Likely);
+        let host = &timed.profile.host;
         // log2(4096) stages for each of 64 x 4096 activations, and the rounding.
         let stages = host.kernel_ps(12 * 64 * 4096, KernelCost::ROTATION_STAGE);
         let rounded = host.kernel_ps(64 * 4096, KernelCost::round(Dtype::Int8));
-        let call = plan.call(&options);
+        let call = plan.call(&timed);
         assert_eq!(rotated.cpu_ps(), call.cpu_ps() + rounded + stages);
         assert_eq!(rotated.call_ps, call.call_ps + rounded + stages);
     }

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Speed of the CPU alone, from published figures. This project measured none of them.
 
+use npu_matmul::profile::CostSide;
+
 use crate::format::{FormatClass, NumberFormat};
 
 /// Speed of a CPU in the work that the NPU is compared with.
@@ -12,8 +14,10 @@ pub struct CpuSpeed {
     pub eight_bits: u64,
     /// With weights of fewer bits.
     pub fewer_bits: u64,
-    /// Multiply-adds a second in attention.
+    /// Multiply-adds a second in attention, on the likely side.
     pub attention: u64,
+    /// On the side of the upper bound.
+    pub attention_most: u64,
     /// Bytes of weights a second in matmuls of one row.
     pub weight_bytes: u64,
     /// Bytes a second in all other operations, which read and write and hardly compute.
@@ -28,7 +32,8 @@ impl CpuSpeed {
     ///   6.9 in Q8_0, 6.5 in Q4_K_M. Without attention that is 54, 52 and 49 G/s.
     /// * Attention, with matmuls on the NPU and attention on the CPU: a token of a 2048-token prompt
     ///   takes 10.2 ms longer than one of 512 tokens with the same model, 5.8 ms with Llama-3.2-3B,
-    ///   for 0.21 and 0.13 G multiply-adds more: 22 G/s.
+    ///   for 0.21 and 0.13 G multiply-adds more: 22 G/s. By the CPU alone with Llama-3.2-3B it is
+    ///   5.0 ms in Q8_0 and 3.0 in F16: up to 50 G/s.
     /// * Token generation: 1.43 tokens/s in F16, 2.47 in Q8_0: at least 21 GB/s of weights.
     /// * All other operations at the memory's bandwidth, 17 GB/s (E-time-lpddr).
     pub const RK3588: Self = Self {
@@ -36,9 +41,26 @@ impl CpuSpeed {
         eight_bits: 52_000_000_000,
         fewer_bits: 49_000_000_000,
         attention: 22_000_000_000,
+        attention_most: 50_000_000_000,
         weight_bytes: 21_000_000_000,
         bytes: 17_000_000_000,
     };
+
+    /// Multiply-adds a second in attention, on this side.
+    #[must_use]
+    pub const fn attention_on(&self, side: CostSide) -> u64 {
+        match side {
+            CostSide::Likely => self.attention,
+            CostSide::Upper => self.attention_most,
+        }
+    }
+
+    /// The mean of both sides' times for attention with so many multiply-adds, picoseconds. It
+    /// decides what is offloaded: a wrong decision costs least if neither side is true.
+    #[must_use]
+    pub fn mean_attention_ps(&self, macs: u64) -> u64 {
+        ps(macs, self.attention).midpoint(ps(macs, self.attention_most))
+    }
 
     /// Multiply-adds a second with weights of this format.
     #[must_use]

@@ -11,6 +11,10 @@ const STEPS: [usize; 17] = [
 /// token generation stays on the CPU, whatever the modelled time.
 pub const FEWEST_ROWS: usize = STEPS[0];
 
+/// Tokens from which a batch is a prompt, as for ggml's scheduler: the calls of its layers follow
+/// one another within the 50 ms after which a core is suspended.
+pub(crate) const PROMPT_ROWS: usize = 32;
+
 /// Most rows that are compared: llama.cpp's default for `-ub`, the rows of a graph. Weights that do
 /// not gain with so many rows are never offloaded by calculation.
 pub const MOST_ROWS: usize = STEPS[STEPS.len() - 1];

@@ -16,7 +16,7 @@ use crate::cpu::CpuSpeed;
 use crate::format::{FormatClass, NumberFormat};
 use crate::large;
 use crate::precision::{ComputeType, PrecisionChoice};
-use crate::rows::{self, FEWEST_ROWS, MOST_ROWS};
+use crate::rows::{self, FEWEST_ROWS, MOST_ROWS, PROMPT_ROWS};
 
 /// The smallest block of a rotation with which a real model keeps the promise of `auto`: MiniLM,
 /// with rows of 384. Smaller blocks spread outliers over fewer channels. In blocks of 64, SmolLM2's
@@ -99,7 +99,7 @@ pub struct MatmulDecision {
     /// Number of rows from which they are offloaded; `None` if never, because with the NPU even
     /// [`MOST_ROWS`] rows take longer.
     pub fewest_rows: Option<usize>,
-    /// Modelled time of a call with [`MOST_ROWS`] rows, picoseconds; `None` if there is no plan.
+    /// Likely time of a call with [`MOST_ROWS`] rows, picoseconds; `None` if there is no plan.
     pub call_ps: Option<u64>,
 }
 
@@ -181,15 +181,24 @@ impl OffloadRules {
 
     /// Returns the number of rows from which matmuls with weights of `n x k` are offloaded:
     /// `min_rows`, if the user set it. Otherwise it is the least number from which the whole call
-    /// (the NPU, and the CPU's work for it) takes no longer than the CPU alone at its published
-    /// speed; `None` if even [`MOST_ROWS`] rows take longer. `npu_ps` is the time of that call by
-    /// its rows. The number is at least [`FEWEST_ROWS`], since a token of one sequence is never offloaded.
+    /// (the NPU, and the CPU's work for it) is likely to take no longer than the CPU alone at its
+    /// published speed; `None` if even [`MOST_ROWS`] rows take longer. `npu_ps` is the time of that
+    /// call by its rows. Below [`PROMPT_ROWS`] rows the CPU may have generated tokens before, so
+    /// the resume of the cores is added. The number is at least [`FEWEST_ROWS`], since a token of
+    /// one sequence is never offloaded.
     fn fewest_rows(
         &self,
         weights: NumberFormat,
         size: [usize; 2],
         npu_ps: impl Fn(usize) -> Option<u64>,
     ) -> Option<usize> {
+        let npu_ps = |rows| {
+            let resume_ps = match rows {
+                PROMPT_ROWS.. => 0,
+                _ => self.target.resume_ps(),
+            };
+            Some(npu_ps(rows)?.saturating_add(resume_ps))
+        };
         let cpu_ps = |rows| self.cpu.matmul_ps(weights, size, rows);
         self.min_rows.or_else(|| rows::fewest(npu_ps, cpu_ps))
     }

@@ -7,7 +7,9 @@
 
 use npu_matmul::attention::AttentionBatch;
 use npu_matmul::plan::PlanOptions;
-use npu_offload::{FEWEST_ROWS, Graph, ModelShape, NumberFormat, OffloadRules, PlanTarget};
+use npu_offload::{
+    FEWEST_ROWS, FormatClass, Graph, ModelShape, NumberFormat, OffloadRules, PlanTarget,
+};
 
 /// Numbers of rows for which the rule compares times.
 const COMPARED: [usize; 9] = [2, 3, 4, 6, 8, 12, 16, 24, 32];
@@ -28,11 +30,19 @@ fn formats() -> impl Iterator<Item = NumberFormat> {
     ["Q4_0", "Q8_0", "F16"].into_iter().map(named)
 }
 
-/// Times of the NPU's call and of the CPU alone, picoseconds.
+/// Rows from which a batch is a prompt: its calls follow one another, and no core is resumed.
+const PROMPT: usize = 32;
+
+/// Times of the NPU's call after a pause and of the CPU alone, picoseconds.
 fn times(rules: &OffloadRules, format: NumberFormat, size: [usize; 2], rows: usize) -> [u64; 2] {
     let precision = rules.decide(format, size).precision;
     let npu = rules.target.matmul(precision, size, rows).unwrap().call_ps;
-    [npu, rules.cpu.matmul_ps(format, size, rows)]
+    let resume = if rows < PROMPT {
+        rules.target.resume_ps()
+    } else {
+        0
+    };
+    [npu + resume, rules.cpu.matmul_ps(format, size, rows)]
 }
 
 /// The threshold for few rows comes from the same comparison as any other: each matrix runs on the
@@ -68,7 +78,9 @@ fn by_default_each_matrix_runs_on_the_faster_side() {
                     let [npu, cpu] = [&graph, &cpu].map(|graph| graph.step(sequences, 512));
                     let [on_npu, on_cpu] = [npu.total(), cpu.total()];
                     assert!(on_npu <= on_cpu, "{} {sequences}", shape.name);
-                    assert!(on_npu < on_cpu || sequences < MOST, "{}", shape.name);
+                    // F16 on a slow clock may need more rows.
+                    let gains = sequences == MOST && format.class == FormatClass::Quantised;
+                    assert!(on_npu < on_cpu || !gains, "{}", shape.name);
                     assert_eq!(npu.attention, cpu.attention);
                     assert_eq!(npu.offloaded_attention, 0);
                 }

@@ -26,15 +26,28 @@ pub(crate) fn markdown() -> Result<String> {
             errors.iter().copied().fold(0.0, f64::max)
         );
     }
+    let held_out = tables.iter().flat_map(|table| &table.rows);
+    let held_out: Vec<_> = held_out.filter(|row| !row.is_fitted).collect();
+    let inside = held_out.iter().filter(|row| row.is_inside()).count();
+    page += &format!(
+        "- {inside} of {} figures held out lie inside the range\n",
+        held_out.len()
+    );
     for subject in tables {
         let rows = subject.rows.iter().map(|row| {
-            let [published, modelled] = [row.published, row.modelled].map(number);
+            let [least, most] = row.range;
+            let values = [row.published, row.modelled, least, most];
+            let [published, modelled, least, most] = values.map(number);
             let (error, role) = (100.0 * row.error(), if row.is_fitted { "F" } else { "H" });
+            let inside = if row.is_inside() { "yes" } else { "no" };
             let FigureRow { what, unit, .. } = row;
-            format!("{what} | {unit} | {published} | {modelled} | {error:+.0} % | {role}")
+            format!(
+                "{what} | {unit} | {published} | {modelled} | {error:+.0} % | {least} to {most} | \
+                 {inside} | {role}"
+            )
         });
         let rows = table(
-            "figure | unit | published | modelled | error | F or H",
+            "figure | unit | published | modelled | error | range | inside | F or H",
             rows,
         );
         let (title, conditions) = (subject.title, subject.conditions);

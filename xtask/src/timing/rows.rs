@@ -2,6 +2,8 @@
 //! Models the published figures in figures.txt.
 
 use anyhow::{Context, Result, ensure};
+use npu_matmul::Profile;
+use npu_matmul::profile::CostSide;
 use npu_offload::{Graph, ModelShape, NumberFormat, OffloadRules, PlanTarget};
 use rknpu_regcmd::MatmulType::{Fp16ToFp16, Int4ToInt16, Int8ToInt32};
 use rknpu_regcmd::timing::{DriverCosts, Machine, seconds};
@@ -17,7 +19,10 @@ pub(super) struct FigureRow {
     pub(super) what: &'static str,
     pub(super) unit: &'static str,
     pub(super) published: f64,
+    /// By the constants that plans are made with.
     pub(super) modelled: f64,
+    /// The least and the most by the sides of contested constants.
+    pub(super) range: [f64; 2],
     /// Whether it determined a parameter of the model. Otherwise the model predicts it.
     pub(super) is_fitted: bool,
 }
@@ -33,28 +38,88 @@ impl FigureRow {
     pub(super) fn error(&self) -> f64 {
         self.modelled / self.published - 1.0
     }
+
+    /// Whether the published figure lies in the range, within the rounding of both.
+    pub(super) fn is_inside(&self) -> bool {
+        const ROUNDING: f64 = 0.01;
+        let [least, most] = self.range;
+        (least * (1.0 - ROUNDING)..=most * (1.0 + ROUNDING)).contains(&self.published)
+    }
 }
 
-/// Mainline with interrupts on one A76 and the client on another.
-const IRQ_ON_A76: DriverCosts = DriverCosts {
-    kick_ps: 4_000_000,
-    wake_ps: 7_000_000,
-    ..DriverCosts::MAINLINE
-};
-/// Mainline with interrupts and client on the same A76.
-const ONE_A76: DriverCosts = DriverCosts {
-    wake_ps: 2_500_000,
-    ..IRQ_ON_A76
-};
-/// Interrupts on an A55, with address spaces that stay attached (a patch that is not in mainline).
-const KEPT_ATTACHED: DriverCosts = DriverCosts {
-    attach_ps: 0,
-    ..DriverCosts::MAINLINE
-};
+/// A modelled board.
+#[derive(Clone, Copy)]
+struct ModelledBoard {
+    /// At the clock of most figures.
+    fast: Machine,
+    /// The side of whole prompts.
+    side: CostSide,
+}
 
-/// A machine at the clock of most figures, and one at the boot clock.
-const FAST: Machine = Machine::RK3588;
-const SLOW: Machine = FAST.at_clock(Machine::BOOT_CLOCK_HZ);
+impl ModelledBoard {
+    /// The board of the constants that plans are made with, and one for each choice of sides: the
+    /// memory's, and a kick's. A time has its extremes where both are the same; a ratio need not.
+    fn all() -> Vec<Self> {
+        let profile = Profile::built_in();
+        let mut boards = vec![Self::of(profile.machine, CostSide::Likely)];
+        for side in [CostSide::Likely, CostSide::Upper] {
+            for kick in [CostSide::Likely, CostSide::Upper] {
+                let mut machine = profile.on(side).machine;
+                machine.driver.kick_ps = profile.on(kick).machine.driver.kick_ps;
+                boards.push(Self::of(machine, side));
+            }
+        }
+        boards
+    }
+
+    const fn of(machine: Machine, side: CostSide) -> Self {
+        Self {
+            fast: machine.at_clock(Machine::RK3588.clock_hz),
+            side,
+        }
+    }
+
+    /// At the boot clock.
+    const fn slow(&self) -> Machine {
+        self.fast.at_clock(Machine::BOOT_CLOCK_HZ)
+    }
+
+    /// With interrupts on one A76 and the client on another: a kick takes 6 us less.
+    const fn irq_on_a76(&self) -> DriverCosts {
+        let driver = self.fast.driver;
+        DriverCosts {
+            kick_ps: driver.kick_ps.saturating_sub(6_000_000),
+            wake_ps: 7_000_000,
+            ..driver
+        }
+    }
+
+    /// With interrupts and client on the same A76.
+    const fn one_a76(&self) -> DriverCosts {
+        DriverCosts {
+            wake_ps: 2_500_000,
+            ..self.irq_on_a76()
+        }
+    }
+
+    /// With interrupts on an A55, and address spaces that stay attached (a patch that is not in
+    /// mainline).
+    const fn kept_attached(&self) -> DriverCosts {
+        DriverCosts {
+            attach_ps: 0,
+            ..self.fast.driver
+        }
+    }
+
+    /// Seconds of a job with one task.
+    fn submit(&self, driver: DriverCosts, tile: TimedTile) -> Result<f64> {
+        latency(
+            &self.fast.with_driver(driver),
+            TileJobs::ONE,
+            &[tile.work()?],
+        )
+    }
+}
 
 /// Tasks of [`TILE`] in a job.
 const TASKS: usize = 64;
@@ -78,8 +143,11 @@ const SIZE: (u32, u32, u32) = (512, 3840, 4096);
 const US: f64 = 1e6;
 const MS: f64 = 1e3;
 
+/// Returns a value for each row of a table.
+type FigureModel = fn(&ModelledBoard) -> Result<Vec<f64>>;
+
 pub(super) fn all() -> Result<Vec<FigureTable>> {
-    let models: [fn() -> Result<Vec<f64>>; 8] = [
+    let models: [FigureModel; 8] = [
         tiles, submits, clock, cores, client, matmuls, levers, vendor,
     ];
     let tables: Vec<_> = FIGURES.split("\n## ").skip(1).collect();
@@ -88,11 +156,14 @@ pub(super) fn all() -> Result<Vec<FigureTable>> {
         "figures.txt does not have one table for each model"
     );
     let both = tables.into_iter().zip(models);
-    both.map(|(text, model)| table(text, &model()?)).collect()
+    let boards = ModelledBoard::all();
+    let columns = |model: FigureModel| boards.iter().map(model).collect::<Result<Vec<_>>>();
+    both.map(|(text, model)| table(text, &columns(model)?))
+        .collect()
 }
 
-/// A table of figures.txt with the modelled values.
-fn table(text: &'static str, modelled: &[f64]) -> Result<FigureTable> {
+/// A table of figures.txt with the values of each modelled board.
+fn table(text: &'static str, modelled: &[Vec<f64>]) -> Result<FigureTable> {
     let mut lines = text.lines();
     let (title, conditions) = lines
         .next()
@@ -100,19 +171,24 @@ fn table(text: &'static str, modelled: &[f64]) -> Result<FigureTable> {
         .context("a table has no line of conditions")?;
     let rows: Vec<_> = lines.filter(|line| !line.is_empty()).collect();
     ensure!(
-        rows.len() == modelled.len(),
+        modelled.iter().all(|column| column.len() == rows.len()),
         "{title} does not have one row for each modelled value"
     );
-    let row = |(line, &modelled): (&'static str, &f64)| {
+    let row = |(index, line): (usize, &'static str)| {
         let words: Vec<_> = line.splitn(4, ' ').collect();
         let [role, unit, published, what] = words[..] else {
             anyhow::bail!("incomplete row: {line}");
         };
+        let values = modelled[1..].iter().map(|column| column[index]);
         Ok(FigureRow {
             what,
             unit,
             published: published.parse()?,
-            modelled,
+            modelled: modelled[0][index],
+            range: [
+                values.clone().fold(f64::INFINITY, f64::min),
+                values.fold(0.0, f64::max),
+            ],
             is_fitted: role == "F",
         })
     };
@@ -121,15 +197,10 @@ fn table(text: &'static str, modelled: &[f64]) -> Result<FigureTable> {
         conditions,
         rows: rows
             .into_iter()
-            .zip(modelled)
+            .enumerate()
             .map(row)
             .collect::<Result<_>>()?,
     })
-}
-
-/// Seconds of a job with one task.
-fn submit(driver: DriverCosts, tile: TimedTile) -> Result<f64> {
-    latency(&FAST.with_driver(driver), TileJobs::ONE, &[tile.work()?])
 }
 
 /// Seconds for `jobs`, each of 64 tiles.
@@ -142,49 +213,61 @@ fn tile(machine: &Machine, jobs: TileJobs) -> Result<f64> {
     Ok(wait(machine, jobs)? / (jobs.each * TASKS) as f64)
 }
 
-fn tiles() -> Result<Vec<f64>> {
-    let sixteen = MS * latency(&FAST, TileJobs::ONE, &[SIXTEENTH.work()?; 16])?;
-    let [chained, kicked] = [US * tile(&FAST, FIVE_CHAINED)?, US * tile(&FAST, FIVE)?];
-    let installed = US * submit(DriverCosts::MAINLINE, SINGLE)?;
-    let on_a76 = US * submit(IRQ_ON_A76, SINGLE)?;
+fn tiles(board: &ModelledBoard) -> Result<Vec<f64>> {
+    let fast = &board.fast;
+    let sixteen = MS * latency(fast, TileJobs::ONE, &[SIXTEENTH.work()?; 16])?;
+    let [chained, kicked] = [US * tile(fast, FIVE_CHAINED)?, US * tile(fast, FIVE)?];
+    let installed = US * board.submit(fast.driver, SINGLE)?;
+    let on_a76 = US * board.submit(board.irq_on_a76(), SINGLE)?;
     Ok(vec![
         chained, kicked, chained, kicked, sixteen, installed, on_a76,
     ])
 }
 
-fn submits() -> Result<Vec<f64>> {
-    let drivers = [DriverCosts::MAINLINE, KEPT_ATTACHED, IRQ_ON_A76, ONE_A76];
-    let time = |driver| Ok(US * submit(driver, TINY)?);
+fn submits(board: &ModelledBoard) -> Result<Vec<f64>> {
+    let drivers = [
+        board.fast.driver,
+        board.kept_attached(),
+        board.irq_on_a76(),
+        board.one_a76(),
+    ];
+    let time = |driver| Ok(US * board.submit(driver, TINY)?);
     drivers.into_iter().map(time).collect()
 }
 
-fn clock() -> Result<Vec<f64>> {
+fn clock(board: &ModelledBoard) -> Result<Vec<f64>> {
+    let (fast, slow) = (&board.fast, &board.slow());
     let work = TILE.work()?;
-    let per_core = 2.0 * work.macs as f64 / seconds(work.duration_ps(&SLOW)) / 1e9;
-    let saved = MS * (wait(&SLOW, FIVE)? - wait(&FAST, FIVE)?);
-    let faster = MS * wait(&FAST.at_clock(900_000_000), FIVE)?;
+    let per_core = 2.0 * work.macs as f64 / seconds(work.duration_ps(slow)) / 1e9;
+    let saved = MS * (wait(slow, FIVE)? - wait(fast, FIVE)?);
+    let faster = MS * wait(&fast.at_clock(900_000_000), FIVE)?;
     Ok(vec![per_core, saved, faster])
 }
 
-fn cores() -> Result<Vec<f64>> {
+fn cores(board: &ModelledBoard) -> Result<Vec<f64>> {
     const JOBS: usize = 10;
+    let slow = board.slow();
     let rate = |files: usize| {
         let jobs = TileJobs {
             files,
             each: JOBS,
             chained: false,
         };
-        Ok((files * JOBS) as f64 / wait(&SLOW, jobs)?)
+        Ok((files * JOBS) as f64 / wait(&slow, jobs)?)
     };
     let job = |driver| {
         let jobs = TileJobs {
             each: JOBS,
             ..TileJobs::ONE
         };
-        let time = latency(&FAST.with_driver(driver), jobs, &[TINY.work()?; TASKS])?;
+        let time = latency(
+            &board.fast.with_driver(driver),
+            jobs,
+            &[TINY.work()?; TASKS],
+        )?;
         anyhow::Ok(MS * time / JOBS as f64)
     };
-    let [installed, kept] = [job(DriverCosts::MAINLINE)?, job(KEPT_ATTACHED)?];
+    let [installed, kept] = [job(board.fast.driver)?, job(board.kept_attached())?];
     let rates: Result<Vec<f64>> = (1..=4).map(rate).collect();
     Ok([rates?, vec![installed, installed - kept]].concat())
 }
@@ -197,7 +280,7 @@ fn right_sized() -> TiledMatmul {
     }
 }
 
-fn client() -> Result<Vec<f64>> {
+fn client(board: &ModelledBoard) -> Result<Vec<f64>> {
     let ms = |each_ps, elements| MS * seconds(each_ps * elements);
     let (m, k, n) = (u64::from(SIZE.0), u64::from(SIZE.1), u64::from(SIZE.2));
     Ok(vec![
@@ -205,12 +288,12 @@ fn client() -> Result<Vec<f64>> {
         ms(PACK_PS, m * k),
         ms(READ_PS, 320 * 256 * 256),
         ms(READ_PS, m * n),
-        MS * TiledMatmul::fp16(SIZE).run(&FAST)?.sync,
-        MS * right_sized().run(&FAST)?.sync,
+        MS * TiledMatmul::fp16(SIZE).run(&board.fast)?.sync,
+        MS * right_sized().run(&board.fast)?.sync,
     ])
 }
 
-fn matmuls() -> Result<Vec<f64>> {
+fn matmuls(board: &ModelledBoard) -> Result<Vec<f64>> {
     let down = TiledMatmul::fp16((512, 15360, 3840));
     let of = TiledMatmul::fp16(SIZE);
     let matmuls = [
@@ -222,7 +305,10 @@ fn matmuls() -> Result<Vec<f64>> {
         down.as_integers(Int4ToInt16, 1408),
         right_sized(),
     ];
-    matmuls.iter().map(|matmul| matmul.gops(&FAST)).collect()
+    matmuls
+        .iter()
+        .map(|matmul| matmul.gops(&board.fast))
+        .collect()
 }
 
 /// Matmuls that were also measured with tiles of half the width, 256x512x128 instead of
@@ -241,14 +327,14 @@ fn narrowed() -> Result<Vec<(u32, u32, u32)>> {
     sizes.map(size).collect()
 }
 
-fn levers() -> Result<Vec<f64>> {
+fn levers(board: &ModelledBoard) -> Result<Vec<f64>> {
+    let fast = &board.fast;
     let plain = TimedTile { adds: true, ..TILE };
     let reusing = TimedTile {
         reuses: true,
         ..plain
     };
-    let device =
-        |tile: TimedTile| anyhow::Ok(tile.work()?.duration_ps(&FAST) + FAST.driver.kick_ps);
+    let device = |tile: TimedTile| anyhow::Ok(tile.work()?.duration_ps(fast) + fast.driver.kick_ps);
     // Four tiles of N share the rows of A.
     let shared = (device(plain)? + 3 * device(reusing)?) as f64 / (4 * device(plain)?) as f64;
     let gain = |size| {
@@ -261,7 +347,7 @@ fn levers() -> Result<Vec<f64>> {
                 packs_weights: true,
                 ..TiledMatmul::fp16(size)
             };
-            anyhow::Ok(call.run(&FAST)?.wall)
+            anyhow::Ok(call.run(fast)?.wall)
         };
         Ok(time((256, 384, 256))? / time((256, 512, 128))?)
     };
@@ -284,16 +370,25 @@ const TINY_LLAMA: ModelShape = ModelShape {
     window: None,
 };
 
-fn vendor() -> Result<Vec<f64>> {
+fn vendor(board: &ModelledBoard) -> Result<Vec<f64>> {
     let format = NumberFormat::named("Q8_0").context("no format Q8_0")?;
     let rules = OffloadRules::new(PlanTarget::at_clock(1_000_000_000));
-    let ms = |shape| MS * seconds(Graph::new(shape, format, &rules).prompt(128).total());
+    let ms = |shape| {
+        let graph = Graph {
+            side: board.side,
+            ..Graph::new(shape, format, &rules)
+        };
+        MS * seconds(graph.prompt(128).total())
+    };
     Ok([ModelShape::QWEN3_0_6B, TINY_LLAMA].map(ms).into())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// The machine that the parameters were fitted for.
+    const FAST: Machine = Machine::RK3588;
 
     /// Nobody leaves out a figure because the model misses it.
     #[test]

@@ -8,7 +8,7 @@ use rknpu_regcmd::{MatmulError, ReuseRule};
 use rocket_uapi::DeviceInfo;
 
 use crate::numbers::dtype::Dtype;
-use crate::profile::{Choices, Profile, ProfileError};
+use crate::profile::{Choices, CostSide, Profile, ProfileError};
 
 /// Least bytes that a wave packs on a device before it is submitted. Packing them takes the CPU
 /// about 15 us; less is not worth a separate SUBMIT.
@@ -123,6 +123,16 @@ impl PlanOptions {
             profile: Arc::new(profile),
             unmeasured_tiles: Some(true),
             ..Self::default()
+        }
+    }
+
+    /// The options by which the time of a plan is predicted on this side of the range. A plan that
+    /// is made with them may differ from the one that an engine makes.
+    #[must_use]
+    pub fn on(&self, side: CostSide) -> Self {
+        Self {
+            profile: Arc::new(self.profile.on(side)),
+            ..self.clone()
         }
     }
 

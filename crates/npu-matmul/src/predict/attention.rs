@@ -93,7 +93,8 @@ impl AttentionBatch {
         let kv = elements(last.saturating_sub(first));
         let kernels = [KernelCost::ALL_FINITE, KernelCost::PACK_COLUMNS];
         let kernels = kernels.map(|kernel| host.kernel_ps(kv, kernel));
-        let kv_ps = kernels.iter().sum::<u64>() + host.sync_ps(2 * elements(self.keys));
+        let kv_ps =
+            kernels.iter().sum::<u64>() + options.profile.dirty_sync_ps(2 * elements(self.keys));
         for ((kv_head, mut tile), device) in tiles.into_iter().zip(devices_of(&works, devices)) {
             if heads[device].replace(kv_head) != Some(kv_head) {
                 tile.cpu_ps[0] += kv_ps;
@@ -165,16 +166,17 @@ impl Times<'_> {
         let [first, more] =
             [UnpackTo::Result, UnpackTo::CachedSum].map(|to| KernelCost::unpack(HALF, to));
         let synced = |bytes: usize| host.sync_ps(bytes as u64);
+        let written = |bytes: usize| self.options.profile.dirty_sync_ps(bytes as u64);
         let time = TileTime {
             npu_ps: [scores_ps, values_ps],
             cpu_ps: [
                 host.kernel_ps(queries, rounding)
                     + host.kernel_ps(queries, pack)
-                    + synced(scores.band.activation_bytes),
+                    + written(scores.band.activation_bytes),
                 host.kernel_ps(elements, KernelCost::SOFTMAX)
                     + host.kernel_ps((parts - 1) * elements, KernelCost::ADD_SCORES)
                     + synced(scores.output_bytes)
-                    + synced(probabilities),
+                    + written(probabilities),
                 host.kernel_ps(results, first)
                     + host.kernel_ps(sums, more)
                     + synced(values.output_bytes),

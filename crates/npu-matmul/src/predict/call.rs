@@ -124,7 +124,7 @@ pub fn call_together(plans: &[&Plan], options: &PlanOptions) -> CallTime {
         }
         // Devices clean their copies at the same time.
         let at_once = (wave.size.submits() as u64).clamp(1, u64::from(host.cores.max(1)));
-        ps = ps.saturating_add(host.sync_ps(bytes) / at_once);
+        ps = ps.saturating_add(options.profile.dirty_sync_ps(bytes) / at_once);
         cpu.push([now, now.saturating_add(ps)]);
         pack_ps = pack_ps.saturating_add(ps);
         now = now.saturating_add(ps);

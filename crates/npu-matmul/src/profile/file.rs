@@ -174,6 +174,23 @@ impl Profile {
             ("sync_bytes_per_second", host.sync_bytes_per_second),
         ];
         let tasks = u32::try_from(self.choices.job_tasks.value).unwrap_or(u32::MAX);
+        let kernel = &self.kernel;
+        let measured = [
+            (
+                "dirty_sync_bytes_per_second",
+                kernel.dirty_sync_bytes_per_second,
+                PER_SECOND,
+            ),
+            (
+                "first_touch_bytes_per_second",
+                kernel.first_touch_bytes_per_second,
+                PER_SECOND,
+            ),
+            ("resume_ps", kernel.resume_ps, 0..=COST_PS_MAX),
+        ];
+        let measured = measured
+            .into_iter()
+            .filter_map(|(field, value, range)| Some((field, value?, range)));
         let counts = [
             ("job_tasks", tasks),
             ("core_bytes_per_clock", dram.core_bytes_per_clock),
@@ -185,7 +202,7 @@ impl Profile {
         let rates = rates.map(|(field, rate)| (field, rate, PER_SECOND));
         let counts = counts.map(|(field, count)| (field, count.into(), COUNT));
         let costs = costs.map(|cost| ("a cost of the driver", cost, 0..=COST_PS_MAX));
-        let all = rates.into_iter().chain(counts).chain(costs);
+        let all = rates.into_iter().chain(counts).chain(costs).chain(measured);
         for (field, value, range) in all.chain([("slack_bytes", slack, 0..=SLACK_BYTES_MAX)]) {
             if !range.contains(&value) {
                 return Err(ProfileError::Number { field, value });

@@ -27,7 +27,8 @@ pub struct HostCores {
     pub instructions_per_clock: u32,
     /// Bytes per second that all cores together read and write.
     pub bytes_per_second: u64,
-    /// Bytes per second that PREP_BO or FINI_BO process, on one core.
+    /// Bytes per second that PREP_BO or FINI_BO process, on one core, of lines that the CPU has
+    /// only read.
     pub sync_bytes_per_second: u64,
 }
 
@@ -38,7 +39,7 @@ impl HostCores {
     ///  * Two instructions per cycle: an A76 has two vector pipes. Chosen, not measured.
     ///  * 17 GB/s: bandwidth of the board's LPDDR (E-time-lpddr). The NPU uses the same LPDDR;
     ///    [`Profile::memory_bytes_per_second`](super::Profile::memory_bytes_per_second) limits both.
-    ///  * 127 ms for 200 synchronisations of 64 tiles of 128 KiB (E-time-client).
+    ///  * 127 ms for 200 synchronisations of 64 tiles of 128 KiB of results (E-time-client).
     pub const RK3588: Self = Self {
         cores: 4,
         clock_hz: 2_200_000_000,
@@ -58,7 +59,7 @@ impl HostCores {
         clamped(computing).max(bytes_ps(kernel.bytes(elements), self.bytes_per_second))
     }
 
-    /// Picoseconds for PREP_BO or FINI_BO of `bytes`.
+    /// Picoseconds for PREP_BO or FINI_BO of `bytes` that the CPU has only read.
     #[must_use]
     pub fn sync_ps(&self, bytes: u64) -> u64 {
         bytes_ps(bytes, self.sync_bytes_per_second)

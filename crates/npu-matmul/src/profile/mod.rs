@@ -12,6 +12,7 @@ mod envelope;
 mod file;
 mod find;
 mod host;
+mod sides;
 #[cfg(test)]
 mod tests;
 mod values;
@@ -22,4 +23,5 @@ pub use envelope::MeasuredTile;
 pub use file::ProfileError;
 pub use host::{HostCores, KernelCost, UnpackTo};
 pub(crate) use host::{PS_PER_SECOND, bytes_ps, clamped};
+pub use sides::{CostSide, KernelTimes};
 pub use values::Profile;

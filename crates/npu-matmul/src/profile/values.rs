@@ -11,7 +11,8 @@ use serde::{Deserialize, Serialize};
 use super::board::{Board, ContestedFact};
 use super::choices::Choices;
 use super::envelope::{self, MeasuredTile};
-use super::host::HostCores;
+use super::host::{HostCores, bytes_ps};
+use super::sides::{CostSide, KernelTimes, machine_on};
 
 /// The profile of a board: speeds, choices, tiles and facts.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -29,6 +30,9 @@ pub struct Profile {
     pub machine: Machine,
     /// The CPU that packs and unpacks.
     pub host: HostCores,
+    /// Costs of the kernel that nothing but a measurement shows.
+    #[serde(default)]
+    pub kernel: KernelTimes,
     /// Choices for programs and buffers where sources differ or are silent.
     #[serde(default = "Choices::published")]
     pub choices: Choices,
@@ -45,6 +49,7 @@ static BUILT_IN: LazyLock<Arc<Profile>> = LazyLock::new(|| {
         measured: false,
         machine: Machine::RK3588.at_clock(Machine::BOOT_CLOCK_HZ),
         host: HostCores::RK3588,
+        kernel: KernelTimes::default(),
         choices: Choices::published(),
         envelope: envelope::published(),
         facts: Vec::new(),
@@ -86,11 +91,48 @@ impl Profile {
         profile
     }
 
+    /// The profile by which a prediction of this side is made: what was not measured on the board
+    /// takes its value of this side.
+    #[must_use]
+    pub fn on(&self, side: CostSide) -> Self {
+        let mut profile = self.clone();
+        if !self.is_calibrated() {
+            profile.machine = machine_on(profile.machine, side);
+        }
+        profile.kernel = profile.kernel.on(side);
+        profile
+    }
+
     /// Bytes per second that CPU and NPU move together. They share one DRAM, whose bandwidth is at
     /// least what either one reached alone.
     #[must_use]
     pub fn memory_bytes_per_second(&self) -> u64 {
         let npu = self.machine.dram.shared_bytes_per_second;
         npu.max(self.host.bytes_per_second)
+    }
+
+    /// Picoseconds for FINI_BO of `bytes` that the CPU wrote; like clean ones, if neither
+    /// calibration nor a [`CostSide`](super::CostSide) says more.
+    #[must_use]
+    pub fn dirty_sync_ps(&self, bytes: u64) -> u64 {
+        match self.kernel.dirty_sync_bytes_per_second {
+            Some(rate) => bytes_ps(bytes, rate),
+            None => self.host.sync_ps(bytes),
+        }
+    }
+
+    /// Picoseconds in which the kernel provides `bytes` of new buffers and the CPU first writes
+    /// them, on one core; 0 if neither calibration nor a [`CostSide`](super::CostSide) says more.
+    #[must_use]
+    pub fn first_touch_ps(&self, bytes: u64) -> u64 {
+        let rate = self.kernel.first_touch_bytes_per_second;
+        rate.map_or(0, |rate| bytes_ps(bytes, rate))
+    }
+
+    /// Picoseconds by which the first job starts later after 50 ms without one: all cores resume
+    /// at the same time. Like [`Self::first_touch_ps`], 0 if unknown.
+    #[must_use]
+    pub fn resume_ps(&self) -> u64 {
+        self.kernel.resume_ps.unwrap_or(0)
     }
 }

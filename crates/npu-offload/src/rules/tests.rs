@@ -55,8 +55,9 @@ fn measured_times_decide_where_there_are_some() {
     let q8_0 = format("Q8_0");
     // A CPU on which the rotation costs more than it saves.
     let slow = |rules: &mut OffloadRules, cores| {
-        let profile = Arc::make_mut(&mut rules.target.options.profile);
-        profile.host.cores = cores;
+        let mut options = rules.target.options.clone();
+        Arc::make_mut(&mut options.profile).host.cores = cores;
+        rules.target = PlanTarget::new(3, options);
     };
     slow(&mut rules, 1);
     let narrow = [16, 4096];
@@ -130,14 +131,15 @@ fn large_matrices_are_modelled_by_smaller_ones() {
         println!("{name} {size:?}: {tasks} tasks of {all}");
         assert!(tasks <= 50_000, "{name} {size:?}: {tasks} tasks");
         let ratio = call_ps.unwrap() as f64 / exact(MOST_ROWS).unwrap() as f64;
-        // No model has longer rows.
-        let is_real = size[1] <= 1 << 16;
-        assert!(
-            !is_real || (ratio - 1.0).abs() < 0.1,
-            "{name} {size:?}: {ratio}"
-        );
+        // No model has longer rows, and the times of these are up to 6 times too long.
+        if size[1] > 1 << 16 {
+            assert!(ratio >= 1.0, "{name} {size:?}: {ratio}");
+            continue;
+        }
+        assert!((ratio - 1.0).abs() < 0.1, "{name} {size:?}: {ratio}");
         // At most the next step.
-        let ratio = fewest.unwrap() as f64 / exact_fewest.unwrap() as f64;
+        let rows = |fewest: Option<usize>| fewest.unwrap_or(2 * MOST_ROWS) as f64;
+        let ratio = rows(fewest) / rows(exact_fewest);
         assert!((0.6..1.6).contains(&ratio), "{name} {size:?}: {ratio}");
     }
 }
@@ -163,7 +165,9 @@ fn a_changed_setting_forgets_all_answers() {
     // On one core FP16 is faster for these, which only a calibrated board follows.
     let new = || {
         let mut rules = rules(600);
-        Arc::make_mut(&mut rules.target.options.profile).host.cores = 1;
+        let mut options = rules.target.options.clone();
+        Arc::make_mut(&mut options.profile).host.cores = 1;
+        rules.target = PlanTarget::new(rules.target.fds, options);
         rules.cpu.attention /= 4;
         rules
     };
@@ -198,7 +202,8 @@ fn the_user_has_the_last_word() {
 
 #[test]
 fn a_faster_npu_and_a_slower_cpu_are_used_earlier_and_never_for_a_token() {
-    let rows = |rules: OffloadRules| rules.decide(format("Q8_0"), SIZE).fewest_rows;
+    let large = [8192, 2048];
+    let rows = |rules: OffloadRules| rules.decide(format("Q8_0"), large).fewest_rows;
     let [slow, fast] = [200, 600].map(|clock| rows(rules(clock)).unwrap());
     assert!(fast < slow && slow < MOST_ROWS, "{fast} and {slow}");
     for (speed, expected) in [(1, Some(FEWEST_ROWS)), (u64::MAX, None)] {
@@ -262,7 +267,7 @@ fn attention_is_offloaded_from_as_many_rows_on_as_pay_and_never_one_by_itself() 
     rules.attention = AttentionChoice::Never;
     assert_eq!(rules.fewest_attention_rows(HEADS), None);
     let mut rules = self::rules(600);
-    rules.cpu.attention = u64::MAX;
+    (rules.cpu.attention, rules.cpu.attention_most) = (u64::MAX, u64::MAX);
     assert_eq!(rules.fewest_attention_rows(HEADS), None);
 }
 

@@ -13,7 +13,9 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use npu_matmul::memory::{MemoryPlan, MemoryShares};
+use npu_matmul::profile::CostSide;
 use npu_offload::{AvailableMemory, OffloadRules, PlanTarget};
+use rknpu_regcmd::timing::seconds;
 use rocket_uapi::DeviceInfo;
 use serde::Serialize;
 
@@ -80,6 +82,9 @@ struct ModelReport {
     fits: bool,
     /// Bytes of the packed weights on the NPU.
     packed_bytes: u64,
+    /// Seconds in which the kernel provides the buffers of packed weights and the CPU first writes
+    /// them: likely, and at best.
+    first_touch_s: [f64; 2],
     weights: Vec<WeightGroup>,
     speed: Option<SpeedReport>,
     /// Why the speed of the whole graph is not known.
@@ -138,6 +143,10 @@ fn report(model: &GgufModel, args: &GgufFlags, info: &DeviceInfo) -> ModelReport
         is_budget_given: args.mem.is_some(),
         fits: weights.iter().all(WeightGroup::fits),
         packed_bytes: memory.total(),
+        first_touch_s: [CostSide::Likely, CostSide::Upper].map(|side| {
+            let target = rules.target.on(side);
+            seconds(target.first_touch_ps(memory.total()))
+        }),
         weights,
         speed,
         speed_unknown,

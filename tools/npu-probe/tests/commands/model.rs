@@ -167,25 +167,31 @@ fn a_file_is_as_fast_as_the_model_that_it_has() {
         let (npu, cpu) = (graph.prompt(tokens), graph.on_cpu().prompt(tokens));
         let expected = [npu, cpu].map(|time| time.tokens_per_second(tokens));
         let row = &prompts[row];
-        let seen = [&row["npu"][0], &row["cpu_alone"]].map(|rate| rate.as_f64().unwrap());
+        let likely = |rates: &Value| rates["likely"].as_f64().unwrap();
+        let seen = [&row["npu"][0], &row["cpu_alone"]].map(likely);
         for (seen, expected) in seen.into_iter().zip(expected) {
             // JSON may lose the last digit of a number.
             assert!((seen / expected - 1.0).abs() < 1e-12, "{tokens}");
         }
     }
     let expected = graph.step(32, 512).tokens_per_second(32);
-    assert_eq!(report["speed"]["parallel"][5]["npu"][0], expected);
+    let seen = &report["speed"]["parallel"][5]["npu"][0]["likely"];
+    assert!((seen.as_f64().unwrap() / expected - 1.0).abs() < 1e-12);
 }
 
 #[test]
 fn f16_is_computed_in_fp16_and_takes_twice_the_memory() {
-    // With fewer heads the CPU is faster for keys and values in F16.
+    // With narrower matrices the CPU is faster in F16.
+    let wide = ModelShape {
+        layers: 1,
+        feed_forward: 2048,
+        kv_heads: 32,
+        vocabulary: 2048,
+        ..ModelShape::LLAMA32_1B
+    };
     let [half, eight] = [F16, Q8_0].map(|type_id| {
-        on(
-            &Gguf::with_kv_heads(4, type_id),
-            "--mem 64M --clock 400",
-            json,
-        )
+        let file = Gguf::of(wide, type_id).number("llama.context_length", 2048);
+        on(&file, "--mem 256M --clock 400", json)
     });
     assert_eq!(half["weights"][0]["computed_in"], "fp16");
     assert_eq!(eight["weights"][0]["computed_in"], "int8-hadamard");

@@ -2,9 +2,10 @@
 //! Predicted speed of a model: prompts, and parallel sequences.
 
 use std::collections::BTreeSet;
+use std::fmt;
 use std::sync::Arc;
 
-use npu_offload::{Graph, GraphTime, ModelShape, OffloadRules, WeightMatrix};
+use npu_offload::{Graph, GraphTime, ModelShape, OffloadRules, PlanTarget, WeightMatrix};
 use serde::Serialize;
 
 use crate::base::flags::planning::HERTZ_PER_MHZ;
@@ -30,12 +31,25 @@ pub(super) struct SpeedReport {
     pub(super) parallel_context: usize,
 }
 
+/// A predicted rate: what a board is likely to show, and the upper bound.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub(super) struct RateRange {
+    pub(super) likely: f64,
+    pub(super) upper_bound: f64,
+}
+
+impl fmt::Display for RateRange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:.1} ({:.1})", self.likely, self.upper_bound)
+    }
+}
+
 #[derive(Debug, Serialize)]
 pub(super) struct SpeedRow {
     pub(super) count: usize,
-    pub(super) cpu_alone: f64,
-    pub(super) npu: Vec<f64>,
-    /// The largest part of the time at the profile's clock, and its share of the time.
+    pub(super) cpu_alone: RateRange,
+    pub(super) npu: Vec<RateRange>,
+    /// The largest part of the likely time at the profile's clock, and its share of the time.
     pub(super) mostly: &'static str,
     pub(super) mostly_percent: f64,
 }
@@ -50,21 +64,23 @@ impl SpeedReport {
         let here = rules.target.megahertz();
         let clocks_mhz = BTreeSet::from_iter(MEGAHERTZ.into_iter().chain([here]));
         let clocks_mhz = Vec::from_iter(clocks_mhz);
+        let cpu = Graph::of_weights(shape, weights.to_vec(), rules).on_cpu();
         let rules: Vec<_> = clocks_mhz.iter().map(|mhz| at_clock(rules, *mhz)).collect();
         let graph = |rules| Graph::of_weights(shape, weights.to_vec(), rules);
         let graphs: Vec<_> = rules.iter().map(graph).collect();
         let here = clocks_mhz.iter().position(|clock| *clock == here);
         let row = |count, time: &dyn Fn(&Graph<'_>) -> GraphTime| {
-            let times: Vec<_> = graphs.iter().map(time).collect();
-            let rate = |time: &GraphTime| time.tokens_per_second(count);
-            let cpu = graphs.first().map(|graph| time(&graph.on_cpu()));
-            let now = here.and_then(|here| times.get(here)).copied();
+            let rate = |graph: &Graph<'_>| RateRange {
+                likely: time(graph).tokens_per_second(count),
+                upper_bound: time(&graph.upper_bound()).tokens_per_second(count),
+            };
+            let now = here.and_then(|here| graphs.get(here)).map(time);
             let now = now.unwrap_or_default();
             let (largest, mostly) = now.largest();
             SpeedRow {
                 count,
-                cpu_alone: rate(&cpu.unwrap_or_default()),
-                npu: times.iter().map(rate).collect(),
+                cpu_alone: rate(&cpu),
+                npu: graphs.iter().map(rate).collect(),
                 mostly,
                 mostly_percent: 100.0 * largest as f64 / now.total().max(1) as f64,
             }
@@ -85,10 +101,10 @@ impl SpeedReport {
 
 /// The same rules for a machine with another NPU clock.
 fn at_clock(rules: &OffloadRules, megahertz: u64) -> OffloadRules {
-    let mut target = rules.target.clone();
-    if megahertz != target.megahertz() {
-        let profile = target.options.profile.at_clock(megahertz * HERTZ_PER_MHZ);
-        target.options.profile = Arc::new(profile);
+    let mut options = rules.target.options.clone();
+    if megahertz != rules.target.megahertz() {
+        let profile = options.profile.at_clock(megahertz * HERTZ_PER_MHZ);
+        options.profile = Arc::new(profile);
     }
-    OffloadRules::new(target)
+    OffloadRules::new(PlanTarget::new(rules.target.fds, options))
 }

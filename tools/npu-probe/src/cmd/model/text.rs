@@ -25,6 +25,7 @@ impl ModelReport {
             }
             None => "modelled, not measured on this machine;".to_owned(),
         };
+        let [likely, least] = self.first_touch_s;
         let (budget, rule) = match self.budget_bytes {
             None => (None, "the kernel does not show the available memory"),
             budget if self.is_budget_given => (budget, "from --mem"),
@@ -41,7 +42,9 @@ impl ModelReport {
              {}\
              times    {times} the CPU alone is as published\n\
              memory   {} ({rule}), on {} file descriptor(s)\n\
-             {}\n\n",
+             {}\n\
+             load     the kernel needs {likely:.1} s for new packed weights, at best {least:.1} s; \
+             packing them comes on top\n\n",
             self.architecture,
             self.tensors,
             mib(self.file_bytes),
@@ -115,9 +118,9 @@ impl WeightPlace {
 
 impl SpeedReport {
     fn write(&self, here: u64, text: &mut String) {
-        let prompts = "prompt processing in tokens/s, by prompt length".to_owned();
+        let prompts = "prompt processing in tokens/s, likely (upper bound)".to_owned();
         let parallel = format!(
-            "token generation in tokens/s, by parallel sequences of {} tokens",
+            "token generation in tokens/s, likely (upper bound), sequences of {} tokens",
             self.parallel_context
         );
         for (title, rows) in [(prompts, &self.prompts), (parallel, &self.parallel)] {
@@ -137,7 +140,7 @@ impl SpeedRow {
     fn cells(&self) -> Vec<String> {
         let mut cells = vec![self.count.to_string()];
         let rates = [&self.cpu_alone].into_iter().chain(&self.npu);
-        cells.extend(rates.map(|rate| format!("{rate:.1}")));
+        cells.extend(rates.map(ToString::to_string));
         cells.push(format!("{}, {:.0} %", self.mostly, self.mostly_percent));
         cells
     }
