@@ -21,8 +21,8 @@ const BIASED: Case = Case {
 };
 
 /// Computes attention of changed operands; asserts that the squared error is at most `bar`, and each
-/// element within the bound of docs/attention.md.
-fn check(name: &str, case: &Case, bar: f64, change: impl FnOnce(&mut Operands)) {
+/// element within the bound of docs/attention.md. Returns the squared error.
+fn check(name: &str, case: &Case, bar: f64, change: impl FnOnce(&mut Operands)) -> f64 {
     let (engine, model) = strict_engine(PlanOptions::uncalibrated(600_000_000), DEVICES);
     let mut operands = Operands::new(case, 11);
     change(&mut operands);
@@ -32,6 +32,7 @@ fn check(name: &str, case: &Case, bar: f64, change: impl FnOnce(&mut Operands)) 
     assert!(nmse <= bar, "NMSE {nmse:e}: {name}");
     operands.check_bound();
     assert_eq!(model.events(), []);
+    nmse
 }
 
 /// Sets two elements of all queries and keys to a constant, which adds this to all scores.
@@ -99,13 +100,15 @@ fn add_rotated<T: Copy>(
 fn biases_that_turn_with_the_position() {
     let dim = BIASED.head_dim;
     for norm in [605.0, 921.0] {
+        // The fastest pair turns by nearly whole turns in 44 positions: keys at such distances share
+        // the weight of a row. With several fast pairs one key would have all of it, and no error.
         for (name, pairs, bar) in [
-            ("slow", 56..64, 1e-5),
-            ("middle", 28..36, 1e-5),
-            ("fastest", 0..8, 1e-4),
+            ("slow pairs", 56..64, 1e-5),
+            ("middle pairs", 28..36, 1e-5),
+            ("the fastest pair", 0..1, 1e-4),
         ] {
-            let name = format!("biases of {norm} and 60 in {name} pairs");
-            check(&name, &BIASED, bar, |operands| {
+            let name = format!("biases of {norm} and 60 in {name}");
+            let nmse = check(&name, &BIASED, bar, |operands| {
                 let key = |at| at / BIASED.kv_heads;
                 add_rotated(
                     &mut operands.k,
@@ -118,6 +121,7 @@ fn biases_that_turn_with_the_position() {
                     (f64::from(q) + bias) as f32
                 });
             });
+            assert!(nmse > 1e-9, "one key has all the weight: {name}");
         }
     }
 }
