@@ -38,7 +38,7 @@ pub(super) fn query(node: HostTensor<'_>) -> Option<AttentionQuery> {
 fn are_known(params: &[i32]) -> bool {
     let mut others = params.iter().enumerate().skip(flash_attn::SUMS);
     others.all(|(word, param)| match word {
-        flash_attn::SUMS => [prec::UNDEFINED, prec::F32, prec::BF16, prec::F16].contains(param),
+        flash_attn::SUMS => [prec::UNDEFINED, prec::F32].contains(param),
         flash_attn::MOST_KEYS => true,
         _ => *param == 0,
     })

@@ -65,6 +65,8 @@ fn what_later_versions_add_and_what_cannot_be_read_is_seen() {
     for word in flash_attn::SUMS..OP_PARAM_WORDS {
         for (param, is_known) in [
             (prec::F32, word <= flash_attn::MOST_KEYS),
+            (prec::BF16, word == flash_attn::MOST_KEYS),
+            (prec::F16, word == flash_attn::MOST_KEYS),
             (77, word == flash_attn::MOST_KEYS),
         ] {
             let operands = operands();
