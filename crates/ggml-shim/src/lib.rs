@@ -19,7 +19,7 @@
 //! | `compute` | the nodes of a graph become calls of the engine, or the CPU's work | those above |
 //! | `entry` | the functions that ggml calls, start and end | all |
 //!
-//! The flow of one prompt: `entry::backend` -> `compute::graph` -> `compute::mul_mat` or
+//! The flow of one prompt: `entry::backend` -> `compute::graph` -> `compute::matmul` or
 //! `compute::attention` -> `npu_matmul::Engine`.
 
 mod compute;

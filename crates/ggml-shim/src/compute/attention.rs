@@ -18,11 +18,11 @@ use npu_matmul::{AbortCheck, Engine, Section};
 use rayon::prelude::*;
 use zerocopy::FromBytes;
 
-use crate::compute::mul_mat::RowScratch;
-use crate::decide::supports::AttentionShape;
+use crate::compute::matmul::RowScratch;
+use crate::decide::offload::AttentionShape;
 use crate::ggml::abi::type_id;
-use crate::ggml::tensor_bytes::{NodeOutput, TensorBytes};
-use crate::weights::mul_mat_error::{ListError, MulMatError};
+use crate::ggml::tensor_data::{NodeOutput, TensorBytes};
+use crate::weights::node_error::{ListError, MulMatError};
 use crate::weights::quants;
 use crate::weights::verify::OutputErrors;
 

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use crate::compute::purse::{Purse, TimeInJobs};
 use crate::ggml::shared::lock;
-use crate::weights::mul_mat_error::Consequence;
+use crate::weights::node_error::Consequence;
 
 /// Longest wait for a trial when the process ends, and how often it looks. A forked process has no
 /// thread that would end it.

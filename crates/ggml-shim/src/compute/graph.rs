@@ -30,22 +30,22 @@ use serde_json::json;
 use self::calls::GraphFailure;
 use self::hand_over::{can_fall_back, hand_over};
 use crate::compute::attention::Attention;
-use crate::compute::mul_mat::MulMat;
+use crate::compute::classify::attention::attention_data;
+use crate::compute::classify::{self, GraphNode};
+use crate::compute::matmul::MulMat;
 use crate::compute::rest;
 use crate::compute::runtime::{NO_CPU_BACKEND, Runtime};
-use crate::compute::tensor::attention::attention_data;
-use crate::compute::tensor::{self, GraphNode};
 use crate::decide::config::SERVE;
-use crate::decide::supports::{self, AttentionShape, MulMatQuery, Offload, WeightOrigin};
+use crate::decide::offload::{self, AttentionShape, MulMatQuery, Offload, WeightOrigin};
 use crate::ggml::abi::{self, status};
 use crate::ggml::cpu_ops::CpuStream;
 use crate::ggml::footprint::Footprint;
-use crate::ggml::host_tensor::HostTensor;
 use crate::ggml::log::LogLevel;
 use crate::ggml::reason::LeftOnCpu;
 use crate::ggml::stream::Stream;
-use crate::weights::mul_mat_error::{Consequence, MulMatError};
-use crate::weights::resident::ResidentWeights;
+use crate::ggml::tensor_ref::HostTensor;
+use crate::weights::node_error::{Consequence, MulMatError};
+use crate::weights::packed_tensor::ResidentWeights;
 
 /// Computes nodes; returns a value of [`status`].
 ///
@@ -168,7 +168,7 @@ unsafe fn compute_nodes(
             (Work::Matmul(offload, kept), Some(out)) => {
                 // SAFETY: `offload` follows from what `classify` returned, and `out` from the
                 // footprint. Operands are allocated, and no call of the list writes them, as above.
-                let matmul = unsafe { tensor::matmul_data(node, offload, out) };
+                let matmul = unsafe { classify::matmul_data(node, offload, out) };
                 let mut matmul = matmul.ok_or_else(|| cannot(&name, NO_DATA))?;
                 matmul.kept = kept;
                 matmul.errors = runtime.verify.next_matmul();
@@ -202,10 +202,10 @@ fn work_of(
     }
     let name = node.name();
     let is_left = |precision| is_left_to_cpu(runtime, node, precision);
-    let work = match tensor::classify(node) {
+    let work = match classify::classify(node) {
         GraphNode::NoWork => return Ok(None),
         GraphNode::MulMat(query) => {
-            let offload = supports::computable(&query, &runtime.rules);
+            let offload = offload::computable(&query, &runtime.rules);
             let offload = offload.map_err(|reason| cannot(&name, reason))?;
             let kept = kept_weights(runtime, node, &query);
             let refusal = kept.as_ref().and_then(|kept| kept.decision.refusal());
@@ -220,7 +220,7 @@ fn work_of(
             if is_left(ComputeType::Fp16) {
                 Work::OnCpu
             } else {
-                let shape = supports::attention_shape(&query);
+                let shape = offload::attention_shape(&query);
                 let shape = shape.map_err(|reason| cannot(&name, reason))?;
                 Work::Attention(shape)
             }

@@ -4,22 +4,22 @@
 //! | file | content |
 //! |---|---|
 //! | `runtime` | our state in this process |
-//! | `tensor` | classifies nodes, and accesses their data |
+//! | `classify` | classifies nodes, and accesses their data |
 //! | `graph` | computes the nodes of a graph that ggml hands over |
 //! | `serve` | computes whole graphs, for ggml's RPC server |
-//! | `mul_mat`, `attention` | operands of the engine's matmuls and of its attention |
+//! | `matmul`, `attention` | operands of the engine's matmuls and of its attention |
 //! | `fallback`, `purse`, `rest` | what the CPU computes because the NPU failed, and for how long |
 //! | `statistics` | tells the user what was counted |
 //! | `forked` | computes in a child of fork |
 
 pub(crate) mod attention;
+pub(crate) mod classify;
 pub(crate) mod fallback;
 pub(crate) mod forked;
 pub(crate) mod graph;
-pub(crate) mod mul_mat;
+pub(crate) mod matmul;
 pub(crate) mod purse;
 pub(crate) mod rest;
 pub(crate) mod runtime;
 pub(crate) mod serve;
 pub(crate) mod statistics;
-pub(crate) mod tensor;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::compute::purse::TimeInJobs;
 use crate::compute::runtime::{self, Runtime};
 use crate::ggml::log::LogLevel;
-use crate::weights::mul_mat_error::Consequence;
+use crate::weights::node_error::Consequence;
 
 /// The commands that find the cause of a failure.
 pub(crate) const FIND: &str = "`npu-probe doctor` and then `npu-probe first` find the cause";

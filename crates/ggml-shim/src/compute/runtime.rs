@@ -13,7 +13,7 @@ use npu_offload::{ComputeType, OffloadRules};
 use serde_json::json;
 
 use crate::compute::fallback::Fallback;
-use crate::compute::mul_mat::RowScratch;
+use crate::compute::matmul::RowScratch;
 use crate::decide::config::Config;
 use crate::ggml::abi::{Device, Reg};
 use crate::ggml::cpu::CpuBackend;
@@ -29,7 +29,7 @@ use crate::report::trace::Trace;
 use crate::weights::budget::Budget;
 use crate::weights::progress::Progress;
 use crate::weights::verify::Verification;
-use crate::weights::weight_buffers::{WeightBuffers, WeightContext};
+use crate::weights::watched_buffers::{WeightBuffers, WeightContext};
 
 /// The state of this process's backend.
 #[derive(Debug)]

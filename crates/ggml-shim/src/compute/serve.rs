@@ -7,21 +7,21 @@
 //! is kept while the graph stays the same ([`crate::ggml::split`]). A graph without nodes for our device,
 //! such as that of every decoded token, goes to the CPU as a whole.
 //!
-//! The server does not identify weights either: see [`crate::ggml::evidence`].
+//! The server does not identify weights either: see [`crate::ggml::written_bytes`].
 
 use std::ffi::c_int;
 
+use crate::compute::classify;
 use crate::compute::graph;
 use crate::compute::runtime::{NO_CPU_BACKEND, Runtime};
-use crate::compute::tensor;
 use crate::ggml::abi::{Graph, Tensor, status};
 use crate::ggml::cpu_ops::CpuStream;
-use crate::ggml::evidence::Evidence;
-use crate::ggml::host_tensor::HostTensor;
 use crate::ggml::log::LogLevel;
 use crate::ggml::split::{self, Run, Side, SplitState};
 use crate::ggml::stream::Stream;
-use crate::weights::weight_buffers::WrittenRange;
+use crate::ggml::tensor_ref::HostTensor;
+use crate::ggml::written_bytes::Evidence;
+use crate::weights::watched_buffers::WrittenRange;
 
 /// Computes a graph with these nodes; returns a value of [`status`].
 ///
@@ -108,7 +108,7 @@ fn note_computed(runtime: &Runtime, evidence: &Evidence, node: HostTensor<'_>) {
     if !node.is_wanted() {
         return;
     }
-    let Some((buffer, range)) = tensor::written(node) else {
+    let Some((buffer, range)) = classify::written(node) else {
         return;
     };
     if !evidence.computed(buffer, &range) {
@@ -149,7 +149,7 @@ fn on_cpu(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::compute::tensor::tests::{host_tensor, tensor};
+    use crate::compute::classify::tests::{host_tensor, tensor};
     use crate::ggml::abi::type_id;
     use crate::ggml::split::KeptSplit;
 

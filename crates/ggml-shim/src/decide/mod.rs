@@ -3,9 +3,9 @@
 //!
 //! | file | content |
 //! |---|---|
-//! | `supports` | which matmuls and attention are offloaded, by the rules of [`npu_offload`] |
+//! | `offload` | which matmuls and attention are offloaded, by the rules of [`npu_offload`] |
 //! | `config`, `patterns` | the environment variables, and names of tensors in them |
 
 pub(crate) mod config;
+pub(crate) mod offload;
 pub(crate) mod patterns;
-pub(crate) mod supports;

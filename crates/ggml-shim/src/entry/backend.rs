@@ -12,8 +12,8 @@ use crate::compute::runtime::{guard, own_name};
 use crate::compute::serve;
 use crate::compute::statistics;
 use crate::ggml::abi::{Backend, Graph, status};
-use crate::ggml::host_tensor::HostTensor;
 use crate::ggml::layout::{self, BackendCallbacks};
+use crate::ggml::tensor_ref::HostTensor;
 
 /// Identifies our backends. It is a random number, like each backend's GUID.
 static GUID: [u8; 16] = [

@@ -6,7 +6,7 @@
 //! (`-sm tensor`). So this device has no buffer type, and the host puts each weight where it would
 //! without us. The functions here replace, once, the CPU's callbacks that make buffers: in plain
 //! memory, of mapped files and for rearranged weights. For each buffer they replace some of its
-//! callbacks ([`crate::weights::weight_buffers`]).
+//! callbacks ([`crate::weights::watched_buffers`]).
 
 use std::cell::Cell;
 use std::ffi::c_void;
@@ -17,7 +17,7 @@ use crate::entry::buffer_hooks;
 use crate::ggml::abi::{Buffer, BufferType, Device};
 use crate::ggml::cpu::MakerHooks;
 use crate::ggml::log::NAME;
-use crate::weights::weight_buffers::WeightOrder;
+use crate::weights::watched_buffers::WeightOrder;
 
 /// Replacements of the CPU's callbacks that make buffers.
 pub(crate) const HOOKS: MakerHooks = MakerHooks {

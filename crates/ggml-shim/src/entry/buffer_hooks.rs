@@ -11,13 +11,13 @@ use std::sync::Arc;
 use crate::compute::runtime::{Runtime, contain, guard};
 use crate::entry::load;
 use crate::ggml::abi::{Buffer, Tensor, status};
-use crate::ggml::host_tensor::HostTensor;
 use crate::ggml::layout::BufferCallbacks;
 use crate::ggml::log::LogLevel;
 use crate::ggml::shared::lock;
+use crate::ggml::tensor_ref::HostTensor;
+use crate::weights::packed_tensor::ResidentWeights;
 use crate::weights::pieces::PieceError;
-use crate::weights::resident::ResidentWeights;
-use crate::weights::weight_buffers::{PlacedWeights, WeightBuffer, WeightOrder};
+use crate::weights::watched_buffers::{PlacedWeights, WeightBuffer, WeightOrder};
 
 pub(crate) fn hooks() -> BufferCallbacks {
     BufferCallbacks {

@@ -14,22 +14,22 @@ use std::sync::{Arc, Once};
 use npu_matmul::Engine;
 use npu_offload::{AttentionChoice, AvailableMemory, ComputeType};
 
+use crate::compute::classify::{self, GraphNode};
 use crate::compute::forked;
 use crate::compute::rest;
 use crate::compute::runtime::{Runtime, guard, own_name};
-use crate::compute::tensor::{self, GraphNode};
 use crate::decide::config::SERVE;
-use crate::decide::supports::{self, AttentionQuery, MulMatQuery, WeightOrigin};
+use crate::decide::offload::{self, AttentionQuery, MulMatQuery, WeightOrigin};
 use crate::entry::backend;
 use crate::ggml::abi::{
     Backend, BufferType, DEVICE_TYPE_ACCEL, Device, DeviceCaps, DeviceInterface, DeviceObject,
     DeviceProps, Reg, Tensor,
 };
-use crate::ggml::host_tensor::HostTensor;
 use crate::ggml::log::{LogLevel, NAME};
 use crate::ggml::reason::DeclineReason;
 use crate::ggml::shared::GgmlPtr;
-use crate::weights::weight_buffers::{PlacedWeights, WrittenRange};
+use crate::ggml::tensor_ref::HostTensor;
+use crate::weights::watched_buffers::{PlacedWeights, WrittenRange};
 
 /// Creates the device object of `reg`, which is never freed.
 pub(crate) fn new(reg: GgmlPtr<Reg>) -> GgmlPtr<Device> {
@@ -177,10 +177,10 @@ unsafe extern "C" fn supports_op(_device: *mut Device, op: *const Tensor) -> boo
         };
         if runtime.is_forked() {
             forked::report(runtime);
-            return matches!(tensor::classify(op), GraphNode::NoWork);
+            return matches!(classify::classify(op), GraphNode::NoWork);
         }
         leave_written(runtime, op);
-        let answer = match tensor::classify(op) {
+        let answer = match classify::classify(op) {
             GraphNode::NoWork => return true,
             GraphNode::RowOp { node, matmul } => row_op(runtime, op, (node, &matmul)),
             GraphNode::Other => Err(DeclineReason::NotAMatmul),
@@ -206,7 +206,7 @@ fn takes(
     if matmul.origin == WeightOrigin::Cache {
         advise_flash_attention(runtime, matmul);
     }
-    let offload = supports::decide(matmul, &runtime.rules)?;
+    let offload = offload::decide(matmul, &runtime.rules)?;
     if rest::is_resting(runtime) {
         return Err(DeclineReason::Resting);
     }
@@ -233,7 +233,7 @@ fn advise_flash_attention(runtime: &Runtime, matmul: &MulMatQuery) {
 /// Whether our device takes attention. Its operands need no placement: keys and values lie in a KV
 /// cache of the CPU, and the CPU writes them.
 fn attends(runtime: &Runtime, attention: &AttentionQuery) -> Result<(), DeclineReason> {
-    let shape = supports::decide_attention(attention, &runtime.rules)?;
+    let shape = offload::decide_attention(attention, &runtime.rules)?;
     if rest::is_resting(runtime) {
         return Err(DeclineReason::Resting);
     }
@@ -263,7 +263,7 @@ fn row_op(
 /// Leaves weights that `op` writes to the CPU: ggml asks about the operations of all graphs in
 /// which our device has a part.
 fn leave_written(runtime: &Runtime, op: HostTensor<'_>) {
-    let Some((buffer, name, range)) = tensor::written_weights(op) else {
+    let Some((buffer, name, range)) = classify::written_weights(op) else {
         return;
     };
     if runtime.weight_buffers.leave_written(buffer, &range) != WrittenRange::Known {

@@ -6,13 +6,13 @@ use std::time::Instant;
 use serde_json::json;
 
 use crate::compute::runtime::Runtime;
-use crate::decide::supports;
-use crate::ggml::host_tensor::HostTensor;
+use crate::decide::offload;
 use crate::ggml::log::LogLevel;
 use crate::ggml::shared;
-use crate::ggml::tensor_bytes::{Matrix, TensorBytes};
+use crate::ggml::tensor_data::{Matrix, TensorBytes};
+use crate::ggml::tensor_ref::HostTensor;
 use crate::weights::pack;
-use crate::weights::resident::{MatrixKey, ResidentWeights};
+use crate::weights::packed_tensor::{MatrixKey, ResidentWeights};
 
 /// Packs all matrices of `tensor` into `residents`. `bytes` is its data as in the model file.
 ///
@@ -26,7 +26,7 @@ pub(crate) fn pack_tensor(
 ) -> Result<(), String> {
     let began = Instant::now();
     let weights = tensor.descriptor();
-    let storable = supports::storable(&weights, &runtime.rules);
+    let storable = offload::storable(&weights, &runtime.rules);
     let (precision, [_, _, b2, b3]) = storable.map_err(|reason| reason.to_string())?;
     let engine = runtime.engine().ok_or("the process is ending")?;
     let rows = TensorBytes {

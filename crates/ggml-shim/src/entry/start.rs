@@ -13,25 +13,25 @@ use npu_offload::{AvailableMemory, OffloadRules};
 use rocket_uapi::Selector;
 
 use crate::compute::fallback::Fallback;
-use crate::compute::mul_mat::RowScratch;
+use crate::compute::matmul::RowScratch;
 use crate::compute::runtime::{self, Runtime, contain};
 use crate::compute::statistics;
 use crate::decide::config::{Config, StatsOutput};
 use crate::entry::{buffer, device, engine, reg};
 use crate::ggml::cpu::CpuBackend;
-use crate::ggml::evidence::Evidence;
 use crate::ggml::host::Host;
 use crate::ggml::load_error::LoadError;
 use crate::ggml::log::{LogLevel, Logger};
 use crate::ggml::shared;
 use crate::ggml::symbols::SymbolScope;
+use crate::ggml::written_bytes::Evidence;
 use crate::report::describe;
 use crate::report::observer::EngineObserver;
 use crate::report::stats_file::StatsFile;
 use crate::report::trace::{self, Trace, TraceFile};
 use crate::weights::budget::Budget;
 use crate::weights::verify::Verification;
-use crate::weights::weight_buffers::WeightBuffers;
+use crate::weights::watched_buffers::WeightBuffers;
 
 /// Sets everything up at the first call. Returns `None`, after one line in the log, if this library
 /// cannot serve the program.

@@ -14,10 +14,10 @@ use std::sync::OnceLock;
 
 use crate::ggml::abi::{BufferFromHostPtr, BufferType, Device, Reg};
 use crate::ggml::cpu_ops::{CpuOps, CpuStream};
-use crate::ggml::host_tensor::HostTensor;
 use crate::ggml::layout::{self, AllocBuffer};
 use crate::ggml::shared::GgmlPtr;
 use crate::ggml::symbols::{SymbolScope, as_function, function};
+use crate::ggml::tensor_ref::HostTensor;
 
 /// `GGML_BACKEND_DEVICE_TYPE_CPU`
 const DEVICE_TYPE_CPU: c_int = 0;

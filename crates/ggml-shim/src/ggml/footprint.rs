@@ -3,8 +3,8 @@
 
 use std::ops::Range;
 
-use crate::ggml::host_tensor::HostTensor;
-use crate::ggml::tensor_bytes::NodeOutput;
+use crate::ggml::tensor_data::NodeOutput;
+use crate::ggml::tensor_ref::HostTensor;
 
 /// The addresses that a node reads and writes.
 #[derive(Debug, Clone, PartialEq, Eq)]

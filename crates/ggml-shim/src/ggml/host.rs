@@ -8,12 +8,12 @@ use std::ffi::{CStr, c_char, c_int};
 pub(crate) use ops::OpIds;
 
 use crate::ggml::abi::{Buffer, BufferType, DEVICE_TYPES_GPU, Device, Graph, Reg, Tensor};
-use crate::ggml::evidence::Evidence;
 use crate::ggml::layout::TableLayout;
 use crate::ggml::load_error::LoadError;
 use crate::ggml::log::Logger;
 use crate::ggml::symbols::{SymbolScope, function};
 use crate::ggml::types::FormatTable;
+use crate::ggml::written_bytes::Evidence;
 
 /// The functions of the loaded ggml.
 #[derive(Debug)]

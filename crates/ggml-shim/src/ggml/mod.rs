@@ -8,21 +8,18 @@
 //! | `shared` | what threads share: addresses of ggml's objects, and locks |
 //! | `types` | ggml's number formats and their decoders |
 //! | `load_error` | ggml's version, and reasons not to serve it |
-//! | `descriptor`, `host_tensor`, `tensor_bytes`, `footprint` | turn ggml's pointers, once, into safe values |
+//! | `tensor_shape`, `tensor_ref`, `tensor_data`, `footprint` | turn ggml's pointers, once, into safe values |
 //! | `cpu`, `cpu_ops` | ggml's CPU backend, and the operations that it computes for us |
 //! | `split` | runs of a graph's nodes for our device and for the CPU |
 //! | `stream` | settings of one backend: threads, when to stop |
-//! | `evidence`, `ranges` | identify weights where the host does not |
+//! | `written_bytes`, `ranges` | identify weights where the host does not |
 //! | `reason` | why an operation or weights stay on the CPU |
 
 pub(crate) mod abi;
 pub(crate) mod cpu;
 pub(crate) mod cpu_ops;
-pub(crate) mod descriptor;
-pub(crate) mod evidence;
 pub(crate) mod footprint;
 pub(crate) mod host;
-pub(crate) mod host_tensor;
 pub(crate) mod layout;
 pub(crate) mod load_error;
 pub(crate) mod log;
@@ -32,5 +29,8 @@ pub(crate) mod shared;
 pub(crate) mod split;
 pub(crate) mod stream;
 pub(crate) mod symbols;
-pub(crate) mod tensor_bytes;
+pub(crate) mod tensor_data;
+pub(crate) mod tensor_ref;
+pub(crate) mod tensor_shape;
 pub(crate) mod types;
+pub(crate) mod written_bytes;

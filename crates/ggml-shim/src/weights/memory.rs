@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Allocations that may fail.
 
-use crate::weights::mul_mat_error::MulMatError;
+use crate::weights::node_error::MulMatError;
 
 /// Returns a vector of `len` elements, all of them zero or the type's default. Without memory Rust
 /// would end the process, which is not ours.

@@ -4,19 +4,19 @@
 //! | file | content |
 //! |---|---|
 //! | `budget` | which weights may be packed |
-//! | `weight_buffers` | watches the buffers that the CPU makes, and decides about the weights in them |
+//! | `watched_buffers` | watches the buffers that the CPU makes, and decides about the weights in them |
 //! | `pack`, `quants`, `pieces` | read, quantise and pack a matrix, piece by piece |
 //! | `memory` | allocations that may fail |
-//! | `resident`, `progress` | packed weights: lifetime, and how far the load is |
-//! | `verify`, `mul_mat_error` | is a result right; why there are no outputs, and what follows |
+//! | `packed_tensor`, `progress` | packed weights: lifetime, and how far the load is |
+//! | `verify`, `node_error` | is a result right; why there are no outputs, and what follows |
 
 pub(crate) mod budget;
 pub(crate) mod memory;
-pub(crate) mod mul_mat_error;
+pub(crate) mod node_error;
 pub(crate) mod pack;
+pub(crate) mod packed_tensor;
 pub(crate) mod pieces;
 pub(crate) mod progress;
 pub(crate) mod quants;
-pub(crate) mod resident;
 pub(crate) mod verify;
-pub(crate) mod weight_buffers;
+pub(crate) mod watched_buffers;

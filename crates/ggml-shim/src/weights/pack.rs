@@ -15,9 +15,9 @@ use npu_matmul::{Engine, PackedWeights, Section, Weights, run_parallel};
 use rayon::prelude::*;
 
 use crate::ggml::abi::type_id;
-use crate::ggml::tensor_bytes::Matrix;
+use crate::ggml::tensor_data::Matrix;
 use crate::weights::memory;
-use crate::weights::mul_mat_error::MulMatError;
+use crate::weights::node_error::MulMatError;
 use crate::weights::quants;
 use crate::weights::verify::OriginalWeights;
 use npu_offload::ComputeType;

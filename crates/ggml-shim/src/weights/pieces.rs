@@ -5,10 +5,10 @@ use std::collections::HashMap;
 
 use rangemap::RangeSet;
 
-use crate::ggml::descriptor::TensorDescriptor;
 use crate::ggml::ranges::covers;
+use crate::ggml::tensor_shape::TensorDescriptor;
 use crate::weights::memory;
-use crate::weights::mul_mat_error::MulMatError;
+use crate::weights::node_error::MulMatError;
 
 /// Incomplete tensors by address.
 #[derive(Debug, Default)]
@@ -88,7 +88,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::decide::supports::tests::{floats, halves};
+    use crate::decide::offload::tests::{floats, halves};
 
     const SIZE: [i64; 4] = [1; 4];
 

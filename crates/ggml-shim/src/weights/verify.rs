@@ -13,7 +13,7 @@ use npu_matmul::run_parallel;
 use rayon::prelude::*;
 use zerocopy::IntoBytes;
 
-use crate::ggml::tensor_bytes::Matrix;
+use crate::ggml::tensor_data::Matrix;
 use crate::ggml::types::HostFormat;
 use crate::weights::memory;
 

@@ -15,11 +15,11 @@ use std::sync::{Arc, Mutex};
 use rknpu_regcmd::{Iova, LinkedProgram};
 use rocket_uapi::{Bo, ByteLen, Device, Error, FrozenBo, PAGE_BYTES, ProgramBo};
 
-use crate::device::arena::WeightArena;
 use crate::device::memory::MemoryShares;
+use crate::device::weight_pool::WeightArena;
 use crate::numbers::cache::{KeptLimits, LruMap};
 use crate::numbers::sync::lock;
-use crate::plan::prepared::JobId;
+use crate::plan::kept_plan::JobId;
 use crate::profile::Choices;
 
 /// Buffers that a device keeps for reuse: each is a mapping of the process.
@@ -251,7 +251,7 @@ mod tests {
     use test_support::assert_each_field_counts;
 
     use super::*;
-    use crate::plan::prepared::JobIndex;
+    use crate::plan::kept_plan::JobIndex;
 
     proptest! {
         #![proptest_config(test_support::cases(64))]

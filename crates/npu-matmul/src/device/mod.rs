@@ -4,10 +4,9 @@
 //! | file | content |
 //! |---|---|
 //! | `open`, `software_npu` | opens the kernel's device, or the model in its place |
-//! | `arena`, `buffers`, `memory` | memory of weights, buffers from call to call, and what fits |
+//! | `weight_pool`, `buffers`, `memory` | memory of weights, buffers from call to call, and what fits |
 //! | `counters`, `times` | how much work, and how long |
 
-pub(crate) mod arena;
 pub(crate) mod buffers;
 pub(crate) mod counters;
 pub mod memory;
@@ -15,3 +14,4 @@ pub(crate) mod open;
 #[cfg_attr(not(feature = "software-npu"), path = "no_software_npu.rs")]
 pub(crate) mod software_npu;
 pub(crate) mod times;
+pub(crate) mod weight_pool;

@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use rayon::prelude::*;
 
-use crate::device::arena::ResidentBlock;
 use crate::device::times::Section;
+use crate::device::weight_pool::ResidentBlock;
 use crate::engine::{Engine, matrix};
 use crate::matrix::MatrixView;
 use crate::numbers::dtype::Dtype;

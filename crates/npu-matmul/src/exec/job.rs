@@ -9,15 +9,15 @@ use rknpu_regcmd::{Binding, Iova, LinkedProgram};
 use rocket_uapi::{Bo, Deadline, FrozenBo, Job, JobBuilder, PendingJob};
 
 use super::again::Again;
-use super::matmul::EncodedRows;
+use super::checked_call::EncodedRows;
 use crate::device::buffers::{Buffers, OperandPlace, ProgramsKey};
 use crate::device::times::Section;
 use crate::engine::Engine;
 use crate::plan::emit;
 use crate::plan::error::Error;
 use crate::plan::first_run::JobMemory;
+use crate::plan::kept_plan::{JobIndex, PlanJob};
 use crate::plan::observe::{Activity, SubmittedJob};
-use crate::plan::prepared::{JobIndex, PlanJob};
 use crate::plan::{JobInput, JobPlan, PlannedInput};
 
 /// Activations in a buffer of one device, shared by all jobs of a run that read the same.

@@ -10,13 +10,13 @@
 //!
 //! Waves are started as long as there is room, before the first is finished. So the NPU computes
 //! while the CPU packs the next wave or unpacks the previous one. `wave` runs waves, `job` runs one
-//! job, and `matmul` converts between matrices and buffers.
+//! job, and `checked_call` converts between matrices and buffers.
 
 mod again;
 pub mod attention;
-mod gemm;
+mod call;
+mod checked_call;
 mod job;
-mod matmul;
 mod probe;
 mod run;
 mod wait;
@@ -24,7 +24,7 @@ mod wave;
 
 pub use again::AbortCheck;
 pub(crate) use again::Again;
-pub use gemm::{Gemm, GemmCall};
+pub use call::{Gemm, GemmCall};
+pub(crate) use checked_call::{EncodedRows, Epilogue, Matmul, Operand, pack_band};
 pub(crate) use job::OnDevice;
-pub(crate) use matmul::{EncodedRows, Epilogue, Matmul, Operand, pack_band};
 pub(crate) use run::MatmulRun;

@@ -10,7 +10,7 @@ use crate::numbers::dtype::Dtype;
 use crate::numbers::operands::{Activations, OutputRows};
 use crate::numbers::reference::multiply_i32;
 use crate::plan::error::Error;
-use crate::plan::prepared::next_id;
+use crate::plan::kept_plan::next_id;
 
 /// Rows of the trial matmul.
 const ROWS: usize = 4;

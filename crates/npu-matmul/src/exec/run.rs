@@ -5,12 +5,12 @@ use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
 
 use super::again::Again;
+use super::checked_call::Matmul;
 use super::job::{Inputs, PlannedJob};
-use super::matmul::Matmul;
 use super::wave::Wave;
 use crate::engine::Engine;
 use crate::plan::error::GemmCallError;
-use crate::plan::prepared::JobIndex;
+use crate::plan::kept_plan::JobIndex;
 use crate::plan::{WaveSize, waves};
 
 /// Matmuls in progress. Dropping it waits for the submitted jobs.

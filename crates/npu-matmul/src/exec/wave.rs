@@ -9,8 +9,8 @@ use rayon::prelude::*;
 use rocket_uapi::{Bo, Deadline, FrozenBo, Job, PendingJob};
 
 use super::again::Again;
+use super::checked_call::Matmul;
 use super::job::{Inputs, OnDevice, PlannedJob};
-use super::matmul::Matmul;
 use crate::device::times::Section;
 use crate::engine::Engine;
 use crate::plan::WaveSize;

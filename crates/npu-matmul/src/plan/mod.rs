@@ -28,11 +28,11 @@ pub mod emit;
 mod envelope;
 pub(crate) mod error;
 pub(crate) mod first_run;
+pub(crate) mod kept_plan;
 mod list;
 mod matmul;
 pub(crate) mod observe;
 mod options;
-pub(crate) mod prepared;
 mod rule;
 mod steps;
 #[cfg(test)]

@@ -5,8 +5,8 @@ use npu_matmul::attention::AttentionBatch;
 use proptest::prelude::*;
 
 use super::*;
-use crate::compute::mul_mat::tests::{OPENED, ORDERS, SCRATCH, TensorData, dense, lay_out};
-use crate::decide::supports::AttentionParams;
+use crate::compute::matmul::tests::{OPENED, ORDERS, SCRATCH, TensorData, dense, lay_out};
+use crate::decide::offload::AttentionParams;
 use crate::ggml::types::tests::{BF16, Q8_0};
 
 /// Largest normalised mean square error.

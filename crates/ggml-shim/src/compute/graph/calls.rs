@@ -11,15 +11,15 @@ use npu_matmul::{AbortCheck, Engine, SoftwareNpu};
 use serde_json::{Value, json};
 
 use crate::compute::attention::{self, Attention};
-use crate::compute::mul_mat::{self, MulMat, RowScratch};
+use crate::compute::matmul::{self, MulMat, RowScratch};
 use crate::compute::runtime::Runtime;
-use crate::decide::supports::Shape;
+use crate::decide::offload::Shape;
 use crate::ggml::abi::status;
 use crate::ggml::log::LogLevel;
 use crate::ggml::stream::Stream;
 use crate::report::stats::Stats;
 use crate::report::trace::{self, Trace};
-use crate::weights::mul_mat_error::{Consequence, ListError, MulMatError};
+use crate::weights::node_error::{Consequence, ListError, MulMatError};
 use crate::weights::verify::OutputErrors;
 
 /// Why a graph has no results.
@@ -187,7 +187,7 @@ impl EngineCall for MulMat<'_> {
         calls: &mut [Self],
         gives_up: AbortCheck<'_>,
     ) -> Result<(), ListError> {
-        mul_mat::compute(engine, scratch, calls, mul_mat::MOST, gives_up)
+        matmul::compute(engine, scratch, calls, matmul::MOST, gives_up)
     }
 
     fn errors(&mut self) -> &mut Option<OutputErrors> {

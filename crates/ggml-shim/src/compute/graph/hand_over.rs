@@ -5,10 +5,10 @@ use super::calls::GraphFailure;
 use crate::compute::rest::FIND;
 use crate::compute::runtime::Runtime;
 use crate::decide::config::FALLBACK;
-use crate::ggml::host_tensor::HostTensor;
 use crate::ggml::log::LogLevel;
 use crate::ggml::stream::Stream;
-use crate::weights::mul_mat_error::Consequence;
+use crate::ggml::tensor_ref::HostTensor;
+use crate::weights::node_error::Consequence;
 
 /// Whether the CPU may compute `node` in place of the NPU.
 pub(super) fn can_fall_back(runtime: &Runtime, node: HostTensor<'_>) -> bool {

@@ -3,7 +3,7 @@
 
 use rocket_uapi::PAGE_BYTES;
 
-use crate::device::arena::CHUNK_BYTES;
+use crate::device::weight_pool::CHUNK_BYTES;
 
 /// Part of a limit that is kept for matmuls; the rest is for weights.
 const KEPT_PART: u64 = 10;

@@ -3,7 +3,7 @@
 
 use rocket_uapi::PAGE_BYTES;
 
-use crate::device::arena::shared_bytes_max;
+use crate::device::weight_pool::shared_bytes_max;
 use crate::numbers::dtype::Dtype;
 use crate::plan::{Plan, PlanOptions, WeightPlan};
 
@@ -124,7 +124,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::device::arena::CHUNK_BYTES;
+    use crate::device::weight_pool::CHUNK_BYTES;
     use crate::numbers::quantise::Quantisation;
     use crate::plan::emit;
     use crate::plan::weight_format::WeightFormat;

@@ -25,7 +25,7 @@ use super::call::AttentionBatch;
 use super::mask::VisibleBlock;
 use crate::numbers::dtype::{Dtype, ROW_MULTIPLE};
 use crate::numbers::layout::weight_bytes;
-use crate::plan::prepared::{JobId, JobIndex, PlanJob, next_id};
+use crate::plan::kept_plan::{JobId, JobIndex, PlanJob, next_id};
 use crate::plan::{Band, JobLimits, JobPlan, KTile, PlanError, PlanOptions, even_tile, pieces};
 
 /// Precision of operands: binary16.

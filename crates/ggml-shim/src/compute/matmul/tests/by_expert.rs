@@ -2,7 +2,7 @@
 //! Tests of matmuls whose rows choose their weights.
 
 use super::*;
-use crate::decide::supports::ExpertChoice;
+use crate::decide::offload::ExpertChoice;
 
 /// Limits a batch to one expert, by its weights.
 const ONE: BatchLimits = BatchLimits { weights: 0, ..MOST };

@@ -13,8 +13,8 @@
 
 use super::activation_rows::{ActivationRows, PartRows};
 use super::operands::{MulMat, Part};
-use crate::decide::supports::ExpertChoice;
-use crate::weights::mul_mat_error::MulMatError;
+use crate::decide::offload::ExpertChoice;
+use crate::weights::node_error::MulMatError;
 
 /// Returns a part for each expert that a row of `matmul` chose; `index` is that of `matmul`.
 pub(super) fn parts<'a>(

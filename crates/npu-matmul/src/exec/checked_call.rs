@@ -13,7 +13,7 @@ use crate::matrix::MatrixView;
 use crate::numbers::dtype::Dtype;
 use crate::numbers::layout;
 use crate::numbers::pack::{Format, Fp16, Int4, Int8, SplitInt8, pack_activation};
-use crate::plan::prepared::Prepared;
+use crate::plan::kept_plan::Prepared;
 use crate::plan::weight_format::WeightFormat;
 use crate::plan::{Band, JobPlan};
 use crate::unpack::{

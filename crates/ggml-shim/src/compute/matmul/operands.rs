@@ -4,9 +4,9 @@
 use std::sync::Arc;
 
 use super::activation_rows::ActivationRows;
-use crate::decide::supports::Offload;
-use crate::ggml::tensor_bytes::{NodeOutput, TensorBytes};
-use crate::weights::resident::ResidentWeights;
+use crate::decide::offload::Offload;
+use crate::ggml::tensor_data::{NodeOutput, TensorBytes};
+use crate::weights::packed_tensor::ResidentWeights;
 use crate::weights::verify::OutputErrors;
 
 /// A matmul and its data.

@@ -10,9 +10,9 @@ use std::slice;
 use zerocopy::FromBytes;
 
 use crate::ggml::abi::{Buffer, FLAG_COMPUTE, MAX_DIMS, Tensor};
-use crate::ggml::descriptor::TensorDescriptor;
 use crate::ggml::host::Host;
-use crate::ggml::tensor_bytes::TensorBytes;
+use crate::ggml::tensor_data::TensorBytes;
+use crate::ggml::tensor_shape::TensorDescriptor;
 
 /// A tensor of the host that is live during `'a`, with all that its pointers lead to. Its methods
 /// read ggml's structures; only those that are unsafe touch the tensor's data.

@@ -16,15 +16,15 @@ use rocket_uapi::Selector;
 use zerocopy::IntoBytes;
 
 use super::*;
-use crate::decide::supports::Offload;
+use crate::decide::offload::Offload;
 use crate::entry::engine::{self, OpenedEngine};
 use crate::ggml::abi::type_id;
-use crate::ggml::descriptor::TensorDescriptor;
-use crate::ggml::tensor_bytes::{NodeOutput, TensorBytes};
+use crate::ggml::tensor_data::{NodeOutput, TensorBytes};
+use crate::ggml::tensor_shape::TensorDescriptor;
 use crate::ggml::types::tests::{BF16, Q8_0, format};
 use crate::weights::budget::tests::accepted;
-use crate::weights::mul_mat_error::MulMatError;
-use crate::weights::resident::ResidentWeights;
+use crate::weights::node_error::MulMatError;
+use crate::weights::packed_tensor::ResidentWeights;
 use crate::weights::verify::OutputErrors;
 
 pub(crate) static OPENED: LazyLock<OpenedEngine> = LazyLock::new(|| {

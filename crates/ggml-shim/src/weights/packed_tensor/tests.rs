@@ -6,9 +6,9 @@ use test_support::assert_each_field_counts;
 use zerocopy::IntoBytes;
 
 use super::*;
-use crate::compute::mul_mat::tests::OPENED;
+use crate::compute::matmul::tests::OPENED;
 use crate::ggml::abi::type_id;
-use crate::ggml::tensor_bytes::Matrix;
+use crate::ggml::tensor_data::Matrix;
 use crate::ggml::types::tests::format;
 use crate::weights::budget::tests::accepted;
 use crate::weights::pack;

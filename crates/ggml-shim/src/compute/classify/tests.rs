@@ -7,7 +7,7 @@ use std::ffi::c_int;
 use std::ptr;
 
 use super::*;
-use crate::decide::supports;
+use crate::decide::offload;
 use crate::ggml::abi::{BufferType, MAX_NAME, Tensor, type_id};
 use crate::ggml::footprint::Footprint;
 use crate::ggml::host::tests::{FAKE_HOST, FakeBuffer, REARRANGED};
@@ -43,7 +43,7 @@ pub(crate) fn host_tensor(tensor: &Tensor) -> HostTensor<'_> {
 }
 
 pub(crate) fn tensor(type_id: u32, ne: [i64; 4]) -> Tensor {
-    let operand = supports::tests::packed(type_id, ne);
+    let operand = offload::tests::packed(type_id, ne);
     let mut name = [0; MAX_NAME];
     name[..12].copy_from_slice(b"blk.0.ffn_up");
     Tensor {
@@ -86,7 +86,7 @@ fn classify_matmul(weights: &Tensor) -> MulMatQuery {
 }
 
 fn decide(weights: &Tensor) -> Result<ComputeType, DeclineReason> {
-    supports::decide(&classify_matmul(weights), &supports::tests::policy(32))
+    offload::decide(&classify_matmul(weights), &offload::tests::policy(32))
         .map(|offload| offload.precision)
 }
 
@@ -223,9 +223,9 @@ fn with_array<T>(places: [usize; 3], body: impl FnOnce(&mut MulMat<'_>) -> T) ->
     let activations = at(tensor(type_id::F32, [64, 2, 1, 1]), places[1]);
     let output = result(MUL_MAT, [4, 2, 1, 1], &[&weights, &activations]);
     let output = at(output, places[2]);
-    let mut matmul = supports::tests::matmul(type_id::F16, 2, 4, 64);
+    let mut matmul = offload::tests::matmul(type_id::F16, 2, 4, 64);
     matmul.origin = WeightOrigin::Unallocated;
-    let offload = supports::computable(&matmul, &supports::tests::policy(1)).unwrap();
+    let offload = offload::computable(&matmul, &offload::tests::policy(1)).unwrap();
     let output = host_tensor(&output);
     let footprint = Footprint::of(output)?;
     // SAFETY: the array lives until the end of this function, each tensor lies within the array,

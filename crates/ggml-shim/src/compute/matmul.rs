@@ -29,11 +29,11 @@ pub(crate) use self::operands::MulMat;
 use self::operands::Part;
 use self::rows::PreparedRows;
 pub(crate) use self::rows::RowScratch;
-use crate::decide::supports::Shape;
-use crate::ggml::tensor_bytes::{Matrix, NodeOutput};
-use crate::weights::mul_mat_error::{ListError, MulMatError};
+use crate::decide::offload::Shape;
+use crate::ggml::tensor_data::{Matrix, NodeOutput};
+use crate::weights::node_error::{ListError, MulMatError};
 use crate::weights::pack::{self, PackedMatrix};
-use crate::weights::resident::MatrixKey;
+use crate::weights::packed_tensor::MatrixKey;
 use crate::weights::verify::OriginalWeights;
 
 /// Limits of the memory that a batch holds beside the weights that are kept: no budget counts it. A

@@ -13,7 +13,7 @@ use crate::numbers::operands::{Activations, OutputRows};
 use crate::plan::Plan;
 use crate::plan::error::{Error, GemmCallError};
 use crate::plan::first_run::MatmulKind;
-use crate::plan::prepared::{MatmulQuestion, Prepared};
+use crate::plan::kept_plan::{MatmulQuestion, Prepared};
 use crate::plan::weight_format::WeightFormat;
 
 /// A prepared matmul: C = A x B^T for given weights and a given number of rows, with its plan.

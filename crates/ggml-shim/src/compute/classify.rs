@@ -5,11 +5,11 @@ pub(crate) mod attention;
 
 use std::ops::Range;
 
-use crate::compute::mul_mat::MulMat;
-use crate::decide::supports::{AttentionQuery, MulMatQuery, Offload, WeightOrigin};
+use crate::compute::matmul::MulMat;
+use crate::decide::offload::{AttentionQuery, MulMatQuery, Offload, WeightOrigin};
 use crate::ggml::abi::{self, Buffer, usage};
-use crate::ggml::host_tensor::HostTensor;
-use crate::ggml::tensor_bytes::{NodeOutput, TensorBytes};
+use crate::ggml::tensor_data::{NodeOutput, TensorBytes};
+use crate::ggml::tensor_ref::HostTensor;
 
 /// Kind of a graph node.
 #[derive(Debug)]

@@ -5,10 +5,10 @@ use proptest::prelude::*;
 use test_support::assert_each_field_counts;
 
 use super::*;
-use crate::decide::supports::tests::{floats, halves, policy};
+use crate::decide::offload::tests::{floats, halves, policy};
 use crate::ggml::host::tests::FAKE_HOST;
 use crate::weights::budget::tests::{accepted, budget};
-use crate::weights::resident::tests::{key, packed};
+use crate::weights::packed_tensor::tests::{key, packed};
 
 /// Bytes of each tensor.
 const BYTES: usize = 2 * 64 * 64;

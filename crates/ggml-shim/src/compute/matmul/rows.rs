@@ -7,7 +7,7 @@ use half::f16;
 use npu_matmul::{Activations, Engine, Scratch, Section};
 use rayon::prelude::*;
 
-use crate::weights::mul_mat_error::MulMatError;
+use crate::weights::node_error::MulMatError;
 use crate::weights::quants;
 
 /// Memory for rows of later matmuls.

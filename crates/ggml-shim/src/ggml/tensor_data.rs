@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The data of a tensor or of one weight matrix, row by row, and the outputs of a node.
 
-use crate::ggml::descriptor::TensorDescriptor;
+use crate::ggml::tensor_shape::TensorDescriptor;
 use crate::ggml::types::HostFormat;
 
 /// A tensor and its bytes, from its first element to the end of its last one.

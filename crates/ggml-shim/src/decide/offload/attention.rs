@@ -21,8 +21,8 @@ use npu_matmul::attention::AttentionBatch;
 use npu_offload::{AttentionChoice, FormatClass, OffloadRules};
 
 use crate::ggml::abi::{MAX_DIMS, type_id};
-use crate::ggml::descriptor::{TensorDescriptor, check_sizes};
 use crate::ggml::reason::DeclineReason;
+use crate::ggml::tensor_shape::{TensorDescriptor, check_sizes};
 
 /// Longest head: DeepSeek's, 512 compressed channels and 64 with positions.
 const LONGEST_HEAD: usize = 576;

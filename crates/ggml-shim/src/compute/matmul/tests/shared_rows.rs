@@ -2,7 +2,7 @@
 //! Tests of lists whose matmuls share activations: each result is that of the matmul alone.
 
 use super::*;
-use crate::decide::supports::ExpertChoice;
+use crate::decide::offload::ExpertChoice;
 
 const K: usize = 32;
 const N: usize = 3;

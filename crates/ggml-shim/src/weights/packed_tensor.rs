@@ -13,7 +13,7 @@ use npu_offload::ComputeType;
 use crate::ggml::reason::LeftOnCpu;
 use crate::ggml::shared::lock;
 use crate::weights::budget::{PackedCount, WeightDecision};
-use crate::weights::mul_mat_error::MulMatError;
+use crate::weights::node_error::MulMatError;
 use crate::weights::pack::PackedMatrix;
 
 /// One matrix: empty until the first use.

@@ -3,7 +3,7 @@
 
 use super::*;
 use crate::compute::attention::Attention;
-use crate::decide::supports::attention_shape;
+use crate::decide::offload::attention_shape;
 use crate::ggml::abi::{OP_PARAM_WORDS, Tensor, flash_attn, prec};
 use crate::ggml::footprint::Footprint;
 

@@ -2,10 +2,10 @@
 //! Reads attention nodes and their data.
 
 use crate::compute::attention::Attention;
-use crate::decide::supports::{AttentionParams, AttentionQuery, AttentionShape};
+use crate::decide::offload::{AttentionParams, AttentionQuery, AttentionShape};
 use crate::ggml::abi::{flash_attn, prec};
-use crate::ggml::host_tensor::HostTensor;
-use crate::ggml::tensor_bytes::{NodeOutput, TensorBytes};
+use crate::ggml::tensor_data::{NodeOutput, TensorBytes};
+use crate::ggml::tensor_ref::HostTensor;
 
 /// Returns the query for the attention `node`; `None` if queries, keys or values are missing.
 pub(super) fn query(node: HostTensor<'_>) -> Option<AttentionQuery> {

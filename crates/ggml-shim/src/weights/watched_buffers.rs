@@ -20,21 +20,21 @@ use std::sync::{Arc, Mutex};
 use npu_offload::{OffloadRules, WeightRole};
 use rangemap::RangeSet;
 
+use crate::decide::offload;
 use crate::decide::patterns::Patterns;
-use crate::decide::supports;
 use crate::ggml::abi::{Buffer, usage};
-use crate::ggml::descriptor::TensorDescriptor;
 use crate::ggml::footprint::overlap;
 use crate::ggml::host::Host;
-use crate::ggml::host_tensor::HostTensor;
 use crate::ggml::layout::BufferCallbacks;
 use crate::ggml::log::LogLevel;
 use crate::ggml::ranges::covers;
 use crate::ggml::reason::{DeclineReason, LeftOnCpu};
 use crate::ggml::shared::{GgmlPtr, lock};
+use crate::ggml::tensor_ref::HostTensor;
+use crate::ggml::tensor_shape::TensorDescriptor;
 use crate::weights::budget::Budget;
+use crate::weights::packed_tensor::ResidentWeights;
 use crate::weights::pieces::TensorPieces;
-use crate::weights::resident::ResidentWeights;
 
 /// The data that decides which weights may be on the NPU.
 #[derive(Debug, Clone, Copy)]
@@ -210,7 +210,7 @@ impl WeightBuffer {
     ) -> Result<Arc<ResidentWeights>, DeclineReason> {
         let Candidate { name, place } = candidate;
         let PlacedWeights { address, weights } = *place;
-        let (precision, [k, n, b2, b3]) = supports::storable(&weights, context.rules)?;
+        let (precision, [k, n, b2, b3]) = offload::storable(&weights, context.rules)?;
         let mut decided = lock(&self.decided);
         if let Some(known) = decided.get(place) {
             return Ok(Arc::clone(known));

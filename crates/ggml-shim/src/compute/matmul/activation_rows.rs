@@ -12,9 +12,9 @@ use npu_matmul::Engine;
 use zerocopy::FromBytes;
 
 use super::rows::{PreparedRows, RowScratch};
-use crate::decide::supports::{ExpertChoice, Offload, Shape};
-use crate::ggml::tensor_bytes::TensorBytes;
-use crate::weights::mul_mat_error::MulMatError;
+use crate::decide::offload::{ExpertChoice, Offload, Shape};
+use crate::ggml::tensor_data::TensorBytes;
+use crate::weights::node_error::MulMatError;
 
 /// Rows of a matmul's output, counted through all of its matrices. Each is the result of one
 /// activation row.

@@ -26,8 +26,8 @@ pub(crate) use self::attention::{
     AttentionParams, AttentionQuery, AttentionShape, attention_shape, decide_attention,
 };
 use crate::ggml::abi::{self, MAX_DIMS, OP_PARAM_WORDS, prec, type_id};
-use crate::ggml::descriptor::{TensorDescriptor, check_sizes};
 use crate::ggml::reason::DeclineReason;
+use crate::ggml::tensor_shape::{TensorDescriptor, check_sizes};
 
 /// Fewest outputs of a matmul in INT8. Its error is a few 2^-8 of each output, and averages out
 /// only over many: with a single output one unlucky cancellation is the whole result. ggml's own
