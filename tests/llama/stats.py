@@ -3,7 +3,7 @@
 
 TITLE = "ROCKET statistics:"
 COMPUTED = "matmuls computed in "
-FAILED = "matmuls failed"
+FAILED = "graphs failed"
 HANDED_OVER = "lists handed to the CPU"
 AGAIN = "jobs run again"
 # What a run without a fault has none of.

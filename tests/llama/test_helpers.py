@@ -58,7 +58,7 @@ def test_logits_are_as_far_apart_as_the_formula_says():
 
 
 def test_rows_of_statistics_are_read():
-    rows = "matmuls computed in fp16  232\n  matmuls failed  0\n  jobs 7\n  ms 12.1\n  (a note)\n"
+    rows = "matmuls computed in fp16  232\n  graphs failed  0\n  jobs 7\n  ms 12.1\n  (a note)\n"
     stats = Stats("noise\nETA ROCKET statistics: software model: x\n  " + rows)
     assert (stats.name, stats.offloaded("fp16"), stats["ms"]) == ("ROCKET-MODEL0", 232, 12.1)
     for bad in ["noise", f"ROCKET statistics: x\n{rows.replace('failed  0', 'failed  1')}"]:

@@ -81,7 +81,7 @@ def test_layers(tensors, stock, reference, seen):
     traced = choice | {"GGML_ROCKET_TRACE": str(path)}
     agreement = output.judge((run := output.run(env=traced)).generated)
     matmuls, lists = LAYERS[tensors]
-    assert (run.stats.matmuls, run.stats["lists of matmuls"]) == (matmuls, lists)
+    assert (run.stats.matmuls, run.stats["lists of nodes"]) == (matmuls, lists)
     # Of each layer whose query and key are ours the rotations are computed for us, and of no other.
     ops = [e["args"]["nodes"] for e in json.loads(path.read_bytes()) if e.get("cat") == "cpu"]
     assert sum(ops) == 2 * (matmuls // 7 + (matmuls % 7 > 0)), ops

@@ -2,7 +2,7 @@
 //! The table of types in docs/regcmd.md, and the limits of a tile.
 
 use anyhow::Result;
-use rknpu_regcmd::{ChipProfile, MatmulType, Precision};
+use rknpu_regcmd::{ChipProfile, Precision, TaskType};
 
 use crate::generated::table;
 
@@ -44,7 +44,7 @@ fn row(precision: Precision) -> String {
     if matches!(precision, Precision::Int32 | Precision::Fp32) {
         return row + " | | | | |";
     }
-    let results = MatmulType::ALL
+    let results = TaskType::ALL
         .into_iter()
         .filter(|ty| ty.operand() == precision);
     let results: Vec<_> = results.map(|ty| ty.result().to_string()).collect();

@@ -12,7 +12,7 @@ const PAGE_WORDS: usize = 2600;
 const EVIDENCE_WORDS: usize = 5300;
 
 /// Most words of all pages.
-const ALL_WORDS: usize = 43_700;
+const ALL_WORDS: usize = 44_100;
 
 /// Most words of all Markdown files outside docs/.
 const OTHER_WORDS: usize = 5500;

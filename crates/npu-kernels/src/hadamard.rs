@@ -108,8 +108,8 @@ fn pass<const R: usize, const WITHIN: bool>(
         let mut rest = group;
         // The compiler knows that these slices have one length: no check inside the loop.
         let mut parts: [&mut [Vector]; R] = std::array::from_fn(|_| {
-            let (part, behind) = std::mem::take(&mut rest).split_at_mut(half);
-            rest = behind;
+            let (part, tail) = std::mem::take(&mut rest).split_at_mut(half);
+            rest = tail;
             part
         });
         for at in 0..half {

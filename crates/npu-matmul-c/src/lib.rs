@@ -11,7 +11,7 @@ use std::ffi::{CStr, c_char};
 use std::sync::Arc;
 
 use half::f16;
-use npu_matmul::{Activations, Engine, OutputRows, PackedWeights, Weights};
+use npu_matmul::{Activations, Engine, Outputs, PackedWeights, Weights};
 use rocket_uapi::{DevicePool, Selector};
 
 pub use attention::{RocketNpuAttention, rocket_npu_attend};
@@ -239,7 +239,7 @@ unsafe fn run<A: 'static, C: 'static>(
 ) -> RocketNpuStatus
 where
     for<'a> Activations<'a>: From<&'a [A]>,
-    for<'a> OutputRows<'a>: From<&'a mut [C]>,
+    for<'a> Outputs<'a>: From<&'a mut [C]>,
 {
     call(|| {
         // SAFETY: the caller's promise.

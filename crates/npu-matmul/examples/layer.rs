@@ -37,7 +37,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let counters = engine.counters();
     println!(
         "{} matmuls, {} jobs, {} SUBMITs",
-        counters.matmuls, counters.jobs, counters.submits
+        counters.calls, counters.jobs, counters.submits
     );
     Ok(())
 }

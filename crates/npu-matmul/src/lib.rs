@@ -15,9 +15,9 @@
 //! // Quantises and packs the weights into device memory, where they stay.
 //! let b = engine.load(Weights::w8a8(2, 3, &[1.0, 2.0, 3.0, 4.0, 5.0, 6.0]).rotated())?;
 //! // Plans all tiles, jobs and programs once.
-//! let gemm = engine.prepare(&b, 1)?;
+//! let matmul = engine.prepare(&b, 1)?;
 //! let mut c = [0.0_f32; 2];
-//! gemm.run(&[1.0_f32, 0.0, -1.0], &mut c)?;
+//! matmul.run(&[1.0_f32, 0.0, -1.0], &mut c)?;
 //! assert!((c[0] + 2.0).abs() < 0.1 && (c[1] + 2.0).abs() < 0.1);
 //! # Ok(())
 //! # }
@@ -61,14 +61,14 @@ pub use device::times::{Section, Stopwatch, Times};
 pub use engine::Engine;
 pub use engine::packed::PackedWeights;
 pub use engine::weights::Weights;
-pub use exec::{AbortCheck, Gemm, GemmCall, attention};
+pub use exec::{AbortCheck, Matmul, MatmulCall, attention};
 pub use numbers::dtype::Dtype;
-pub use numbers::operands::{Activations, OutputRows};
+pub use numbers::operands::{Activations, Outputs};
 pub use numbers::scratch::Scratch;
 pub use numbers::{dtype, layout, pack, quantise, reference};
-pub use plan::error::{Error, ErrorKind, GemmCallError, JobFailure};
+pub use plan::error::{EngineCallError, Error, ErrorKind, JobFailure};
 pub use plan::first_run::{MatmulKind, Remedy, TaskKind, WrongResult};
-pub use plan::observe::{Activity, Done, Observer, SubmittedJob};
+pub use plan::observe::{Activity, Done, JobEvent, Observer};
 pub use plan::threads::{Pinning, THREADS_VARIABLE, Threads, ThreadsError, run_parallel};
 pub use plan::weight_format::WeightFormat;
 pub use plan::{Plan, PlanError, PlanOptions, emit};

@@ -20,7 +20,7 @@ use common::faults::{faulty_pool_on, small_jobs};
 use common::matmul::Matmul;
 use common::problem::attend;
 use common::{DEVICES, Shape};
-use npu_matmul::{Done, Engine, Observer, PlanOptions, SubmittedJob};
+use npu_matmul::{Done, Engine, JobEvent, Observer, PlanOptions};
 use npu_model::{Model, ModelOptions};
 
 /// The threads of this process after each activity.
@@ -41,7 +41,7 @@ impl Threads {
 }
 
 impl Observer for Threads {
-    fn submitting(&self, _: &SubmittedJob<'_>) {
+    fn submitting(&self, _: &JobEvent<'_>) {
         self.look();
     }
 

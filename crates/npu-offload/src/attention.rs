@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The number of rows from which attention is faster on the NPU.
 
-use npu_matmul::attention::AttentionBatch;
+use npu_matmul::attention::AttentionShape;
 
 use crate::cost::PlanTarget;
 use crate::cpu::CpuSpeed;
@@ -53,8 +53,8 @@ pub(crate) struct AttentionSize {
 
 impl AttentionSize {
     /// The size of `batch`.
-    pub(crate) fn of(batch: AttentionBatch) -> Self {
-        let AttentionBatch {
+    pub(crate) fn of(batch: AttentionShape) -> Self {
+        let AttentionShape {
             heads,
             kv_heads,
             rows: _,
@@ -73,7 +73,7 @@ impl AttentionSize {
     }
 
     /// Attention of this size of the last `rows` rows of a sequence.
-    const fn batch(self, rows: usize) -> AttentionBatch {
+    const fn batch(self, rows: usize) -> AttentionShape {
         let Self {
             heads,
             kv_heads,
@@ -81,7 +81,7 @@ impl AttentionSize {
             head_dim,
             value_dim,
         } = self;
-        AttentionBatch {
+        AttentionShape {
             heads,
             kv_heads,
             rows,
@@ -131,7 +131,7 @@ mod tests {
             window in prop::option::of(1..9000_usize),
         ) {
             let [one, other] = [one, other].map(|[heads, kv_heads, keys, head_dim, value_dim]| {
-                let batch = AttentionBatch {
+                let batch = AttentionShape {
                     heads,
                     kv_heads,
                     rows,
@@ -169,7 +169,7 @@ mod tests {
                 };
                 let cpu = of_heads(&|size| rules.cpu.matmul_ps(f16, size, together));
                 let npu = of_heads(&|size| rules.packed_call_ps(size, together).unwrap());
-                let batch = AttentionBatch {
+                let batch = AttentionShape {
                     heads,
                     kv_heads,
                     rows,

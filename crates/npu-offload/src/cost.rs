@@ -2,7 +2,7 @@
 //! Predicted time of an offloaded matmul. The same question always gets the same answer.
 
 use npu_matmul::Plan;
-use npu_matmul::attention::AttentionBatch;
+use npu_matmul::attention::AttentionShape;
 use npu_matmul::plan::{PlanOptions, WeightPlan};
 use npu_matmul::predict::{CallTime, call_together};
 use npu_matmul::profile::{CostSide, KernelCost};
@@ -97,7 +97,7 @@ impl PlanTarget {
 
     /// Predicts the time of attention; `None` if it cannot be computed.
     #[must_use]
-    pub fn attention(&self, batch: &AttentionBatch) -> Option<CallTime> {
+    pub fn attention(&self, batch: &AttentionShape) -> Option<CallTime> {
         batch.call(self.fds, &self.timed).ok()
     }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Predicts the time of a prompt or a step of several sequences, on the NPU and the CPU.
 
-use npu_matmul::attention::AttentionBatch;
+use npu_matmul::attention::AttentionShape;
 use npu_matmul::profile::CostSide;
 
 use crate::cpu::{CpuSpeed, ps};
@@ -158,7 +158,7 @@ impl<'a> Graph<'a> {
         let offloaded = rules.and_then(|rules| {
             let mut sum = 0_u64;
             for (layers, window) in self.shape.layers_by_window() {
-                let batch = AttentionBatch {
+                let batch = AttentionShape {
                     window: Some(window),
                     ..self.shape.attention(to - from, to)
                 };

@@ -51,4 +51,4 @@ pub use models::{ARCHITECTURES, LayerPart, ModelShape, WeightMatrix};
 pub use placement::{WeightRole, add_tensor};
 pub use precision::{ComputeType, PrecisionChoice};
 pub use rows::{FEWEST_ROWS, MOST_ROWS};
-pub use rules::{MatmulDecision, OffloadRules, OffloadSettings};
+pub use rules::{BreakEven, OffloadRules, OffloadSettings};

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Shapes of language models.
 
-use npu_matmul::attention::AttentionBatch;
+use npu_matmul::attention::AttentionShape;
 
 use crate::format::NumberFormat;
 
@@ -187,8 +187,8 @@ impl ModelShape {
 
     /// Its attention of the last `rows` of `keys` tokens. Each sees itself and those before it.
     #[must_use]
-    pub const fn attention(&self, rows: usize, keys: usize) -> AttentionBatch {
-        AttentionBatch {
+    pub const fn attention(&self, rows: usize, keys: usize) -> AttentionShape {
+        AttentionShape {
             heads: self.heads,
             kv_heads: self.kv_heads,
             rows,

@@ -6,7 +6,7 @@ use std::hash::Hash;
 use std::ops::{Deref, DerefMut};
 use std::sync::{Mutex, PoisonError};
 
-use npu_matmul::attention::AttentionBatch;
+use npu_matmul::attention::AttentionShape;
 use npu_matmul::plan::WeightPlan;
 use npu_matmul::quantise::INT8_K_MAX;
 
@@ -52,7 +52,7 @@ pub struct OffloadRules {
 /// Cached answers.
 #[derive(Debug, Default)]
 struct KnownAnswers {
-    weights: Mutex<HashMap<WeightQuestion, MatmulDecision>>,
+    weights: Mutex<HashMap<WeightQuestion, BreakEven>>,
     attention: Mutex<HashMap<AttentionSize, Option<usize>>>,
     packing: Mutex<HashMap<PackingQuestion, Option<u64>>>,
 }
@@ -93,7 +93,7 @@ struct PackingQuestion {
 
 /// A decision about all matmuls with the same weights.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct MatmulDecision {
+pub struct BreakEven {
     /// The precision that they are computed in.
     pub precision: ComputeType,
     /// Number of rows from which they are offloaded; `None` if never, because with the NPU even
@@ -122,14 +122,14 @@ impl OffloadRules {
 
     /// Returns the decision about matmuls with weights of `n x k`. It is cached.
     #[must_use]
-    pub fn decide(&self, format: NumberFormat, size: [usize; 2]) -> MatmulDecision {
+    pub fn decide(&self, format: NumberFormat, size: [usize; 2]) -> BreakEven {
         let question = WeightQuestion { format, size };
         remembered(&self.known.weights, question, |question| {
             self.decide_now(question)
         })
     }
 
-    fn decide_now(&self, WeightQuestion { format, size }: WeightQuestion) -> MatmulDecision {
+    fn decide_now(&self, WeightQuestion { format, size }: WeightQuestion) -> BreakEven {
         let precision = self.precision(format, size);
         let call_ps = self.call_ps(precision, size);
         let most_ps = call_ps(MOST_ROWS);
@@ -137,7 +137,7 @@ impl OffloadRules {
             MOST_ROWS => most_ps,
             _ => call_ps(rows),
         };
-        MatmulDecision {
+        BreakEven {
             precision,
             fewest_rows: self.fewest_rows(format, size, npu_ps),
             call_ps: most_ps,
@@ -318,7 +318,7 @@ impl OffloadRules {
     /// offloaded only at the user's request: llama.cpp asks with one row whether the CPU computes
     /// attention, and if not switches flash attention off.
     #[must_use]
-    pub fn fewest_attention_rows(&self, batch: AttentionBatch) -> Option<usize> {
+    pub fn fewest_attention_rows(&self, batch: AttentionShape) -> Option<usize> {
         if let Some(fewest) = self.wanted_attention_rows() {
             return fewest;
         }

@@ -5,7 +5,7 @@
     reason = "helpers of tests: a failed unwrap is a failed test"
 )]
 
-use npu_matmul::attention::AttentionBatch;
+use npu_matmul::attention::AttentionShape;
 use npu_matmul::plan::PlanOptions;
 use npu_offload::{
     FEWEST_ROWS, FormatClass, Graph, ModelShape, NumberFormat, OffloadRules, PlanTarget,
@@ -98,7 +98,7 @@ fn the_cpu_is_faster_with_attention_of_sequences() {
     for rules in rules() {
         for shape in ModelShape::ALL {
             for context in [128, 512, 4096] {
-                let batch = |rows, keys| AttentionBatch {
+                let batch = |rows, keys| AttentionShape {
                     window: None,
                     ..shape.attention(rows, keys)
                 };

@@ -18,11 +18,11 @@
 //! # Example
 //!
 //! ```
-//! use rknpu_regcmd::{Binding, BufferId, ChipProfile, Iova, MatmulTask, MatmulType};
+//! use rknpu_regcmd::{Binding, BufferId, ChipProfile, Iova, MatmulTask, TaskType};
 //!
 //! let (a, b, c) = (BufferId(0), BufferId(1), BufferId(2));
 //! let task = MatmulTask {
-//!     ty: MatmulType::Int8ToInt32,
+//!     ty: TaskType::Int8ToInt32,
 //!     m: 64,
 //!     k: 64,
 //!     n: 64,
@@ -79,7 +79,7 @@ pub use field::{
 pub use link::{Binding, LinkError, LinkedProgram};
 pub use lint::{Before, Finding, LintContext, Severity, lint};
 pub use matmul::{
-    CbufSplit, MatmulError, MatmulForm, MatmulTask, MatmulType, ProgramOptions, Reuse, ReuseRule,
+    CbufSplit, MatmulError, MatmulForm, MatmulTask, ProgramOptions, Reuse, ReuseRule, TaskType,
 };
 pub use precision::Precision;
 pub use program::{BufferId, BufferRef, Program, RegisterSet};

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use rknpu_chip::{ChipOptions, Core, NpuCore};
 use rknpu_regcmd::regs::{cna, core, pc};
-use rknpu_regcmd::{Binding, BufferId, ChipProfile, Iova, LinkedProgram, MatmulTask, MatmulType};
+use rknpu_regcmd::{Binding, BufferId, ChipProfile, Iova, LinkedProgram, MatmulTask, TaskType};
 
 /// Rows of A and of the result, columns of A, columns of B and of the result.
 const SIZES: (u32, u32, u32) = (8, 64, 32);
@@ -37,7 +37,7 @@ fn b(column: u32, i: u32) -> i8 {
 fn program() -> Result<LinkedProgram, Box<dyn Error>> {
     let (m, k, n) = SIZES;
     let task = MatmulTask {
-        ty: MatmulType::Int8ToInt32,
+        ty: TaskType::Int8ToInt32,
         m,
         k,
         n,

@@ -11,7 +11,7 @@ use arbitrary::{Result, Unstructured};
 use rknpu_chip::{Bus, Contested, Direction, Fault, Level, Master};
 use rknpu_regcmd::{
     Binding, Block, BufferId, ChipProfile, EnableMask, Extent, Iova, Item, LinkedProgram,
-    LintContext, MatmulForm, MatmulTask, MatmulType, Program, Severity, decode, lint,
+    LintContext, MatmulForm, MatmulTask, Program, Severity, TaskType, decode, lint,
 };
 
 use crate::board::{Accesses, FuzzBoard, assert_within, note};
@@ -41,7 +41,7 @@ pub fn link(data: &[u8]) {
 fn matmul(u: &mut Unstructured<'_>) -> Result<()> {
     let ids = [BufferId(0), BufferId(1), BufferId(u.int_in_range(0..=2)?)];
     let task = MatmulTask {
-        ty: *u.choose(&MatmulType::ALL)?,
+        ty: *u.choose(&TaskType::ALL)?,
         m: size(u, 4)?,
         k: size(u, 32)?,
         n: size(u, 64)?,

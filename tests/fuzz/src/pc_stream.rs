@@ -16,7 +16,7 @@
 use arbitrary::{Result, Unstructured};
 use rknpu_chip::{Contested, Effect, Level};
 use rknpu_regcmd::{
-    Binding, BufferId, ChipProfile, Iova, MatmulTask, MatmulType, ProgramOptions, Word, extents,
+    Binding, BufferId, ChipProfile, Iova, MatmulTask, ProgramOptions, TaskType, Word, extents,
     tasks,
 };
 
@@ -232,7 +232,7 @@ fn still_multiplies(board: &mut FuzzBoard) {
     const PAGE: u32 = 4096;
     let (a, b, c) = (BufferId(0), BufferId(1), BufferId(2));
     let task = MatmulTask {
-        ty: MatmulType::Int8ToInt32,
+        ty: TaskType::Int8ToInt32,
         m: 4,
         k: 32,
         n: 32,

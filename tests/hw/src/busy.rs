@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rknpu_regcmd::{Binding, BufferId, ChipProfile, MatmulTask, MatmulType};
+use rknpu_regcmd::{Binding, BufferId, ChipProfile, MatmulTask, TaskType};
 use rocket_uapi::{
     Bo, ByteLen, Deadline, Device, FenceStatus, FrozenBo, Job, JobBuilder, PendingJob, ProgramBo,
     SyncFile,
@@ -181,7 +181,7 @@ impl RepeatableMatmul {
     pub(crate) fn new(device: &Device) -> Result<(Self, Bo), NotPassed> {
         let [a, b, c] = [0, 1, 2].map(BufferId);
         let task = MatmulTask {
-            ty: MatmulType::Int8ToInt32,
+            ty: TaskType::Int8ToInt32,
             m: 64,
             k: 512,
             n: 256,

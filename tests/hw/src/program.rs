@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A correct program, in a buffer object with all that it reads.
 
-use rknpu_regcmd::{Binding, BufferId, ChipProfile, Iova, MatmulTask, MatmulType, Word};
+use rknpu_regcmd::{Binding, BufferId, ChipProfile, Iova, MatmulTask, TaskType, Word};
 use rocket_uapi::{PAGE_BYTES, sys};
 
 use crate::check::{Must, NotPassed, RowOutcome, ensure};
@@ -45,7 +45,7 @@ impl MatmulProgram {
         let map = file.map_shared(bo.offset, BYTES as usize);
         let [factors, result] = [0, 1].map(BufferId);
         let task = MatmulTask {
-            ty: MatmulType::Int8ToInt32,
+            ty: TaskType::Int8ToInt32,
             m: M,
             k: K,
             n: N,

@@ -6,7 +6,7 @@ use std::iter;
 
 use anyhow::Result;
 use npu_matmul::profile::HostCores;
-use rknpu_regcmd::MatmulType;
+use rknpu_regcmd::TaskType;
 use rknpu_regcmd::timing::{Machine, ScheduledJob, TaskWork, schedule, seconds};
 
 use super::tiles::TimedTile;
@@ -30,7 +30,7 @@ pub(super) const READ_PS: u64 = 3_624;
 /// A matmul and its division into tiles and files.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct TiledMatmul {
-    pub(super) ty: MatmulType,
+    pub(super) ty: TaskType,
     /// M, K, N.
     pub(super) size: (u32, u32, u32),
     /// Largest tile: M, K, N.
@@ -62,7 +62,7 @@ impl TiledMatmul {
     /// An FP16 matmul with sums on the NPU and five files.
     pub(super) fn fp16(size: (u32, u32, u32)) -> Self {
         Self {
-            ty: MatmulType::Fp16ToFp16,
+            ty: TaskType::Fp16ToFp16,
             size,
             tile: (256, 384, 256),
             files: 5,
@@ -80,7 +80,7 @@ impl TiledMatmul {
 
     /// The matmul in int8 or int4, with tiles as deep as the library's: both operands of a tile are
     /// in CBUF, with one spare bank.
-    pub(super) fn as_integers(self, ty: MatmulType, k: u32) -> Self {
+    pub(super) fn as_integers(self, ty: TaskType, k: u32) -> Self {
         Self {
             ty,
             tile: (self.tile.0, k, self.tile.2),
@@ -165,7 +165,7 @@ impl TiledMatmul {
     fn out_bytes(&self) -> u64 {
         let (m, _, n) = self.tile;
         let each = match self.ty {
-            MatmulType::Int8ToInt32 | MatmulType::Int4ToInt16 => 8,
+            TaskType::Int8ToInt32 | TaskType::Int4ToInt16 => 8,
             ty => ty.out_bytes(),
         };
         u64::from(m) * u64::from(n) * u64::from(each)
@@ -214,7 +214,7 @@ mod tests {
     #[test]
     fn all_of_a_matmul_is_computed() {
         let fp16 = TiledMatmul::fp16((512, 3840, 4096));
-        for matmul in [fp16, fp16.as_integers(MatmulType::Int8ToInt32, 384)] {
+        for matmul in [fp16, fp16.as_integers(TaskType::Int8ToInt32, 384)] {
             let columns = matmul.columns();
             let counts: Vec<usize> = columns.iter().map(Vec::len).collect();
             assert_eq!(counts, [4, 3, 3, 3, 3]);

@@ -5,7 +5,7 @@ use anyhow::{Context, Result, ensure};
 use npu_matmul::Profile;
 use npu_matmul::profile::CostSide;
 use npu_offload::{Graph, ModelShape, NumberFormat, OffloadRules, PlanTarget};
-use rknpu_regcmd::MatmulType::{Fp16ToFp16, Int4ToInt16, Int8ToInt32};
+use rknpu_regcmd::TaskType::{Fp16ToFp16, Int4ToInt16, Int8ToInt32};
 use rknpu_regcmd::timing::{DriverCosts, Machine, seconds};
 
 use super::matmul::{PACK_PS, READ_PS, TiledMatmul};

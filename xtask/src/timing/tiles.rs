@@ -3,10 +3,10 @@
 //! from their register programs, and the time of jobs of them on a modelled machine.
 
 use anyhow::{Context, Result};
-use rknpu_regcmd::MatmulType::Fp16ToFp16;
+use rknpu_regcmd::TaskType::Fp16ToFp16;
 use rknpu_regcmd::regs::{cna, dpu_rdma};
 use rknpu_regcmd::timing::{Machine, ScheduledJob, TaskWork, schedule, seconds};
-use rknpu_regcmd::{BufferId, ChipProfile, MatmulTask, MatmulType, Register, TaskRegisters, tasks};
+use rknpu_regcmd::{BufferId, ChipProfile, MatmulTask, Register, TaskRegisters, TaskType, tasks};
 
 /// DPU_RDMA FEATURE_MODE_CFG of librocketnpu's accumulating fp16 programs:
 /// MRDMA and ERDMA share the operand, fp16 in memory.
@@ -20,7 +20,7 @@ pub(super) const TILE: TimedTile = TimedTile::new(Fp16ToFp16, 256, 384, 256);
 /// One tile of a matmul as a task, for the timing model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct TimedTile {
-    pub(super) ty: MatmulType,
+    pub(super) ty: TaskType,
     /// M, K, N.
     pub(super) size: [u32; 3],
     /// Adds to the result of the tile before it, with EW (FP16 only).
@@ -30,7 +30,7 @@ pub(super) struct TimedTile {
 }
 
 impl TimedTile {
-    pub(super) const fn new(ty: MatmulType, m: u32, k: u32, n: u32) -> Self {
+    pub(super) const fn new(ty: TaskType, m: u32, k: u32, n: u32) -> Self {
         Self {
             ty,
             size: [m, k, n],

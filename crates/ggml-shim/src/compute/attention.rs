@@ -19,22 +19,22 @@ use rayon::prelude::*;
 use zerocopy::FromBytes;
 
 use crate::compute::matmul::RowScratch;
-use crate::decide::offload::AttentionShape;
+use crate::decide::offload::AttentionOffload;
 use crate::ggml::abi::type_id;
-use crate::ggml::tensor_data::{NodeOutput, TensorBytes};
-use crate::weights::node_error::{ListError, MulMatError};
+use crate::ggml::tensor_data::{NodeOutput, TensorData};
+use crate::weights::node_error::{FailedNode, NodeFailure};
 use crate::weights::quants;
 use crate::weights::verify::OutputErrors;
 
 /// An attention node and its data.
 #[derive(Debug)]
-pub(crate) struct Attention<'a> {
-    pub(crate) shape: AttentionShape,
-    pub(crate) queries: TensorBytes<'a>,
-    pub(crate) keys: TensorBytes<'a>,
-    pub(crate) values: TensorBytes<'a>,
-    pub(crate) mask: Option<TensorBytes<'a>>,
-    pub(crate) sinks: Option<TensorBytes<'a>>,
+pub(crate) struct AttentionNode<'a> {
+    pub(crate) shape: AttentionOffload,
+    pub(crate) queries: TensorData<'a>,
+    pub(crate) keys: TensorData<'a>,
+    pub(crate) values: TensorData<'a>,
+    pub(crate) mask: Option<TensorData<'a>>,
+    pub(crate) sinks: Option<TensorData<'a>>,
     /// dst: `outputs()` numbers.
     pub(crate) out: NodeOutput<'a>,
     /// Errors of its outputs against the definition, if it is verified.
@@ -45,16 +45,16 @@ pub(crate) struct Attention<'a> {
 /// runs again.
 ///
 /// # Errors
-/// See [`MulMatError`]; then all outputs are invalid.
+/// See [`NodeFailure`]; then all outputs are invalid.
 pub(crate) fn compute(
     engine: &Engine,
     scratch: &RowScratch,
-    nodes: &mut [Attention<'_>],
+    nodes: &mut [AttentionNode<'_>],
     gives_up: AbortCheck<'_>,
-) -> Result<(), ListError> {
+) -> Result<(), FailedNode> {
     let mut prepared = Vec::with_capacity(nodes.len());
     for (index, node) in nodes.iter().enumerate() {
-        let operands = Operands::of(node, engine, scratch).map_err(ListError::of(index))?;
+        let operands = Operands::of(node, engine, scratch).map_err(FailedNode::of(index))?;
         prepared.push(operands);
     }
     let mut calls = Vec::new();
@@ -63,18 +63,18 @@ pub(crate) fn compute(
         let outputs = operands.stream_outputs();
         for (stream, out) in node.out.values_mut().chunks_exact_mut(outputs).enumerate() {
             let call = operands.call(stream, out);
-            calls.push(call.map_err(ListError::of(index))?);
+            calls.push(call.map_err(FailedNode::of(index))?);
             node_of.push(index);
         }
     }
     let attended = engine.attend_abortable(calls, gives_up);
-    attended.map_err(|error| ListError {
+    attended.map_err(|error| FailedNode {
         call: node_of[error.call],
         error: error.source.into(),
     })?;
     for (index, (node, operands)) in nodes.iter_mut().zip(&prepared).enumerate() {
         quants::scale_outputs(operands.value_factor(), &[], node.out.values_mut());
-        verify(node, operands).map_err(ListError::of(index))?;
+        verify(node, operands).map_err(FailedNode::of(index))?;
     }
     for operands in prepared {
         operands.recycle(scratch);
@@ -84,7 +84,7 @@ pub(crate) fn compute(
 
 /// Compares the outputs with the definition in binary64 of the operands that the NPU has, if the
 /// node is verified.
-fn verify(node: &mut Attention<'_>, operands: &Operands<'_>) -> Result<(), MulMatError> {
+fn verify(node: &mut AttentionNode<'_>, operands: &Operands<'_>) -> Result<(), NodeFailure> {
     let Some(mut errors) = node.errors else {
         return Ok(());
     };
@@ -102,7 +102,7 @@ fn verify(node: &mut Attention<'_>, operands: &Operands<'_>) -> Result<(), MulMa
 /// The operands of attention in the number formats that the engine takes.
 #[derive(Debug)]
 struct Operands<'a> {
-    shape: AttentionShape,
+    shape: AttentionOffload,
     queries: HeadVectors<'a, f32>,
     keys: HalfRows<'a>,
     /// `None` if each value is the beginning of its key.
@@ -129,15 +129,15 @@ struct HalfRows<'a> {
 
 impl<'a> Operands<'a> {
     fn of(
-        node: &Attention<'a>,
+        node: &AttentionNode<'a>,
         engine: &Engine,
         scratch: &RowScratch,
-    ) -> Result<Self, MulMatError> {
+    ) -> Result<Self, NodeFailure> {
         let (shape, batch) = (&node.shape, &node.shape.batch);
         let (d, dv) = (batch.head_dim, batch.value_dim);
         let mask = node.mask.as_ref().map(|mask| {
-            let data = quants::as_f16(mask.bytes).ok_or(MulMatError::Data("mask"))?;
-            Ok::<_, MulMatError>(HeadVectors::new(data, mask))
+            let data = quants::as_f16(mask.bytes).ok_or(NodeFailure::Data("mask"))?;
+            Ok::<_, NodeFailure>(HeadVectors::new(data, mask))
         });
         let mask = mask.transpose()?;
         let is_rounded = [&node.keys, &node.values].map(|rows| !is_f16(rows)) != [false; 2];
@@ -145,19 +145,19 @@ impl<'a> Operands<'a> {
             Some(mask) if is_rounded => Some(seen_cells(shape, mask)?),
             _ => None,
         };
-        let cached = |rows: &TensorBytes<'a>, len, what| {
+        let cached = |rows: &TensorData<'a>, len, what| {
             let sizes = [len, batch.keys, batch.kv_heads, shape.kv_streams];
             HalfRows::of(rows, sizes, seen.as_deref(), engine, scratch, what)
         };
-        let floats = |rows: &TensorBytes<'a>, what| {
-            <[f32]>::ref_from_bytes(rows.bytes).map_err(|_| MulMatError::Data(what))
+        let floats = |rows: &TensorData<'a>, what| {
+            <[f32]>::ref_from_bytes(rows.bytes).map_err(|_| NodeFailure::Data(what))
         };
         // A cache of compressed keys has the values in their first channels, which are rounded
         // once.
         let is_part = dv <= d && are_first_channels(&node.values, &node.keys);
         let sinks = node.sinks.as_ref().map(|sinks| {
             let sinks = floats(sinks, "sinks")?;
-            sinks.get(..batch.heads).ok_or(MulMatError::Data("sinks"))
+            sinks.get(..batch.heads).ok_or(NodeFailure::Data("sinks"))
         });
         Ok(Self {
             shape: node.shape,
@@ -189,7 +189,7 @@ impl<'a> Operands<'a> {
         &'c self,
         stream: usize,
         out: &'c mut [f32],
-    ) -> Result<AttentionCall<'c>, MulMatError> {
+    ) -> Result<AttentionCall<'c>, NodeFailure> {
         let (shape, batch) = (&self.shape, &self.shape.batch);
         let [mask_heads, mask_streams] = shape.mask;
         let kv_stream = shape.kv_stream(stream);
@@ -197,9 +197,9 @@ impl<'a> Operands<'a> {
         let mask = self.mask.as_ref().map(|mask| {
             let sizes = [mask_heads, batch.rows, batch.keys];
             let of_stream = mask.stream(stream % mask_streams, sizes);
-            of_stream.ok_or(MulMatError::Data("mask"))
+            of_stream.ok_or(NodeFailure::Data("mask"))
         });
-        let missing = |what| move || MulMatError::Data(what);
+        let missing = |what| move || NodeFailure::Data(what);
         let kv_sizes = |len| [batch.kv_heads, batch.keys, len];
         let sizes = [batch.heads, batch.rows, batch.head_dim];
         let queries = self.queries.stream(stream, sizes);
@@ -230,7 +230,7 @@ impl<'a> Operands<'a> {
 
 impl<'a, T: Clone> HeadVectors<'a, T> {
     /// Views `data`, the numbers of `rows`, whose strides are whole elements.
-    fn new(data: &'a [T], rows: &TensorBytes<'_>) -> Self {
+    fn new(data: &'a [T], rows: &TensorData<'_>) -> Self {
         let [_, row, head, stream] = rows.tensor.nb.map(|bytes| bytes / size_of::<T>());
         Self {
             data: Cow::Borrowed(data),
@@ -248,16 +248,16 @@ impl<'a, T: Clone> HeadVectors<'a, T> {
 }
 
 /// Whether the engine takes these rows as they are.
-fn is_f16(rows: &TensorBytes<'_>) -> bool {
+fn is_f16(rows: &TensorData<'_>) -> bool {
     rows.tensor.format.number.id == type_id::F16
 }
 
 /// For each stream of the cache and each of its cells, whether some row sees it. The others may hold
 /// anything.
 fn seen_cells(
-    shape: &AttentionShape,
+    shape: &AttentionOffload,
     mask: &HeadVectors<'_, f16>,
-) -> Result<Vec<bool>, MulMatError> {
+) -> Result<Vec<bool>, NodeFailure> {
     /// Cells that a thread processes at a time.
     const CELLS: usize = 512;
     let (batch, [heads, mask_streams]) = (&shape.batch, shape.mask);
@@ -267,7 +267,7 @@ fn seen_cells(
     seen.resize(keys * shape.kv_streams, false);
     for stream in 0..shape.streams {
         let mask = mask.stream(stream % mask_streams, [heads, batch.rows, keys]);
-        let mask = mask.ok_or(MulMatError::Data("mask"))?;
+        let mask = mask.ok_or(NodeFailure::Data("mask"))?;
         let cells = &mut seen[shape.kv_stream(stream) * keys..][..keys];
         let cells = cells.par_chunks_mut(CELLS).enumerate();
         cells.for_each(|(chunk, cells)| {
@@ -283,7 +283,7 @@ fn seen_cells(
 }
 
 /// Whether each row of `values` begins where a row of `keys` does, in the same format.
-fn are_first_channels(values: &TensorBytes<'_>, keys: &TensorBytes<'_>) -> bool {
+fn are_first_channels(values: &TensorData<'_>, keys: &TensorData<'_>) -> bool {
     values.bytes.as_ptr() == keys.bytes.as_ptr()
         && values.tensor.nb == keys.tensor.nb
         && values.tensor.format == keys.tensor.format
@@ -293,16 +293,16 @@ impl<'a> HalfRows<'a> {
     /// Takes rows with these numbers of elements, rows, heads and streams; rounds them unless they
     /// are FP16. Rows that are not `seen` become zeros: see [`seen_cells`].
     fn of(
-        from: &TensorBytes<'a>,
+        from: &TensorData<'a>,
         [len, rows, heads, streams]: [usize; 4],
         seen: Option<&[bool]>,
         engine: &Engine,
         scratch: &RowScratch,
         what: &'static str,
-    ) -> Result<Self, MulMatError> {
+    ) -> Result<Self, NodeFailure> {
         let format = from.tensor.format;
         if is_f16(from) {
-            let data = quants::as_f16(from.bytes).ok_or(MulMatError::Data(what))?;
+            let data = quants::as_f16(from.bytes).ok_or(NodeFailure::Data(what))?;
             return Ok(Self {
                 vectors: HeadVectors::new(data, from),
                 factor: 1.0,
@@ -330,7 +330,7 @@ impl<'a> HalfRows<'a> {
                 .map_init(|| (vec![0.0; len], engine.stopwatch(Section::Pack)), of_row)
                 .try_reduce(|| 0, |a, b| Some(a.max(b)))
                 .map(f32::from_bits)
-                .ok_or(MulMatError::Data(what))
+                .ok_or(NodeFailure::Data(what))
         };
         let factor = quants::factor_to_f16(round(1.0)?);
         if factor != 1.0 {

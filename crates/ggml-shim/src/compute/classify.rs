@@ -5,61 +5,61 @@ pub(crate) mod attention;
 
 use std::ops::Range;
 
-use crate::compute::matmul::MulMat;
-use crate::decide::offload::{AttentionQuery, MulMatQuery, Offload, WeightOrigin};
+use crate::compute::matmul::MatmulNode;
+use crate::decide::offload::{AttentionQuery, MatmulOffload, MatmulQuery, WeightOrigin};
 use crate::ggml::abi::{self, Buffer, usage};
-use crate::ggml::tensor_data::{NodeOutput, TensorBytes};
-use crate::ggml::tensor_ref::HostTensor;
+use crate::ggml::tensor_data::{NodeOutput, TensorData};
+use crate::ggml::tensor_ref::TensorRef;
 
 /// Kind of a graph node.
 #[derive(Debug)]
-pub(crate) enum GraphNode<'a> {
+pub(crate) enum NodeQuery<'a> {
     /// Nothing to compute: a stored tensor, or a view.
     NoWork,
-    MulMat(MulMatQuery),
+    MatmulNode(MatmulQuery),
     Attention(AttentionQuery),
     /// An operation of the CPU on the rows of the matmul `node`, which otherwise reads only stored
     /// tensors and inputs.
     RowOp {
-        node: HostTensor<'a>,
-        matmul: MulMatQuery,
+        node: TensorRef<'a>,
+        matmul: MatmulQuery,
     },
     Other,
 }
 
 /// Classifies one node.
-pub(crate) fn classify(node: HostTensor<'_>) -> GraphNode<'_> {
+pub(crate) fn classify(node: TensorRef<'_>) -> NodeQuery<'_> {
     let ops = node.host.ops;
     let op = node.op();
     if !node.is_computed() {
-        return GraphNode::NoWork;
+        return NodeQuery::NoWork;
     }
     if op == ops.flash_attn {
-        return attention::query(node).map_or(GraphNode::Other, GraphNode::Attention);
+        return attention::query(node).map_or(NodeQuery::Other, NodeQuery::Attention);
     }
     if op != ops.mul_mat && op != ops.mul_mat_id {
         let matmul = matmul_of_rows(node).map(|node| (node, matmul(node)));
         return match matmul {
-            Some((node, Some(matmul))) => GraphNode::RowOp { node, matmul },
-            _ => GraphNode::Other,
+            Some((node, Some(matmul))) => NodeQuery::RowOp { node, matmul },
+            _ => NodeQuery::Other,
         };
     }
-    matmul(node).map_or(GraphNode::Other, GraphNode::MulMat)
+    matmul(node).map_or(NodeQuery::Other, NodeQuery::MatmulNode)
 }
 
 /// Returns the query for the matmul `node`; `None` if an operand is missing.
-fn matmul(node: HostTensor<'_>) -> Option<MulMatQuery> {
+fn matmul(node: TensorRef<'_>) -> Option<MatmulQuery> {
     let ids = ids(node);
     if node.op() == node.host.ops.mul_mat_id && ids.is_none() {
         return None;
     }
     let (weights, activations) = (node.operand(0)?, node.operand(1)?);
-    Some(MulMatQuery {
+    Some(MatmulQuery {
         weights: weights.descriptor(),
         origin: origin(weights),
         activations: activations.descriptor(),
         viewed_rows: viewed_rows(activations),
-        ids: ids.map(HostTensor::descriptor),
+        ids: ids.map(TensorRef::descriptor),
         output: node.descriptor(),
         params: node.fields().op_params,
     })
@@ -70,7 +70,7 @@ const ROW_OPS: usize = 8;
 
 /// Returns the matmul whose rows the operation `node` works on: by positions or biases, or on
 /// heads, which are parts of rows. Other norms do not occur between a query's matmul and a value's.
-fn matmul_of_rows(node: HostTensor<'_>) -> Option<HostTensor<'_>> {
+fn matmul_of_rows(node: TensorRef<'_>) -> Option<TensorRef<'_>> {
     let ops = node.host.ops;
     let mut normed = i64::MIN;
     let mut at = node;
@@ -96,13 +96,13 @@ fn matmul_of_rows(node: HostTensor<'_>) -> Option<HostTensor<'_>> {
 }
 
 /// The third operand of a matmul whose rows choose their weights.
-fn ids(node: HostTensor<'_>) -> Option<HostTensor<'_>> {
+fn ids(node: TensorRef<'_>) -> Option<TensorRef<'_>> {
     let has_ids = node.op() == node.host.ops.mul_mat_id;
     has_ids.then(|| node.operand(2))?
 }
 
 /// Number of rows of the result that `activations` is a view of, if they are longer than its own.
-fn viewed_rows(activations: HostTensor<'_>) -> Option<usize> {
+fn viewed_rows(activations: TensorRef<'_>) -> Option<usize> {
     let root = activations.viewed()?;
     let sizes = root.ne();
     if root.op() == root.host.ops.none || sizes[0] <= activations.ne()[0] {
@@ -115,7 +115,7 @@ fn viewed_rows(activations: HostTensor<'_>) -> Option<usize> {
 /// Returns the weights that the operation `node` writes, if its result lies in them: their buffer,
 /// the name of the tensor, and its addresses. An operation of ggml writes no other tensor than the
 /// one that it is a view of.
-pub(crate) fn written_weights(node: HostTensor<'_>) -> Option<(*mut Buffer, String, Range<usize>)> {
+pub(crate) fn written_weights(node: TensorRef<'_>) -> Option<(*mut Buffer, String, Range<usize>)> {
     if !node.is_computed() {
         return None;
     }
@@ -128,20 +128,20 @@ pub(crate) fn written_weights(node: HostTensor<'_>) -> Option<(*mut Buffer, Stri
 
 /// Returns the buffer and the addresses that `node` writes; `None` if it computes nothing or has no
 /// buffer.
-pub(crate) fn written(node: HostTensor<'_>) -> Option<(*mut Buffer, Range<usize>)> {
+pub(crate) fn written(node: TensorRef<'_>) -> Option<(*mut Buffer, Range<usize>)> {
     if !node.is_computed() || node.buffer().is_null() {
         return None;
     }
     Some((node.buffer(), node.range()?))
 }
 
-fn origin(weights: HostTensor<'_>) -> WeightOrigin {
+fn origin(weights: TensorRef<'_>) -> WeightOrigin {
     let ops = weights.host.ops;
     let root = weights.viewed();
     if root.unwrap_or(weights).has_flag(abi::FLAG_INPUT) {
         return WeightOrigin::Input;
     }
-    let is_stored = |tensor: HostTensor<'_>| tensor.op() == ops.none;
+    let is_stored = |tensor: TensorRef<'_>| tensor.op() == ops.none;
     let stored = match root {
         None => is_stored(weights),
         Some(root) => is_stored(root) && (is_stored(weights) || ops.views.contains(&weights.op())),
@@ -177,17 +177,17 @@ fn origin(weights: HostTensor<'_>) -> WeightOrigin {
 /// [`classify`] returned the matmul that `offload` was computed from, and [`Footprint::output`](crate::ggml::footprint::Footprint::output)
 /// this place for its outputs. The operands are allocated, and nobody writes to them during `'a`.
 pub(crate) unsafe fn matmul_data<'a>(
-    node: HostTensor<'a>,
-    offload: Offload,
+    node: TensorRef<'a>,
+    offload: MatmulOffload,
     out: NodeOutput<'a>,
-) -> Option<MulMat<'a>> {
+) -> Option<MatmulNode<'a>> {
     // SAFETY: an operand, allocated and not written to meanwhile, by the caller's promise.
-    let rows = |operand: HostTensor<'a>| unsafe { operand.rows() };
+    let rows = |operand: TensorRef<'a>| unsafe { operand.rows() };
     let weights = node.operand(0)?;
     let weight_rows = if weights.is_readable() {
         rows(weights)?
     } else {
-        TensorBytes {
+        TensorData {
             tensor: weights.descriptor(),
             bytes: &[],
         }
@@ -196,7 +196,7 @@ pub(crate) unsafe fn matmul_data<'a>(
         None => None,
         Some(ids) => Some(rows(ids)?),
     };
-    Some(MulMat {
+    Some(MatmulNode {
         offload,
         weights: weight_rows,
         kept: None,

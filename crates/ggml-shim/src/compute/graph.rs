@@ -29,34 +29,30 @@ use serde_json::json;
 
 use self::calls::GraphFailure;
 use self::hand_over::{can_fall_back, hand_over};
-use crate::compute::attention::Attention;
+use crate::compute::attention::AttentionNode;
 use crate::compute::classify::attention::attention_data;
-use crate::compute::classify::{self, GraphNode};
-use crate::compute::matmul::MulMat;
+use crate::compute::classify::{self, NodeQuery};
+use crate::compute::matmul::MatmulNode;
 use crate::compute::rest;
 use crate::compute::runtime::{NO_CPU_BACKEND, Runtime};
 use crate::decide::config::SERVE;
-use crate::decide::offload::{self, AttentionShape, MulMatQuery, Offload, WeightOrigin};
+use crate::decide::offload::{self, AttentionOffload, MatmulOffload, MatmulQuery, WeightOrigin};
 use crate::ggml::abi::{self, status};
 use crate::ggml::cpu_ops::CpuStream;
 use crate::ggml::footprint::Footprint;
 use crate::ggml::log::LogLevel;
 use crate::ggml::reason::LeftOnCpu;
 use crate::ggml::stream::Stream;
-use crate::ggml::tensor_ref::HostTensor;
-use crate::weights::node_error::{Consequence, MulMatError};
-use crate::weights::packed_tensor::ResidentWeights;
+use crate::ggml::tensor_ref::TensorRef;
+use crate::weights::node_error::{Consequence, NodeFailure};
+use crate::weights::packed_tensor::PackedTensor;
 
 /// Computes nodes; returns a value of [`status`].
 ///
 /// # Safety
 /// All nodes and their operands are allocated, and until this returns nobody else accesses their
 /// data, except to read operands.
-pub(crate) unsafe fn compute(
-    runtime: &Runtime,
-    stream: &Stream,
-    nodes: &[HostTensor<'_>],
-) -> c_int {
+pub(crate) unsafe fn compute(runtime: &Runtime, stream: &Stream, nodes: &[TensorRef<'_>]) -> c_int {
     runtime.weight_context().report();
     let began = Instant::now();
     // SAFETY: the caller's promise is the callee's.
@@ -86,28 +82,28 @@ const LISTED: usize = 64;
 /// steps in their order, which may depend on any of them.
 #[derive(Default)]
 struct NodeList<'a> {
-    nodes: Vec<HostTensor<'a>>,
+    nodes: Vec<TensorRef<'a>>,
     footprints: Vec<Footprint>,
     /// Calls of the engine with the names of their nodes.
-    matmuls: Vec<(String, MulMat<'a>)>,
-    attention: Vec<(String, Attention<'a>)>,
-    steps: Vec<Step<'a>>,
+    matmuls: Vec<(String, MatmulNode<'a>)>,
+    attention: Vec<(String, AttentionNode<'a>)>,
+    steps: Vec<AfterCalls<'a>>,
 }
 
 /// A step after the calls of a list are computed.
-enum Step<'a> {
+enum AfterCalls<'a> {
     /// The CPU's own backend computes this node.
-    Cpu(HostTensor<'a>),
+    Cpu(TensorRef<'a>),
     /// Copies the next outputs of a matmul that were set aside to the data of this node.
-    Matmul(HostTensor<'a>),
+    Matmul(TensorRef<'a>),
     /// The same with attention.
-    Attention(HostTensor<'a>),
+    Attention(TensorRef<'a>),
 }
 
 /// The work that a node asks for.
-enum Work {
-    Matmul(Offload, Option<Arc<ResidentWeights>>),
-    Attention(AttentionShape),
+enum Offload {
+    Matmul(MatmulOffload, Option<Arc<PackedTensor>>),
+    Attention(AttentionOffload),
     /// An operation of the CPU.
     OnCpu,
 }
@@ -119,7 +115,7 @@ enum Work {
 unsafe fn compute_nodes(
     runtime: &Runtime,
     stream: &Stream,
-    nodes: &[HostTensor<'_>],
+    nodes: &[TensorRef<'_>],
 ) -> Result<(), GraphFailure> {
     let mut list = NodeList::default();
     for &node in nodes {
@@ -132,7 +128,7 @@ unsafe fn compute_nodes(
         let footprint = Footprint::of(node);
         let footprint = footprint.ok_or_else(|| cannot(&name, NO_DATA))?;
         let needs = |earlier: &Footprint| footprint.needs(earlier);
-        let must_follow = !matches!(work, Work::OnCpu) && list.footprints.iter().any(needs);
+        let must_follow = !matches!(work, Offload::OnCpu) && list.footprints.iter().any(needs);
         if must_follow || list.footprints.len() >= LISTED {
             // SAFETY: the nodes of the list are allocated, by the caller's promise.
             unsafe { run(runtime, stream, std::mem::take(&mut list)) }?;
@@ -143,7 +139,7 @@ unsafe fn compute_nodes(
         let place = |outputs| {
             let aside = is_aside.then(|| runtime.row_scratch.floats.take(outputs));
             let aside = aside.transpose().map_err(|error| {
-                GraphFailure::of(&name, MulMatError::from(error), runtime.model.as_ref())
+                GraphFailure::of(&name, NodeFailure::from(error), runtime.model.as_ref())
             })?;
             // SAFETY: the footprint is the node's, which is allocated, and nobody else accesses its
             // data except to read operands, by the caller's promise; before the results are there,
@@ -152,9 +148,9 @@ unsafe fn compute_nodes(
             out.ok_or_else(|| cannot(&name, "its output overlaps an operand"))
         };
         let out = match &work {
-            Work::OnCpu => None,
-            Work::Matmul(offload, _) => Some(place(offload.outputs())),
-            Work::Attention(shape) => Some(place(shape.outputs())),
+            Offload::OnCpu => None,
+            Offload::Matmul(offload, _) => Some(place(offload.outputs())),
+            Offload::Attention(shape) => Some(place(shape.outputs())),
         };
         let out = match out.transpose() {
             Ok(out) => out,
@@ -164,24 +160,24 @@ unsafe fn compute_nodes(
             }
         };
         let step = match (work, out) {
-            (Work::OnCpu, _) | (_, None) => Some(Step::Cpu(node)),
-            (Work::Matmul(offload, kept), Some(out)) => {
+            (Offload::OnCpu, _) | (_, None) => Some(AfterCalls::Cpu(node)),
+            (Offload::Matmul(offload, kept), Some(out)) => {
                 // SAFETY: `offload` follows from what `classify` returned, and `out` from the
                 // footprint. Operands are allocated, and no call of the list writes them, as above.
                 let matmul = unsafe { classify::matmul_data(node, offload, out) };
                 let mut matmul = matmul.ok_or_else(|| cannot(&name, NO_DATA))?;
                 matmul.kept = kept;
-                matmul.errors = runtime.verify.next_matmul();
+                matmul.errors = runtime.verify.next_node();
                 list.matmuls.push((name, matmul));
-                is_aside.then_some(Step::Matmul(node))
+                is_aside.then_some(AfterCalls::Matmul(node))
             }
-            (Work::Attention(shape), Some(out)) => {
+            (Offload::Attention(shape), Some(out)) => {
                 // SAFETY: `shape` follows from what `classify` returned; the rest as above.
                 let attention = unsafe { attention_data(node, shape, out) };
                 let mut attention = attention.ok_or_else(|| cannot(&name, NO_DATA))?;
-                attention.errors = runtime.verify.next_matmul();
+                attention.errors = runtime.verify.next_node();
                 list.attention.push((name, attention));
-                is_aside.then_some(Step::Attention(node))
+                is_aside.then_some(AfterCalls::Attention(node))
             }
         };
         list.steps.extend(step);
@@ -195,38 +191,38 @@ unsafe fn compute_nodes(
 /// Returns the name of a node and its work; `None` if there is nothing to compute.
 fn work_of(
     runtime: &Runtime,
-    node: HostTensor<'_>,
-) -> Result<Option<(String, Work)>, GraphFailure> {
+    node: TensorRef<'_>,
+) -> Result<Option<(String, Offload)>, GraphFailure> {
     if !node.is_wanted() {
         return Ok(None);
     }
     let name = node.name();
     let is_left = |precision| is_left_to_cpu(runtime, node, precision);
     let work = match classify::classify(node) {
-        GraphNode::NoWork => return Ok(None),
-        GraphNode::MulMat(query) => {
+        NodeQuery::NoWork => return Ok(None),
+        NodeQuery::MatmulNode(query) => {
             let offload = offload::computable(&query, &runtime.rules);
             let offload = offload.map_err(|reason| cannot(&name, reason))?;
             let kept = kept_weights(runtime, node, &query);
             let refusal = kept.as_ref().and_then(|kept| kept.decision.refusal());
             let has_failed = refusal == Some(LeftOnCpu::Failed) && can_fall_back(runtime, node);
             if has_failed || is_left(offload.precision) {
-                Work::OnCpu
+                Offload::OnCpu
             } else {
-                Work::Matmul(offload, kept.filter(|_| refusal.is_none()))
+                Offload::Matmul(offload, kept.filter(|_| refusal.is_none()))
             }
         }
-        GraphNode::Attention(query) => {
+        NodeQuery::Attention(query) => {
             if is_left(ComputeType::Fp16) {
-                Work::OnCpu
+                Offload::OnCpu
             } else {
                 let shape = offload::attention_shape(&query);
                 let shape = shape.map_err(|reason| cannot(&name, reason))?;
-                Work::Attention(shape)
+                Offload::Attention(shape)
             }
         }
-        GraphNode::RowOp { .. } => Work::OnCpu,
-        GraphNode::Other => {
+        NodeQuery::RowOp { .. } => Offload::OnCpu,
+        NodeQuery::Other => {
             let why = format!(
                 "this backend declined its operation (supports_op). A server of whole graphs \
                  (ggml-rpc-server) needs {SERVE}=1"
@@ -246,7 +242,7 @@ fn cannot(name: &str, why: impl Display) -> GraphFailure {
 
 /// Whether the CPU computes `node`, because the NPU rests or computed its precision wrong. ggml asks
 /// `supports_op` for each new graph, but a program may compute an existing graph again.
-fn is_left_to_cpu(runtime: &Runtime, node: HostTensor<'_>, precision: ComputeType) -> bool {
+fn is_left_to_cpu(runtime: &Runtime, node: TensorRef<'_>, precision: ComputeType) -> bool {
     let is_left = rest::is_resting(runtime) || !runtime.trusts(precision);
     let is_left = is_left && can_fall_back(runtime, node);
     if is_left {
@@ -289,12 +285,12 @@ unsafe fn run(runtime: &Runtime, stream: &Stream, list: NodeList<'_>) -> Result<
     let mut cpu_ops = Vec::new();
     for step in steps {
         let (node, values) = match step {
-            Step::Cpu(node) => {
+            AfterCalls::Cpu(node) => {
                 cpu_ops.push(node);
                 continue;
             }
-            Step::Matmul(node) => (node, matmuls.next()),
-            Step::Attention(node) => (node, attention.next()),
+            AfterCalls::Matmul(node) => (node, matmuls.next()),
+            AfterCalls::Attention(node) => (node, attention.next()),
         };
         compute_on_cpu(runtime, stream, &std::mem::take(&mut cpu_ops))?;
         // SAFETY: an allocated node of the list, by the caller's promise; the slice ends here, and
@@ -313,7 +309,7 @@ unsafe fn run(runtime: &Runtime, stream: &Stream, list: NodeList<'_>) -> Result<
 fn compute_on_cpu(
     runtime: &Runtime,
     stream: &Stream,
-    nodes: &[HostTensor<'_>],
+    nodes: &[TensorRef<'_>],
 ) -> Result<(), GraphFailure> {
     if nodes.is_empty() {
         return Ok(());
@@ -340,9 +336,9 @@ fn compute_on_cpu(
 /// packed for one matmul, with their current data.
 fn kept_weights(
     runtime: &Runtime,
-    node: HostTensor<'_>,
-    matmul: &MulMatQuery,
-) -> Option<Arc<ResidentWeights>> {
+    node: TensorRef<'_>,
+    matmul: &MatmulQuery,
+) -> Option<Arc<PackedTensor>> {
     let weights = node.operand(0)?;
     let is_placed = matches!(
         matmul.origin,

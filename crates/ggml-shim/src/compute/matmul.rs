@@ -24,14 +24,14 @@ use std::sync::Arc;
 
 use npu_matmul::{AbortCheck, Engine};
 
-use self::activation_rows::{ActivationRows, PartRows};
-pub(crate) use self::operands::MulMat;
-use self::operands::Part;
-use self::rows::PreparedRows;
+use self::activation_rows::{ActivationRows, RowSet};
+pub(crate) use self::operands::MatmulNode;
+use self::operands::NodeCall;
+use self::rows::CallRows;
 pub(crate) use self::rows::RowScratch;
-use crate::decide::offload::Shape;
-use crate::ggml::tensor_data::{Matrix, NodeOutput};
-use crate::weights::node_error::{ListError, MulMatError};
+use crate::decide::offload::MatmulSize;
+use crate::ggml::tensor_data::{NodeOutput, TensorMatrix};
+use crate::weights::node_error::{FailedNode, NodeFailure};
 use crate::weights::pack::{self, PackedMatrix};
 use crate::weights::packed_tensor::MatrixKey;
 use crate::weights::verify::OriginalWeights;
@@ -39,7 +39,7 @@ use crate::weights::verify::OriginalWeights;
 /// Limits of the memory that a batch holds beside the weights that are kept: no budget counts it. A
 /// single part may exceed them.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct BatchLimits {
+pub(crate) struct GroupLimits {
     /// Elements of weights that are packed for this batch only.
     weights: usize,
     /// Elements of rows that are copied for it, and of outputs that are set aside.
@@ -48,12 +48,12 @@ pub(crate) struct BatchLimits {
 
 /// Half a gibibyte of FP16 weights, and 64 MiB of binary32 rows and outputs, with half as much more
 /// for the rows in FP16: far more jobs than one wave of the engine has.
-pub(crate) const MOST: BatchLimits = BatchLimits {
+pub(crate) const MOST: GroupLimits = GroupLimits {
     weights: 1 << 28,
     rows: 1 << 24,
 };
 
-impl BatchLimits {
+impl GroupLimits {
     fn with(self, more: Self) -> Self {
         Self {
             weights: self.weights.saturating_add(more.weights),
@@ -71,22 +71,22 @@ impl BatchLimits {
 /// asked before a failed job runs again.
 ///
 /// # Errors
-/// See [`MulMatError`]; then all outputs are invalid.
+/// See [`NodeFailure`]; then all outputs are invalid.
 pub(crate) fn compute(
     engine: &Engine,
     scratch: &RowScratch,
-    matmuls: &mut [MulMat<'_>],
-    most: BatchLimits,
+    matmuls: &mut [MatmulNode<'_>],
+    most: GroupLimits,
     gives_up: AbortCheck<'_>,
-) -> Result<(), ListError> {
-    let mut batch = Batch::new(engine, scratch, most, gives_up);
+) -> Result<(), FailedNode> {
+    let mut batch = CallGroup::new(engine, scratch, most, gives_up);
     for index in 0..matmuls.len() {
         let matmul = &matmuls[index];
         let parts = match matmul.offload.experts {
             Some(experts) => by_expert::parts(matmul, index, experts),
             None => Ok(parts(matmul, index)),
         };
-        for part in parts.map_err(ListError::of(index))? {
+        for part in parts.map_err(FailedNode::of(index))? {
             batch.push(matmuls, part)?;
         }
     }
@@ -95,8 +95,8 @@ pub(crate) fn compute(
 
 /// Returns each weight matrix with the activation rows that it multiplies, in the order of the
 /// outputs.
-fn parts<'a>(matmul: &MulMat<'a>, index: usize) -> Vec<Part<'a>> {
-    let Shape {
+fn parts<'a>(matmul: &MatmulNode<'a>, index: usize) -> Vec<NodeCall<'a>> {
+    let MatmulSize {
         m,
         matrices,
         repeats,
@@ -106,38 +106,38 @@ fn parts<'a>(matmul: &MulMat<'a>, index: usize) -> Vec<Part<'a>> {
     // rows, and so are their outputs.
     let rows = repeats[0] * m;
     let runs = matrices[0] * matrices[1] * repeats[1];
-    let part = |run: usize| Part {
+    let part = |run: usize| NodeCall {
         matmul: index,
         matrix: [run % matrices[0], run / matrices[0] / repeats[1]],
         source: ActivationRows::of(
             matmul.activations,
             &matmul.offload,
-            PartRows::Run(run * rows..(run + 1) * rows),
+            RowSet::Run(run * rows..(run + 1) * rows),
         ),
     };
     (0..runs).map(part).collect()
 }
 
 /// Parts that wait for the engine.
-struct Batch<'e, 'a> {
+struct CallGroup<'e, 'a> {
     engine: &'e Engine,
     scratch: &'e RowScratch,
     gives_up: AbortCheck<'e>,
-    most: BatchLimits,
+    most: GroupLimits,
     /// What it holds now.
-    held: BatchLimits,
+    held: GroupLimits,
     /// Weight matrices of this batch, by matmul and index.
     loaded: HashMap<(usize, [usize; 2]), Arc<PackedMatrix>>,
-    rows: Vec<PreparedRows<'a>>,
+    rows: Vec<CallRows<'a>>,
     /// Parts, with their weights and the index of their rows.
-    parts: Vec<(Part<'a>, Arc<PackedMatrix>, usize)>,
+    parts: Vec<(NodeCall<'a>, Arc<PackedMatrix>, usize)>,
 }
 
-impl<'e, 'a> Batch<'e, 'a> {
+impl<'e, 'a> CallGroup<'e, 'a> {
     fn new(
         engine: &'e Engine,
         scratch: &'e RowScratch,
-        most: BatchLimits,
+        most: GroupLimits,
         gives_up: AbortCheck<'e>,
     ) -> Self {
         Self {
@@ -145,7 +145,7 @@ impl<'e, 'a> Batch<'e, 'a> {
             scratch,
             gives_up,
             most,
-            held: BatchLimits::default(),
+            held: GroupLimits::default(),
             loaded: HashMap::new(),
             rows: Vec::new(),
             parts: Vec::new(),
@@ -153,9 +153,13 @@ impl<'e, 'a> Batch<'e, 'a> {
     }
 
     /// Adds a part. First computes the present parts, if both together would exceed the limits.
-    fn push(&mut self, matmuls: &mut [MulMat<'a>], part: Part<'a>) -> Result<(), ListError> {
+    fn push(
+        &mut self,
+        matmuls: &mut [MatmulNode<'a>],
+        part: NodeCall<'a>,
+    ) -> Result<(), FailedNode> {
         // No matmul of the batch writes what another reads.
-        let same = |(other, ..): &&(Part<'a>, _, _)| part.source == other.source;
+        let same = |(other, ..): &&(NodeCall<'a>, _, _)| part.source == other.source;
         let mut rows = self.parts.iter().find(same).map(|(.., rows)| *rows);
         let mut more = self.held_by(&matmuls[part.matmul], &part, rows.is_some());
         if !self.parts.is_empty() && !self.held.fits(more, self.most) {
@@ -164,7 +168,7 @@ impl<'e, 'a> Batch<'e, 'a> {
             more = self.held_by(&matmuls[part.matmul], &part, false);
         }
         let matmul = &matmuls[part.matmul];
-        let failed = ListError::of(part.matmul);
+        let failed = FailedNode::of(part.matmul);
         let packed = self.weights(matmul, &part).map_err(&failed)?;
         let rows = match rows {
             Some(rows) => rows,
@@ -180,45 +184,47 @@ impl<'e, 'a> Batch<'e, 'a> {
     }
 
     /// What the batch would hold in addition for this part, whose rows it has if `has_rows`.
-    fn held_by(&self, matmul: &MulMat<'_>, part: &Part<'_>, has_rows: bool) -> BatchLimits {
-        let Shape { n, k, .. } = matmul.offload.shape;
+    fn held_by(&self, matmul: &MatmulNode<'_>, part: &NodeCall<'_>, has_rows: bool) -> GroupLimits {
+        let MatmulSize { n, k, .. } = matmul.offload.shape;
         let is_held =
             matmul.kept.is_some() || self.loaded.contains_key(&(part.matmul, part.matrix));
         let outputs = match &part.source.rows {
-            PartRows::Run(_) => 0,
-            PartRows::Scattered(rows) => rows.len() * n,
+            RowSet::Run(_) => 0,
+            RowSet::Scattered(rows) => rows.len() * n,
         };
         let made = if has_rows { 0 } else { part.source.elements() };
-        BatchLimits {
+        GroupLimits {
             weights: if is_held { 0 } else { n * k },
             rows: made.saturating_add(outputs),
         }
     }
 
     /// Computes the parts of the batch, which is empty then.
-    fn flush(&mut self, matmuls: &mut [MulMat<'a>]) -> Result<(), ListError> {
+    fn flush(&mut self, matmuls: &mut [MatmulNode<'a>]) -> Result<(), FailedNode> {
         let parts = std::mem::take(&mut self.parts);
         let rows = std::mem::take(&mut self.rows);
         self.loaded.clear();
-        self.held = BatchLimits::default();
+        self.held = GroupLimits::default();
         if parts.is_empty() {
             return Ok(());
         }
         let mut outputs = self.outputs(matmuls, &parts)?;
-        let mut gemms = Vec::with_capacity(parts.len());
+        let mut prepared_matmuls = Vec::with_capacity(parts.len());
         for (part, packed, _) in &parts {
-            let gemm = (self.engine).prepare(&packed.weights, part.source.rows.len());
-            gemms.push(gemm.map_err(|error| ListError::of(part.matmul)(error.into()))?);
+            let prepared = (self.engine).prepare(&packed.weights, part.source.rows.len());
+            prepared_matmuls
+                .push(prepared.map_err(|error| FailedNode::of(part.matmul)(error.into()))?);
         }
-        let calls = gemms.iter().zip(&parts).zip(&mut outputs);
-        let calls = calls
-            .map(|((gemm, (_, _, at)), out)| gemm.call(rows[*at].activations(), out.values_mut()));
+        let calls = prepared_matmuls.iter().zip(&parts).zip(&mut outputs);
+        let calls = calls.map(|((prepared, (_, _, at)), out)| {
+            prepared.call(rows[*at].activations(), out.values_mut())
+        });
         let computed = self.engine.run_abortable(calls, self.gives_up);
         computed.map_err(|error| {
             let matmul = parts[error.call].0.matmul;
-            ListError::of(matmul)(error.source.into())
+            FailedNode::of(matmul)(error.source.into())
         })?;
-        drop(gemms);
+        drop(prepared_matmuls);
         let mut scattered = Vec::new();
         for ((part, packed, at), mut out) in parts.iter().zip(outputs) {
             rows[*at].correct(&packed.factors, packed.weights.n(), out.values_mut());
@@ -229,12 +235,12 @@ impl<'e, 'a> Batch<'e, 'a> {
         for (part, values) in scattered {
             let matmul = &mut matmuls[part.matmul];
             let copied = self.scatter(matmul, part, values);
-            copied.map_err(ListError::of(part.matmul))?;
+            copied.map_err(FailedNode::of(part.matmul))?;
         }
         for (part, packed, _) in &parts {
             let matmul = &mut matmuls[part.matmul];
             let verified = verify(matmul, part, packed);
-            verified.map_err(ListError::of(part.matmul))?;
+            verified.map_err(FailedNode::of(part.matmul))?;
         }
         for rows in rows {
             rows.recycle(self.scratch);
@@ -246,31 +252,31 @@ impl<'e, 'a> Batch<'e, 'a> {
     /// runs of one matmul come in order.
     fn outputs<'p>(
         &self,
-        matmuls: &'p mut [MulMat<'a>],
-        parts: &[(Part<'a>, Arc<PackedMatrix>, usize)],
-    ) -> Result<Vec<NodeOutput<'p>>, ListError> {
+        matmuls: &'p mut [MatmulNode<'a>],
+        parts: &[(NodeCall<'a>, Arc<PackedMatrix>, usize)],
+    ) -> Result<Vec<NodeOutput<'p>>, FailedNode> {
         // The rest of each matmul's output, and the index of its first element.
         let outputs = matmuls.iter_mut();
         let mut left: Vec<_> = outputs.map(|matmul| (0, matmul.out.values_mut())).collect();
-        let mut of_part = |part: &Part<'_>, n: usize| {
+        let mut of_part = |part: &NodeCall<'_>, n: usize| {
             let rows = match &part.source.rows {
-                PartRows::Run(rows) => rows,
-                PartRows::Scattered(rows) => {
+                RowSet::Run(rows) => rows,
+                RowSet::Scattered(rows) => {
                     let values = self.scratch.floats.take(rows.len() * n);
                     return Ok(NodeOutput::Aside(values?));
                 }
             };
             let (start, out) = std::mem::take(&mut left[part.matmul]);
             let skipped = (rows.start * n).checked_sub(start);
-            let behind = skipped.and_then(|skipped| out.get_mut(skipped..));
-            let split = behind.and_then(|behind| behind.split_at_mut_checked(rows.len() * n));
-            let (values, behind) = split.ok_or(MulMatError::Data("outputs"))?;
-            left[part.matmul] = (rows.end * n, behind);
+            let tail = skipped.and_then(|skipped| out.get_mut(skipped..));
+            let split = tail.and_then(|tail| tail.split_at_mut_checked(rows.len() * n));
+            let (values, tail) = split.ok_or(NodeFailure::Data("outputs"))?;
+            left[part.matmul] = (rows.end * n, tail);
             Ok(NodeOutput::InPlace(values))
         };
         let each = parts.iter().map(|(part, packed, _)| {
             let output = of_part(part, packed.weights.n());
-            output.map_err(ListError::of(part.matmul))
+            output.map_err(FailedNode::of(part.matmul))
         });
         each.collect()
     }
@@ -278,14 +284,14 @@ impl<'e, 'a> Batch<'e, 'a> {
     /// Copies outputs to their rows of the node's output.
     fn scatter(
         &self,
-        matmul: &mut MulMat<'_>,
-        part: &Part<'_>,
+        matmul: &mut MatmulNode<'_>,
+        part: &NodeCall<'_>,
         values: Vec<f32>,
-    ) -> Result<(), MulMatError> {
+    ) -> Result<(), NodeFailure> {
         let n = matmul.offload.shape.n;
         for (row, values) in part.source.rows.iter().zip(values.chunks_exact(n)) {
             let row = matmul.out.values_mut().get_mut(row * n..(row + 1) * n);
-            row.ok_or(MulMatError::Data("outputs"))?
+            row.ok_or(NodeFailure::Data("outputs"))?
                 .copy_from_slice(values);
         }
         self.scratch.floats.put(values);
@@ -295,18 +301,18 @@ impl<'e, 'a> Batch<'e, 'a> {
     /// Returns the packed weights of a part.
     fn weights(
         &mut self,
-        matmul: &MulMat<'_>,
-        part: &Part<'_>,
-    ) -> Result<Arc<PackedMatrix>, MulMatError> {
+        matmul: &MatmulNode<'_>,
+        part: &NodeCall<'_>,
+    ) -> Result<Arc<PackedMatrix>, NodeFailure> {
         if let Some(found) = self.loaded.get(&(part.matmul, part.matrix)) {
             return Ok(Arc::clone(found));
         }
         let load = |key: MatrixKey| {
             if matmul.weights.bytes.is_empty() {
-                return Err(MulMatError::NotPacked);
+                return Err(NodeFailure::NotPacked);
             }
-            let matrix =
-                Matrix::new(&matmul.weights, key.index).ok_or(MulMatError::Data("weights"))?;
+            let matrix = TensorMatrix::new(&matmul.weights, key.index)
+                .ok_or(NodeFailure::Data("weights"))?;
             // The original is not kept, as it can be read again in place.
             pack::load_matrix(self.engine, key.precision, &matrix, false)
         };
@@ -327,14 +333,14 @@ impl<'e, 'a> Batch<'e, 'a> {
 /// Compares the outputs of a part with the CPU's, if the matmul is verified: with the current
 /// weights or, if these cannot be read in place, with those of the model file.
 fn verify(
-    matmul: &mut MulMat<'_>,
-    part: &Part<'_>,
+    matmul: &mut MatmulNode<'_>,
+    part: &NodeCall<'_>,
     packed: &PackedMatrix,
-) -> Result<(), MulMatError> {
+) -> Result<(), NodeFailure> {
     let Some(mut errors) = matmul.errors else {
         return Ok(());
     };
-    let now = Matrix::new(&matmul.weights, part.matrix);
+    let now = TensorMatrix::new(&matmul.weights, part.matrix);
     let original = packed.original.as_ref().map(OriginalWeights::matrix);
     let Some(weights) = now.or(original) else {
         return Ok(());

@@ -29,7 +29,7 @@ use crate::report::trace::Trace;
 use crate::weights::budget::Budget;
 use crate::weights::progress::Progress;
 use crate::weights::verify::Verification;
-use crate::weights::watched_buffers::{WeightBuffers, WeightContext};
+use crate::weights::watched_buffers::{WatchedBuffers, WeightContext};
 
 /// The state of this process's backend.
 #[derive(Debug)]
@@ -37,7 +37,7 @@ pub(crate) struct Runtime {
     pub(crate) host: Host,
     pub(crate) cpu: CpuBackend,
     /// The host's buffers from which weights were packed.
-    pub(crate) weight_buffers: WeightBuffers,
+    pub(crate) weight_buffers: WatchedBuffers,
     pub(crate) budget: Arc<Budget>,
     pub(crate) progress: Mutex<Progress>,
     pub(crate) config: Config,

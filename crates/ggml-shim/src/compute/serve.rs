@@ -19,8 +19,8 @@ use crate::ggml::cpu_ops::CpuStream;
 use crate::ggml::log::LogLevel;
 use crate::ggml::split::{self, Run, Side, SplitState};
 use crate::ggml::stream::Stream;
-use crate::ggml::tensor_ref::HostTensor;
-use crate::ggml::written_bytes::Evidence;
+use crate::ggml::tensor_ref::TensorRef;
+use crate::ggml::written_bytes::WrittenBytes;
 use crate::weights::watched_buffers::WrittenRange;
 
 /// Computes a graph with these nodes; returns a value of [`status`].
@@ -31,8 +31,8 @@ use crate::weights::watched_buffers::WrittenRange;
 pub(crate) unsafe fn compute(
     runtime: &Runtime,
     stream: &Stream,
-    evidence: &Evidence,
-    (graph, nodes): (*mut Graph, &[HostTensor<'_>]),
+    evidence: &WrittenBytes,
+    (graph, nodes): (*mut Graph, &[TensorRef<'_>]),
 ) -> c_int {
     let runs = runs(runtime, stream, evidence, nodes);
     if runs.iter().all(|(side, _)| *side != Side::Npu) {
@@ -69,8 +69,8 @@ pub(crate) unsafe fn compute(
 fn runs(
     runtime: &Runtime,
     stream: &Stream,
-    evidence: &Evidence,
-    nodes: &[HostTensor<'_>],
+    evidence: &WrittenBytes,
+    nodes: &[TensorRef<'_>],
 ) -> Vec<Run> {
     let mut kept = stream.split();
     let state = || SplitState {
@@ -91,7 +91,7 @@ fn runs(
 }
 
 /// The tensors that decisions about `nodes` read: nodes, operands, and the owners of their data.
-fn read_tensors<'a>(nodes: &[HostTensor<'a>]) -> impl Iterator<Item = &'a Tensor> {
+fn read_tensors<'a>(nodes: &[TensorRef<'a>]) -> impl Iterator<Item = &'a Tensor> {
     nodes.iter().flat_map(|node| {
         let operands = node.operands().flatten();
         let read = operands.flat_map(|operand| [Some(operand), operand.viewed()]);
@@ -99,12 +99,12 @@ fn read_tensors<'a>(nodes: &[HostTensor<'a>]) -> impl Iterator<Item = &'a Tensor
             .into_iter()
             .chain(read)
             .flatten()
-            .map(HostTensor::fields)
+            .map(TensorRef::fields)
     })
 }
 
 /// Records what `node` writes: bytes that a graph writes are not weights.
-fn note_computed(runtime: &Runtime, evidence: &Evidence, node: HostTensor<'_>) {
+fn note_computed(runtime: &Runtime, evidence: &WrittenBytes, node: TensorRef<'_>) {
     if !node.is_wanted() {
         return;
     }
@@ -122,7 +122,7 @@ fn note_computed(runtime: &Runtime, evidence: &Evidence, node: HostTensor<'_>) {
     }
 }
 
-fn side(runtime: &Runtime, node: HostTensor<'_>) -> Side {
+fn side(runtime: &Runtime, node: TensorRef<'_>) -> Side {
     if !node.is_computed() || !node.is_wanted() {
         Side::Any
     } else if runtime.cpu.is_taken(runtime.device, node) {

@@ -3,7 +3,7 @@
 //! `supports/attention.rs`.
 //!
 //! ggml asks `supports_op` about each node of each graph, again and again, with tensors that may
-//! have no data yet. So the answer depends only on a [`MulMatQuery`], which is a copy of the few
+//! have no data yet. So the answer depends only on a [`MatmulQuery`], which is a copy of the few
 //! numbers that matter.
 //!
 //! ggml's `MUL_MAT` with ggml's dimensions (`ne`, fastest first):
@@ -23,11 +23,11 @@ use npu_matmul::quantise::INT8_K_MAX;
 use npu_offload::{AttentionChoice, ComputeType, FEWEST_ROWS, FormatClass, OffloadRules};
 
 pub(crate) use self::attention::{
-    AttentionParams, AttentionQuery, AttentionShape, attention_shape, decide_attention,
+    AttentionOffload, AttentionParams, AttentionQuery, attention_shape, decide_attention,
 };
 use crate::ggml::abi::{self, MAX_DIMS, OP_PARAM_WORDS, prec, type_id};
 use crate::ggml::reason::DeclineReason;
-use crate::ggml::tensor_shape::{TensorDescriptor, check_sizes};
+use crate::ggml::tensor_shape::{TensorShape, check_sizes};
 
 /// Fewest outputs of a matmul in INT8. Its error is a few 2^-8 of each output, and averages out
 /// only over many: with a single output one unlucky cancellation is the whole result. ggml's own
@@ -84,26 +84,26 @@ impl WeightOrigin {
 
 /// The data that the decision depends on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct MulMatQuery {
+pub(crate) struct MatmulQuery {
     /// ggml's src0.
-    pub(crate) weights: TensorDescriptor,
+    pub(crate) weights: TensorShape,
     pub(crate) origin: WeightOrigin,
     /// ggml's src1.
-    pub(crate) activations: TensorDescriptor,
+    pub(crate) activations: TensorShape,
     /// Number of rows of the result that ggml's src1 is a view of; `None` unless they are longer
     /// than the rows of src1. Each is one token: its heads do not count as tokens.
     pub(crate) viewed_rows: Option<usize>,
     /// ggml's src2, for a matmul whose rows choose their weights.
-    pub(crate) ids: Option<TensorDescriptor>,
+    pub(crate) ids: Option<TensorShape>,
     /// ggml's dst.
-    pub(crate) output: TensorDescriptor,
+    pub(crate) output: TensorShape,
     /// Its `op_params`.
     pub(crate) params: [i32; OP_PARAM_WORDS],
 }
 
 /// Dimensions of a matmul, see the module's picture. None is zero.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Shape {
+pub(crate) struct MatmulSize {
     /// Activation rows of one matrix.
     pub(crate) m: usize,
     /// Output channels.
@@ -118,9 +118,9 @@ pub(crate) struct Shape {
 
 /// A matmul that can be computed here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Offload {
+pub(crate) struct MatmulOffload {
     pub(crate) precision: ComputeType,
-    pub(crate) shape: Shape,
+    pub(crate) shape: MatmulSize,
     pub(crate) experts: Option<ExpertChoice>,
 }
 
@@ -133,10 +133,10 @@ pub(crate) struct ExpertChoice {
     pub(crate) given: usize,
 }
 
-impl Offload {
+impl MatmulOffload {
     /// Activation rows that may be multiplied by the same weights.
     pub(crate) fn rows(&self) -> usize {
-        let Shape { m, repeats, .. } = self.shape;
+        let MatmulSize { m, repeats, .. } = self.shape;
         m * repeats[0] * repeats[1]
     }
 
@@ -152,7 +152,7 @@ impl Offload {
     }
 
     pub(crate) fn outputs(&self) -> usize {
-        let Shape { n, matrices, .. } = self.shape;
+        let MatmulSize { n, matrices, .. } = self.shape;
         match self.experts {
             Some(experts) => self.rows() * experts.used * n,
             None => self.rows() * n * matrices[0] * matrices[1],
@@ -161,13 +161,16 @@ impl Offload {
 }
 
 /// Decides about a matmul that ggml asks about.
-pub(crate) fn decide(matmul: &MulMatQuery, rules: &OffloadRules) -> Result<Offload, DeclineReason> {
+pub(crate) fn decide(
+    matmul: &MatmulQuery,
+    rules: &OffloadRules,
+) -> Result<MatmulOffload, DeclineReason> {
     matmul.origin.check()?;
     if matmul.origin == WeightOrigin::Cache {
         return decide_cached(matmul, rules);
     }
     let offload = computable(matmul, rules)?;
-    let Shape { n, k, .. } = offload.shape;
+    let MatmulSize { n, k, .. } = offload.shape;
     let tokens = offload.rows().min(matmul.viewed_rows.unwrap_or(usize::MAX));
     let format = matmul.weights.format.number;
     if !rules.is_worth(format, [n, k], tokens, offload.rows_together()) {
@@ -184,12 +187,15 @@ pub(crate) fn decide(matmul: &MulMatQuery, rules: &OffloadRules) -> Result<Offlo
 
 /// Decides about a matmul of attention without flash attention: keys times queries, or values times
 /// probabilities. The current data of the cache is packed for this matmul alone.
-fn decide_cached(matmul: &MulMatQuery, rules: &OffloadRules) -> Result<Offload, DeclineReason> {
+fn decide_cached(
+    matmul: &MatmulQuery,
+    rules: &OffloadRules,
+) -> Result<MatmulOffload, DeclineReason> {
     if matmul.weights.format.number.id != type_id::F16 {
         return Err(DeclineReason::AttentionType);
     }
     let offload = computable(matmul, rules)?;
-    let Shape { m, n, k, .. } = offload.shape;
+    let MatmulSize { m, n, k, .. } = offload.shape;
     if rules.attention == AttentionChoice::Never {
         return Err(DeclineReason::AttentionOff);
     }
@@ -204,9 +210,9 @@ fn decide_cached(matmul: &MulMatQuery, rules: &OffloadRules) -> Result<Offload, 
 
 /// Whether a matmul can be computed at all, whatever its gain. `graph_compute` relies on it.
 pub(crate) fn computable(
-    matmul: &MulMatQuery,
+    matmul: &MatmulQuery,
     rules: &OffloadRules,
-) -> Result<Offload, DeclineReason> {
+) -> Result<MatmulOffload, DeclineReason> {
     let dimensions = readable(&matmul.weights)?;
     if matmul.activations.format.number.id != type_id::F32 {
         return Err(DeclineReason::ActivationType);
@@ -224,7 +230,7 @@ pub(crate) fn computable(
         _ => precision(&matmul.weights, dimensions, rules),
     };
     check_params(&matmul.params, precision)?;
-    Ok(Offload {
+    Ok(MatmulOffload {
         precision,
         shape,
         experts,
@@ -258,7 +264,7 @@ fn check_params(
 /// Whether matmuls with these weights can be computed, and some gain. Returns their precision and
 /// the dimensions of the weights.
 pub(crate) fn storable(
-    weights: &TensorDescriptor,
+    weights: &TensorShape,
     rules: &OffloadRules,
 ) -> Result<(ComputeType, [usize; MAX_DIMS]), DeclineReason> {
     let dimensions = readable(weights)?;
@@ -271,7 +277,7 @@ pub(crate) fn storable(
 }
 
 /// Returns the dimensions of weights that can be decoded row by row.
-fn readable(weights: &TensorDescriptor) -> Result<[usize; MAX_DIMS], DeclineReason> {
+fn readable(weights: &TensorShape) -> Result<[usize; MAX_DIMS], DeclineReason> {
     if weights.format.number.class == FormatClass::Other {
         return Err(DeclineReason::WeightType);
     }
@@ -292,22 +298,22 @@ fn readable(weights: &TensorDescriptor) -> Result<[usize; MAX_DIMS], DeclineReas
 /// Returns the precision for such weights. The first question about a size may cost milliseconds,
 /// so it comes last.
 fn precision(
-    weights: &TensorDescriptor,
+    weights: &TensorShape,
     [k, n, ..]: [usize; MAX_DIMS],
     rules: &OffloadRules,
 ) -> ComputeType {
     rules.compute_type(weights.format.number, [n, k])
 }
 
-fn shape(matmul: &MulMatQuery) -> Result<Shape, DeclineReason> {
+fn shape(matmul: &MatmulQuery) -> Result<MatmulSize, DeclineReason> {
     let [k, n, b2, b3] = matmul.weights.dimensions()?;
     let [k1, m, a2, a3] = matmul.activations.dimensions()?;
     let output = matmul.output.dimensions()?;
     if k != k1 || output != [n, m, a2, a3] || a2 % b2 != 0 || a3 % b3 != 0 {
-        return Err(DeclineReason::Shape);
+        return Err(DeclineReason::MatmulSize);
     }
     check_sizes([[n, k, b2, b3], [m, k, a2, a3], [m, n, a2, a3]])?;
-    Ok(Shape {
+    Ok(MatmulSize {
         m,
         n,
         k,
@@ -318,22 +324,22 @@ fn shape(matmul: &MulMatQuery) -> Result<Shape, DeclineReason> {
 
 /// Returns the shape of a matmul whose rows choose their weights by `ids`.
 fn shape_by_expert(
-    matmul: &MulMatQuery,
-    ids: &TensorDescriptor,
-) -> Result<(Shape, Option<ExpertChoice>), DeclineReason> {
+    matmul: &MatmulQuery,
+    ids: &TensorShape,
+) -> Result<(MatmulSize, Option<ExpertChoice>), DeclineReason> {
     let [k, n, count, b3] = matmul.weights.dimensions()?;
     let [k1, given, m, a3] = matmul.activations.dimensions()?;
     let [used, tokens, i2, i3] = ids.dimensions()?;
     let output = matmul.output.dimensions()?;
-    let alike = k == k1 && m == tokens && output == [n, used, m, 1];
-    if !alike || [b3, a3, i2, i3] != [1; 4] || used % given != 0 {
-        return Err(DeclineReason::Shape);
+    let fits = k == k1 && m == tokens && output == [n, used, m, 1];
+    if !fits || [b3, a3, i2, i3] != [1; 4] || used % given != 0 {
+        return Err(DeclineReason::MatmulSize);
     }
     check_sizes([[n, k, count, 1], [m, k, used, 1], [m, n, used, 1]])?;
     if ids.format.number.id != type_id::I32 || !ids.has_rows(used) {
         return Err(DeclineReason::NotContiguous);
     }
-    let shape = Shape {
+    let shape = MatmulSize {
         m,
         n,
         k,

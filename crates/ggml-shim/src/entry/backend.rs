@@ -13,7 +13,7 @@ use crate::compute::serve;
 use crate::compute::statistics;
 use crate::ggml::abi::{Backend, Graph, status};
 use crate::ggml::layout::{self, BackendCallbacks};
-use crate::ggml::tensor_ref::HostTensor;
+use crate::ggml::tensor_ref::TensorRef;
 
 /// Identifies our backends. It is a random number, like each backend's GUID.
 static GUID: [u8; 16] = [
@@ -56,7 +56,7 @@ unsafe extern "C" fn graph_compute(backend: *mut Backend, graph: *mut Graph) -> 
         let nodes = unsafe { runtime.host.nodes(graph) };
         let nodes = nodes.into_iter().filter_map(|node| {
             // SAFETY: a node of that graph, which is live with all that its nodes lead to.
-            unsafe { HostTensor::new(&runtime.host, node) }
+            unsafe { TensorRef::new(&runtime.host, node) }
         });
         let nodes: Vec<_> = nodes.collect();
         let status = if let Some(evidence) = &runtime.host.evidence {

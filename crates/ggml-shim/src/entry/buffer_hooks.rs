@@ -14,10 +14,10 @@ use crate::ggml::abi::{Buffer, Tensor, status};
 use crate::ggml::layout::BufferCallbacks;
 use crate::ggml::log::LogLevel;
 use crate::ggml::shared::lock;
-use crate::ggml::tensor_ref::HostTensor;
-use crate::weights::packed_tensor::ResidentWeights;
+use crate::ggml::tensor_ref::TensorRef;
+use crate::weights::packed_tensor::PackedTensor;
 use crate::weights::pieces::PieceError;
-use crate::weights::watched_buffers::{PlacedWeights, WeightBuffer, WeightOrder};
+use crate::weights::watched_buffers::{PlacedWeights, WatchedBuffer, WeightOrder};
 
 pub(crate) fn hooks() -> BufferCallbacks {
     BufferCallbacks {
@@ -35,7 +35,7 @@ fn with_entry<T: Copy>(
     hook: &'static str,
     buffer: *const Buffer,
     fallback: T,
-    body: impl FnOnce(&Runtime, &WeightBuffer) -> T,
+    body: impl FnOnce(&Runtime, &WatchedBuffer) -> T,
 ) -> T {
     guard(hook, fallback, |runtime| {
         if let Some(entry) = runtime.weight_buffers.get(buffer) {
@@ -76,7 +76,7 @@ unsafe extern "C" fn init_tensor(buffer: *mut Buffer, tensor: *mut Tensor) -> c_
             None => status::SUCCESS,
         };
         // SAFETY: ggml passes a live tensor of this buffer, and waits.
-        let tensor = unsafe { HostTensor::new(&runtime.host, tensor) };
+        let tensor = unsafe { TensorRef::new(&runtime.host, tensor) };
         // Weights that only evidence identifies are decided about when they are used.
         let is_placed = runtime.host.evidence.is_none() && !runtime.is_forked();
         if let Some(tensor) = tensor.filter(|_| is_placed) {
@@ -95,7 +95,7 @@ unsafe extern "C" fn memset_tensor(
 ) {
     with_entry("memset_tensor", buffer, (), |runtime, entry| {
         // SAFETY: ggml passes a live tensor of this buffer, and waits.
-        let target = unsafe { HostTensor::new(&runtime.host, tensor) };
+        let target = unsafe { TensorRef::new(&runtime.host, tensor) };
         let range = forget(runtime, entry, target, offset, size);
         if let Some((evidence, range)) = runtime.host.evidence.as_ref().zip(range) {
             evidence.filled(buffer, &range);
@@ -132,7 +132,7 @@ unsafe extern "C" fn set_tensor(
             return;
         };
         // SAFETY: ggml passes a live tensor of this buffer, and waits.
-        let target = unsafe { HostTensor::new(&runtime.host, tensor) };
+        let target = unsafe { TensorRef::new(&runtime.host, tensor) };
         let range = forget(runtime, entry, target, offset, size);
         if let Some((evidence, range)) = runtime.host.evidence.as_ref().zip(range) {
             evidence.given(buffer, &range);
@@ -180,11 +180,11 @@ unsafe extern "C" fn set_tensor(
 
 /// Packs a tensor. If that fails, the CPU still gets its data, and the next report of weights has the
 /// reason.
-fn pack(runtime: &Runtime, entry: &WeightBuffer, tensor: HostTensor<'_>, bytes: &[u8]) {
+fn pack(runtime: &Runtime, entry: &WatchedBuffer, tensor: TensorRef<'_>, bytes: &[u8]) {
     contain(|| {
         let weights = entry.decided(PlacedWeights::of(tensor));
         let may_pack =
-            |weights: &Arc<ResidentWeights>| weights.decision.is_accepted() && !runtime.is_forked();
+            |weights: &Arc<PackedTensor>| weights.decision.is_accepted() && !runtime.is_forked();
         let Some(weights) = weights.filter(may_pack) else {
             return;
         };
@@ -198,8 +198,8 @@ fn pack(runtime: &Runtime, entry: &WeightBuffer, tensor: HostTensor<'_>, bytes: 
 /// Forgets what was packed from bytes of `tensor`. Returns the addresses of these bytes.
 fn forget(
     runtime: &Runtime,
-    entry: &WeightBuffer,
-    tensor: Option<HostTensor<'_>>,
+    entry: &WatchedBuffer,
+    tensor: Option<TensorRef<'_>>,
     offset: usize,
     size: usize,
 ) -> Option<Range<usize>> {
@@ -211,7 +211,7 @@ fn forget(
 
 /// Forgets what was packed from bytes in `range`. A child of fork packs nothing and uses nothing
 /// packed, and must not free what its parent uses.
-fn forget_range(runtime: &Runtime, entry: &WeightBuffer, range: &Range<usize>) {
+fn forget_range(runtime: &Runtime, entry: &WatchedBuffer, range: &Range<usize>) {
     if !runtime.is_forked() {
         entry.forget(range);
     }

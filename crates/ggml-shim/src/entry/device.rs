@@ -14,12 +14,12 @@ use std::sync::{Arc, Once};
 use npu_matmul::Engine;
 use npu_offload::{AttentionChoice, AvailableMemory, ComputeType};
 
-use crate::compute::classify::{self, GraphNode};
+use crate::compute::classify::{self, NodeQuery};
 use crate::compute::forked;
 use crate::compute::rest;
 use crate::compute::runtime::{Runtime, guard, own_name};
 use crate::decide::config::SERVE;
-use crate::decide::offload::{self, AttentionQuery, MulMatQuery, WeightOrigin};
+use crate::decide::offload::{self, AttentionQuery, MatmulQuery, WeightOrigin};
 use crate::entry::backend;
 use crate::ggml::abi::{
     Backend, BufferType, DEVICE_TYPE_ACCEL, Device, DeviceCaps, DeviceInterface, DeviceObject,
@@ -28,7 +28,7 @@ use crate::ggml::abi::{
 use crate::ggml::log::{LogLevel, NAME};
 use crate::ggml::reason::DeclineReason;
 use crate::ggml::shared::GgmlPtr;
-use crate::ggml::tensor_ref::HostTensor;
+use crate::ggml::tensor_ref::TensorRef;
 use crate::weights::watched_buffers::{PlacedWeights, WrittenRange};
 
 /// Creates the device object of `reg`, which is never freed.
@@ -172,20 +172,20 @@ unsafe extern "C" fn supports_op(_device: *mut Device, op: *const Tensor) -> boo
     guard("supports_op", false, |runtime| {
         // SAFETY: ggml passes a live tensor whose operands are live, and waits
         // for the answer.
-        let Some(op) = (unsafe { HostTensor::new(&runtime.host, op) }) else {
+        let Some(op) = (unsafe { TensorRef::new(&runtime.host, op) }) else {
             return false;
         };
         if runtime.is_forked() {
             forked::report(runtime);
-            return matches!(classify::classify(op), GraphNode::NoWork);
+            return matches!(classify::classify(op), NodeQuery::NoWork);
         }
         leave_written(runtime, op);
         let answer = match classify::classify(op) {
-            GraphNode::NoWork => return true,
-            GraphNode::RowOp { node, matmul } => row_op(runtime, op, (node, &matmul)),
-            GraphNode::Other => Err(DeclineReason::NotAMatmul),
-            GraphNode::Attention(attention) => attends(runtime, &attention),
-            GraphNode::MulMat(matmul) => takes(runtime, op, &matmul),
+            NodeQuery::NoWork => return true,
+            NodeQuery::RowOp { node, matmul } => row_op(runtime, op, (node, &matmul)),
+            NodeQuery::Other => Err(DeclineReason::NotAMatmul),
+            NodeQuery::Attention(attention) => attends(runtime, &attention),
+            NodeQuery::MatmulNode(matmul) => takes(runtime, op, &matmul),
         };
         match answer {
             Ok(()) => true,
@@ -200,8 +200,8 @@ unsafe extern "C" fn supports_op(_device: *mut Device, op: *const Tensor) -> boo
 /// Whether our device takes the matmul `node`.
 fn takes(
     runtime: &Runtime,
-    node: HostTensor<'_>,
-    matmul: &MulMatQuery,
+    node: TensorRef<'_>,
+    matmul: &MatmulQuery,
 ) -> Result<(), DeclineReason> {
     if matmul.origin == WeightOrigin::Cache {
         advise_flash_attention(runtime, matmul);
@@ -217,7 +217,7 @@ fn takes(
 }
 
 /// Logs once that attention comes as separate matmuls, which the user can change.
-fn advise_flash_attention(runtime: &Runtime, matmul: &MulMatQuery) {
+fn advise_flash_attention(runtime: &Runtime, matmul: &MatmulQuery) {
     static SAID: Once = Once::new();
     let is_token = matmul.activations.ne[1] == 1;
     if is_token || runtime.rules.attention == AttentionChoice::Never {
@@ -251,8 +251,8 @@ fn attends(runtime: &Runtime, attention: &AttentionQuery) -> Result<(), DeclineR
 /// it takes that matmul.
 fn row_op(
     runtime: &Runtime,
-    op: HostTensor<'_>,
-    (node, matmul): (HostTensor<'_>, &MulMatQuery),
+    op: TensorRef<'_>,
+    (node, matmul): (TensorRef<'_>, &MatmulQuery),
 ) -> Result<(), DeclineReason> {
     if runtime.cpu.computes(op) && takes(runtime, node, matmul).is_ok() {
         return Ok(());
@@ -262,7 +262,7 @@ fn row_op(
 
 /// Leaves weights that `op` writes to the CPU: ggml asks about the operations of all graphs in
 /// which our device has a part.
-fn leave_written(runtime: &Runtime, op: HostTensor<'_>) {
+fn leave_written(runtime: &Runtime, op: TensorRef<'_>) {
     let Some((buffer, name, range)) = classify::written_weights(op) else {
         return;
     };
@@ -273,11 +273,7 @@ fn leave_written(runtime: &Runtime, op: HostTensor<'_>) {
 }
 
 /// Whether our device can use the weights of the matmul `op` where they lie.
-fn placed(
-    runtime: &Runtime,
-    op: HostTensor<'_>,
-    matmul: &MulMatQuery,
-) -> Result<(), DeclineReason> {
+fn placed(runtime: &Runtime, op: TensorRef<'_>, matmul: &MatmulQuery) -> Result<(), DeclineReason> {
     let weights = op.operand(0).ok_or(DeclineReason::NotAMatmul)?;
     let buffer = weights.buffer();
     match matmul.origin {

@@ -9,10 +9,10 @@ use crate::compute::runtime::Runtime;
 use crate::decide::offload;
 use crate::ggml::log::LogLevel;
 use crate::ggml::shared;
-use crate::ggml::tensor_data::{Matrix, TensorBytes};
-use crate::ggml::tensor_ref::HostTensor;
+use crate::ggml::tensor_data::{TensorData, TensorMatrix};
+use crate::ggml::tensor_ref::TensorRef;
 use crate::weights::pack;
-use crate::weights::packed_tensor::{MatrixKey, ResidentWeights};
+use crate::weights::packed_tensor::{MatrixKey, PackedTensor};
 
 /// Packs all matrices of `tensor` into `residents`. `bytes` is its data as in the model file.
 ///
@@ -20,8 +20,8 @@ use crate::weights::packed_tensor::{MatrixKey, ResidentWeights};
 /// Why it cannot be offloaded, in words; then nothing of it is resident.
 pub(crate) fn pack_tensor(
     runtime: &Runtime,
-    residents: &ResidentWeights,
-    tensor: HostTensor<'_>,
+    residents: &PackedTensor,
+    tensor: TensorRef<'_>,
     bytes: &[u8],
 ) -> Result<(), String> {
     let began = Instant::now();
@@ -29,13 +29,13 @@ pub(crate) fn pack_tensor(
     let storable = offload::storable(&weights, &runtime.rules);
     let (precision, [_, _, b2, b3]) = storable.map_err(|reason| reason.to_string())?;
     let engine = runtime.engine().ok_or("the process is ending")?;
-    let rows = TensorBytes {
+    let rows = TensorData {
         tensor: weights,
         bytes,
     };
     let mut packed = Vec::new();
     for index in (0..b3).flat_map(|i3| (0..b2).map(move |i2| [i2, i3])) {
-        let matrix = Matrix::new(&rows, index);
+        let matrix = TensorMatrix::new(&rows, index);
         let matrix = matrix.ok_or("its data is shorter than its strides require")?;
         let loaded = pack::load_matrix(&engine, precision, &matrix, runtime.verify.is_on());
         packed.push((index, loaded.map_err(|error| error.to_string())?));

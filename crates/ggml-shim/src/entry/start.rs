@@ -24,14 +24,14 @@ use crate::ggml::load_error::LoadError;
 use crate::ggml::log::{LogLevel, Logger};
 use crate::ggml::shared;
 use crate::ggml::symbols::SymbolScope;
-use crate::ggml::written_bytes::Evidence;
+use crate::ggml::written_bytes::WrittenBytes;
 use crate::report::describe;
 use crate::report::observer::EngineObserver;
 use crate::report::stats_file::StatsFile;
 use crate::report::trace::{self, Trace, TraceFile};
 use crate::weights::budget::Budget;
 use crate::weights::verify::Verification;
-use crate::weights::watched_buffers::WeightBuffers;
+use crate::weights::watched_buffers::WatchedBuffers;
 
 /// Sets everything up at the first call. Returns `None`, after one line in the log, if this library
 /// cannot serve the program.
@@ -98,7 +98,7 @@ fn open(
     device: &Selector,
 ) -> Result<Runtime, LoadError> {
     let mut host = Host::new(place)?;
-    host.evidence = config.serve.then(Evidence::default);
+    host.evidence = config.serve.then(WrittenBytes::default);
     let cpu = CpuBackend::find(place, buffer::HOOKS)
         .ok_or_else(|| LoadError::Incomplete(host.version.clone()))?;
     let logger = host.logger;
@@ -183,7 +183,7 @@ fn open(
         engine: Mutex::new(Some(Arc::new(engine))),
         host,
         cpu,
-        weight_buffers: WeightBuffers::default(),
+        weight_buffers: WatchedBuffers::default(),
         budget,
         progress: Mutex::default(),
         rules,

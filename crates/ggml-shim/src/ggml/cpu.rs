@@ -17,7 +17,7 @@ use crate::ggml::cpu_ops::{CpuOps, CpuStream};
 use crate::ggml::layout::{self, AllocBuffer};
 use crate::ggml::shared::GgmlPtr;
 use crate::ggml::symbols::{SymbolScope, as_function, function};
-use crate::ggml::tensor_ref::HostTensor;
+use crate::ggml::tensor_ref::TensorRef;
 
 /// `GGML_BACKEND_DEVICE_TYPE_CPU`
 const DEVICE_TYPE_CPU: c_int = 0;
@@ -106,7 +106,7 @@ impl CpuBackend {
     }
 
     /// Whether the CPU can compute `op` for us.
-    pub(crate) fn computes(&self, op: HostTensor<'_>) -> bool {
+    pub(crate) fn computes(&self, op: TensorRef<'_>) -> bool {
         self.device()
             .is_some_and(|device| self.is_taken(device, op))
     }
@@ -122,7 +122,7 @@ impl CpuBackend {
     }
 
     /// Whether `device`, any device of the host, supports `op`, as ggml asks.
-    pub(crate) fn is_taken(&self, device: GgmlPtr<Device>, op: HostTensor<'_>) -> bool {
+    pub(crate) fn is_taken(&self, device: GgmlPtr<Device>, op: TensorRef<'_>) -> bool {
         // SAFETY: a device lives for ever; the tensor and its operands are live.
         let is_taken = |ops: CpuOps| unsafe { (ops.dev_supports)(device.get(), op.as_ptr()) };
         self.ops.is_some_and(is_taken)

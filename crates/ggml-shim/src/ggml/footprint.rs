@@ -4,7 +4,7 @@
 use std::ops::Range;
 
 use crate::ggml::tensor_data::NodeOutput;
-use crate::ggml::tensor_ref::HostTensor;
+use crate::ggml::tensor_ref::TensorRef;
 
 /// The addresses that a node reads and writes.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -16,10 +16,10 @@ pub(crate) struct Footprint {
 
 impl Footprint {
     /// Returns the addresses of `node`; `None` if it or an operand has no data.
-    pub(crate) fn of(node: HostTensor<'_>) -> Option<Self> {
+    pub(crate) fn of(node: TensorRef<'_>) -> Option<Self> {
         let operands = node.operands().flatten();
         Some(Self {
-            reads: operands.map(HostTensor::range).collect::<Option<_>>()?,
+            reads: operands.map(TensorRef::range).collect::<Option<_>>()?,
             writes: node.range()?,
         })
     }
@@ -32,7 +32,7 @@ impl Footprint {
     /// accesses its data unless outputs are set aside.
     pub(crate) unsafe fn output<'a>(
         &self,
-        node: HostTensor<'a>,
+        node: TensorRef<'a>,
         aside: Option<Vec<f32>>,
     ) -> Option<NodeOutput<'a>> {
         if self.reads.iter().any(|read| overlap(read, &self.writes)) {

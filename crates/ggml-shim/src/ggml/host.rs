@@ -13,7 +13,7 @@ use crate::ggml::load_error::LoadError;
 use crate::ggml::log::Logger;
 use crate::ggml::symbols::{SymbolScope, function};
 use crate::ggml::types::FormatTable;
-use crate::ggml::written_bytes::Evidence;
+use crate::ggml::written_bytes::WrittenBytes;
 
 /// The functions of the loaded ggml.
 #[derive(Debug)]
@@ -27,7 +27,7 @@ pub(crate) struct Host {
     pub(crate) marks_computed_nodes: bool,
     pub(crate) logger: Logger,
     /// Identifies weights, if ggml does not: in a process that serves whole graphs.
-    pub(crate) evidence: Option<Evidence>,
+    pub(crate) evidence: Option<WrittenBytes>,
     pub(crate) types: FormatTable,
     // These take live buffers.
     pub(crate) buffer_get_type: unsafe extern "C" fn(*mut Buffer) -> *mut BufferType,

@@ -34,7 +34,7 @@ pub(crate) enum DeclineReason {
     #[error("rows not contiguous in memory")]
     NotContiguous,
     #[error("dimensions do not fit a matmul")]
-    Shape,
+    MatmulSize,
     /// Fewer rows than are offloaded, by GGML_ROCKET_MIN_M or the modelled times.
     #[error("fewer rows than the threshold (GGML_ROCKET_MIN_M)")]
     SmallBatch,

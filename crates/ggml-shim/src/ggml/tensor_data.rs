@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The data of a tensor or of one weight matrix, row by row, and the outputs of a node.
 
-use crate::ggml::tensor_shape::TensorDescriptor;
+use crate::ggml::tensor_shape::TensorShape;
 use crate::ggml::types::HostFormat;
 
 /// A tensor and its bytes, from its first element to the end of its last one.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct TensorBytes<'a> {
-    pub(crate) tensor: TensorDescriptor,
+pub(crate) struct TensorData<'a> {
+    pub(crate) tensor: TensorShape,
     /// Empty if the CPU cannot read them in place.
     pub(crate) bytes: &'a [u8],
 }
 
-impl<'a> TensorBytes<'a> {
+impl<'a> TensorData<'a> {
     /// Row `index[0]` of matrix `index[1..]`.
     pub(crate) fn row(&self, index: [usize; 3]) -> Option<&'a [u8]> {
         self.run(1, index)
@@ -32,7 +32,7 @@ impl<'a> TensorBytes<'a> {
 
 /// One weight matrix in ggml's memory.
 #[derive(Debug)]
-pub(crate) struct Matrix<'a> {
+pub(crate) struct TensorMatrix<'a> {
     pub(crate) format: HostFormat,
     /// Elements of a row.
     pub(crate) k: usize,
@@ -41,9 +41,9 @@ pub(crate) struct Matrix<'a> {
     pub(crate) dense: Option<&'a [u8]>,
 }
 
-impl<'a> Matrix<'a> {
+impl<'a> TensorMatrix<'a> {
     /// Returns matrix `[b2, b3]` of `weights`; `None` if its bytes are missing.
-    pub(crate) fn new(weights: &TensorBytes<'a>, [b2, b3]: [usize; 2]) -> Option<Self> {
+    pub(crate) fn new(weights: &TensorData<'a>, [b2, b3]: [usize; 2]) -> Option<Self> {
         let [k, n, ..] = weights.tensor.dimensions().ok()?;
         let rows = (0..n).map(|index| weights.row([index, b2, b3]));
         Some(Self {

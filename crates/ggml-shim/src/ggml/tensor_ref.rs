@@ -11,13 +11,13 @@ use zerocopy::FromBytes;
 
 use crate::ggml::abi::{Buffer, FLAG_COMPUTE, MAX_DIMS, Tensor};
 use crate::ggml::host::Host;
-use crate::ggml::tensor_data::TensorBytes;
-use crate::ggml::tensor_shape::TensorDescriptor;
+use crate::ggml::tensor_data::TensorData;
+use crate::ggml::tensor_shape::TensorShape;
 
 /// A tensor of the host that is live during `'a`, with all that its pointers lead to. Its methods
 /// read ggml's structures; only those that are unsafe touch the tensor's data.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct HostTensor<'a> {
+pub(crate) struct TensorRef<'a> {
     tensor: NonNull<Tensor>,
     /// The ggml that it belongs to.
     pub(crate) host: &'a Host,
@@ -25,7 +25,7 @@ pub(crate) struct HostTensor<'a> {
     live: PhantomData<&'a Tensor>,
 }
 
-impl<'a> HostTensor<'a> {
+impl<'a> TensorRef<'a> {
     /// Creates a tensor of `host`; `None` for null.
     ///
     /// # Safety
@@ -161,9 +161,9 @@ impl<'a> HostTensor<'a> {
         self.is_in_host_buffer().unwrap_or(true)
     }
 
-    pub(crate) fn descriptor(self) -> TensorDescriptor {
+    pub(crate) fn descriptor(self) -> TensorShape {
         let Tensor { ne, nb, .. } = *self.fields();
-        TensorDescriptor {
+        TensorShape {
             // SAFETY: the type of a tensor of the host.
             format: unsafe { self.host.types.format(self.fields().type_id) },
             ne,
@@ -181,10 +181,10 @@ impl<'a> HostTensor<'a> {
     ///
     /// # Safety
     /// The tensor is allocated, and nobody writes to its data during `'a`.
-    pub(crate) unsafe fn rows(self) -> Option<TensorBytes<'a>> {
+    pub(crate) unsafe fn rows(self) -> Option<TensorData<'a>> {
         let len = self.range()?.len();
         let data = self.fields().data.cast::<u8>();
-        Some(TensorBytes {
+        Some(TensorData {
             // SAFETY: an allocated tensor's bytes reach from `data` to behind its last element,
             // which `range` computes from its strides; the length is at most isize::MAX; not
             // written to, by the caller's promise.

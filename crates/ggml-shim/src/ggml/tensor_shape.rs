@@ -9,7 +9,7 @@ use crate::ggml::types::HostFormat;
 
 /// Type, dimensions and strides of one tensor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) struct TensorDescriptor {
+pub(crate) struct TensorShape {
     /// Format of its numbers.
     pub(crate) format: HostFormat,
     /// Elements per dimension, fastest first.
@@ -25,18 +25,18 @@ pub(crate) fn check_sizes(sizes: [[usize; MAX_DIMS]; 3]) -> Result<(), DeclineRe
         let product = |bytes: usize, size: &usize| bytes.checked_mul(*size);
         let bytes = size.iter().try_fold(size_of::<f32>(), product);
         if bytes.is_none_or(|bytes| isize::try_from(bytes).is_err()) {
-            return Err(DeclineReason::Shape);
+            return Err(DeclineReason::MatmulSize);
         }
     }
     Ok(())
 }
 
-impl TensorDescriptor {
+impl TensorShape {
     /// Returns the dimensions, or an error if one is below 1.
     pub(crate) fn dimensions(&self) -> Result<[usize; MAX_DIMS], DeclineReason> {
         let dimensions = self.ne.map(|size| usize::try_from(size).unwrap_or(0));
         if dimensions.contains(&0) {
-            return Err(DeclineReason::Shape);
+            return Err(DeclineReason::MatmulSize);
         }
         Ok(dimensions)
     }

@@ -19,7 +19,7 @@ use crate::ggml::shared::lock;
 
 /// What happened to the bytes of each buffer.
 #[derive(Debug, Default)]
-pub(crate) struct Evidence {
+pub(crate) struct WrittenBytes {
     /// Records by the address of the buffer.
     buffers: Mutex<HashMap<usize, BufferEvidence>>,
     changes: AtomicU64,
@@ -33,7 +33,7 @@ struct BufferEvidence {
     computed: RangeSet<usize>,
 }
 
-impl Evidence {
+impl WrittenBytes {
     /// Runs `change` on the record of `buffer`.
     fn change<T>(&self, buffer: *const Buffer, change: impl FnOnce(&mut BufferEvidence) -> T) -> T {
         // A panic can leave a set without one range.
@@ -106,7 +106,7 @@ mod tests {
 
     #[test]
     fn weights_are_written_whole_and_never_computed() {
-        let (evidence, one) = (Evidence::default(), buffer(64));
+        let (evidence, one) = (WrittenBytes::default(), buffer(64));
         assert!(!evidence.are_weights(one, &(100..200)));
         evidence.given(one, &(100..150));
         assert!(!evidence.are_weights(one, &(100..200)));
@@ -136,7 +136,7 @@ mod tests {
 
     #[test]
     fn only_what_changes_answers_counts() {
-        let (evidence, one) = (Evidence::default(), buffer(64));
+        let (evidence, one) = (WrittenBytes::default(), buffer(64));
         let mut seen = evidence.changes();
         let mut changed = || std::mem::replace(&mut seen, evidence.changes()) != evidence.changes();
         evidence.given(one, &(0..100));
@@ -155,7 +155,7 @@ mod tests {
 
     #[test]
     fn a_buffer_at_the_address_of_an_old_one_is_new() {
-        let (evidence, one) = (Evidence::default(), buffer(64));
+        let (evidence, one) = (WrittenBytes::default(), buffer(64));
         evidence.given(one, &(0..100));
         assert!(evidence.computed(one, &(50..100)));
         evidence.freed(one);

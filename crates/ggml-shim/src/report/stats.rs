@@ -63,7 +63,7 @@ impl Stats {
             let name = format!("matmuls computed in {}", precision.name());
             rows.count(&name, self.computed[precision as usize]);
         }
-        rows.count("matmuls failed", self.failed);
+        rows.count("graphs failed", self.failed);
         rows.count("lists handed to the CPU", self.handed_over);
         if !times.jobs_failed.is_zero() {
             let how = if device.is_measured {
@@ -80,7 +80,7 @@ impl Stats {
             let name = "nodes that the CPU computed after an NPU failure (see the log)";
             rows.count(name, self.left_to_cpu);
         }
-        rows.count("lists of matmuls", self.lists);
+        rows.count("lists of nodes", self.lists);
         rows.count("multiply-adds (millions)", self.macs / 1_000_000);
         rows.count("attention nodes computed", self.attentions);
         let pairs = self.attention_pairs / 1_000;
@@ -224,7 +224,7 @@ mod tests {
         for (name, expected) in [
             ("matmuls computed in int8-hadamard", "2"),
             ("matmuls computed in fp16", "0"),
-            ("matmuls failed", "1"),
+            ("graphs failed", "1"),
             ("jobs run again", "8"),
             ("lists handed to the CPU", "3"),
             ("NPU ms lost in failed jobs (modelled)", "500.000"),

@@ -6,7 +6,7 @@ use std::collections::TryReserveError;
 use npu_matmul::{Error, ErrorKind, JobFailure, SoftwareNpu};
 
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum MulMatError {
+pub(crate) enum NodeFailure {
     #[error(transparent)]
     Engine(#[from] Error),
     /// For data between the host's operands and the engine's.
@@ -31,7 +31,7 @@ pub(crate) enum MulMatError {
     Data(&'static str),
 }
 
-impl MulMatError {
+impl NodeFailure {
     /// Returns the cause of a failure, which the driver's report may hide: if the software model
     /// gets no memory for a task's data, its driver sees a task that never ends, as a kernel would.
     pub(crate) fn explained(self, model: Option<&SoftwareNpu>) -> Self {
@@ -126,14 +126,14 @@ impl Consequence {
 
 /// Why a list of calls has no results.
 #[derive(Debug)]
-pub(crate) struct ListError {
+pub(crate) struct FailedNode {
     pub(crate) call: usize,
-    pub(crate) error: MulMatError,
+    pub(crate) error: NodeFailure,
 }
 
-impl ListError {
+impl FailedNode {
     /// For `map_err`: an error of this call.
-    pub(crate) fn of(call: usize) -> impl Fn(MulMatError) -> Self {
+    pub(crate) fn of(call: usize) -> impl Fn(NodeFailure) -> Self {
         move |error| Self { call, error }
     }
 }
@@ -151,7 +151,7 @@ mod tests {
     #[test]
     fn a_job_that_is_killed_for_lack_of_memory_is_not_the_drivers_fault() {
         let job = || {
-            MulMatError::Engine(Error::Job {
+            NodeFailure::Engine(Error::Job {
                 device: 0,
                 source: JobFailure::Killed,
                 runs: 2,
@@ -166,12 +166,12 @@ mod tests {
         // Unlike a kernel, the model starts threads when the first jobs come.
         let call = "SUBMIT";
         let source = rocket_uapi::Error::of(call, None, rocket_uapi::Errno::AGAIN);
-        let no_thread = MulMatError::Engine(Error::Device { device: 0, source });
+        let no_thread = NodeFailure::Engine(Error::Device { device: 0, source });
         let no_thread = no_thread.explained(model.as_ref());
         assert!(!no_thread.is_out_of_memory());
         let line = no_thread.to_string();
         assert!(line.contains("no thread could be started"), "{line}");
-        let line = MulMatError::NoModelMemory.to_string();
+        let line = NodeFailure::NoModelMemory.to_string();
         assert!(line.contains("out of memory") && !line.contains("500 ms"));
     }
 
@@ -196,13 +196,13 @@ mod tests {
                 expected: 3.0,
                 remedy,
             });
-            MulMatError::Engine(Error::WrongResult { device: 0, source })
+            NodeFailure::Engine(Error::WrongResult { device: 0, source })
         };
         let dtype = Dtype::Int8;
         let kind = MatmulKind::resident(dtype);
-        let refused = MulMatError::Engine(Error::Distrusted { kind });
+        let refused = NodeFailure::Engine(Error::Distrusted { kind });
         let job = |source| {
-            MulMatError::Engine(Error::Job {
+            NodeFailure::Engine(Error::Job {
                 device: 0,
                 source,
                 runs: 1,
@@ -210,9 +210,9 @@ mod tests {
         };
         let waited = Duration::from_secs(2);
         let source = rocket_uapi::Error::DeviceGone("SUBMIT");
-        let gone = MulMatError::Engine(Error::Device { device: 1, source });
+        let gone = NodeFailure::Engine(Error::Device { device: 1, source });
         let number = 4;
-        let expert = MulMatError::NoSuchExpert { number, count: 4 };
+        let expert = NodeFailure::NoSuchExpert { number, count: 4 };
         for (error, may_run_again, consequence) in [
             (wrong(Remedy::FormB), true, Consequence::CpuAndDistrust),
             (
@@ -234,16 +234,16 @@ mod tests {
                 Consequence::CpuAndRest,
             ),
             (gone, false, Consequence::CpuAndRest),
-            (MulMatError::OutOfMemory(1), false, Consequence::Cpu),
-            (MulMatError::NoModelMemory, false, Consequence::Cpu),
-            (MulMatError::NotPacked, false, Consequence::Cpu),
-            (MulMatError::GivenUp, false, Consequence::Cpu),
+            (NodeFailure::OutOfMemory(1), false, Consequence::Cpu),
+            (NodeFailure::NoModelMemory, false, Consequence::Cpu),
+            (NodeFailure::NotPacked, false, Consequence::Cpu),
+            (NodeFailure::GivenUp, false, Consequence::Cpu),
             (
-                MulMatError::NotFinite { row: 1 },
+                NodeFailure::NotFinite { row: 1 },
                 false,
                 Consequence::CpuQuietly,
             ),
-            (MulMatError::Data("weights"), false, Consequence::Error),
+            (NodeFailure::Data("weights"), false, Consequence::Error),
             (expert, false, Consequence::Error),
         ] {
             let seen = (error.may_run_again(), error.consequence());
@@ -253,14 +253,14 @@ mod tests {
 
     #[test]
     fn memory_is_told_from_other_failures() {
-        let device = |source| MulMatError::Engine(Error::Device { device: 1, source });
+        let device = |source| NodeFailure::Engine(Error::Device { device: 1, source });
         let len = rocket_uapi::ByteLen::new(4096).unwrap();
         let full = device(rocket_uapi::Error::OutOfMemory(len));
         assert!(full.is_out_of_memory());
-        assert!(MulMatError::OutOfMemory(1).is_out_of_memory());
+        assert!(NodeFailure::OutOfMemory(1).is_out_of_memory());
         let no_room = Vec::<u8>::new().try_reserve_exact(usize::MAX).unwrap_err();
-        assert!(MulMatError::Engine(Error::Memory(no_room)).is_out_of_memory());
+        assert!(NodeFailure::Engine(Error::Memory(no_room)).is_out_of_memory());
         assert!(!device(rocket_uapi::Error::OtherDevice).is_out_of_memory());
-        assert!(!MulMatError::NotPacked.is_out_of_memory());
+        assert!(!NodeFailure::NotPacked.is_out_of_memory());
     }
 }

@@ -15,9 +15,9 @@ use npu_matmul::{Engine, PackedWeights, Section, Weights, run_parallel};
 use rayon::prelude::*;
 
 use crate::ggml::abi::type_id;
-use crate::ggml::tensor_data::Matrix;
+use crate::ggml::tensor_data::TensorMatrix;
 use crate::weights::memory;
-use crate::weights::node_error::MulMatError;
+use crate::weights::node_error::NodeFailure;
 use crate::weights::quants;
 use crate::weights::verify::OriginalWeights;
 use npu_offload::ComputeType;
@@ -42,15 +42,15 @@ pub(crate) struct PackedMatrix {
 pub(crate) fn load_matrix(
     engine: &Engine,
     precision: ComputeType,
-    matrix: &Matrix<'_>,
+    matrix: &TensorMatrix<'_>,
     keep: bool,
-) -> Result<PackedMatrix, MulMatError> {
+) -> Result<PackedMatrix, NodeFailure> {
     let (n, k) = (matrix.rows.len(), matrix.k);
     let format = matrix.format;
     let row_bytes = format.number.row_bytes(k);
     let suits = |row: &&[u8]| Some(row.len()) == row_bytes && format.is_aligned(row);
     if !matrix.rows.iter().all(suits) {
-        return Err(MulMatError::Data("weights"));
+        return Err(NodeFailure::Data("weights"));
     }
     let original = keep.then(|| OriginalWeights::of(matrix)).flatten();
     let (weights, factors) = match precision.quantisation() {
@@ -71,7 +71,7 @@ pub(crate) fn load_matrix(
             let weights = engine.load(Weights::quantised_rows(n, k, to, fill));
             match bad.into_inner() {
                 usize::MAX => (weights?, Vec::new()),
-                row => return Err(MulMatError::NotFinite { row }),
+                row => return Err(NodeFailure::NotFinite { row }),
             }
         }
     };
@@ -86,8 +86,8 @@ pub(crate) fn load_matrix(
 type Halves<'a> = (Cow<'a, [f16]>, Vec<f32>);
 
 /// Converts `matrix` to FP16.
-fn halves<'a>(engine: &Engine, matrix: &Matrix<'a>) -> Result<Halves<'a>, MulMatError> {
-    let misaligned = || MulMatError::Data("weights");
+fn halves<'a>(engine: &Engine, matrix: &TensorMatrix<'a>) -> Result<Halves<'a>, NodeFailure> {
+    let misaligned = || NodeFailure::Data("weights");
     if matrix.format.number.id == type_id::F16 {
         let halves = match matrix.dense {
             Some(bytes) => Cow::Borrowed(quants::as_f16(bytes).ok_or_else(misaligned)?),
@@ -100,7 +100,7 @@ fn halves<'a>(engine: &Engine, matrix: &Matrix<'a>) -> Result<Halves<'a>, MulMat
             }
         };
         return match quants::first_not_finite(&halves, matrix.k) {
-            Some(row) => Err(MulMatError::NotFinite { row }),
+            Some(row) => Err(NodeFailure::NotFinite { row }),
             None => Ok((halves, Vec::new())),
         };
     }
@@ -120,7 +120,7 @@ fn halves<'a>(engine: &Engine, matrix: &Matrix<'a>) -> Result<Halves<'a>, MulMat
             .collect()
     });
     if let Some(row) = factors.iter().position(|factor| factor.is_nan()) {
-        return Err(MulMatError::NotFinite { row });
+        return Err(NodeFailure::NotFinite { row });
     }
     if factors.iter().all(|factor| *factor == 1.0) {
         factors = Vec::new();

@@ -13,7 +13,7 @@ use npu_offload::ComputeType;
 use crate::ggml::reason::LeftOnCpu;
 use crate::ggml::shared::lock;
 use crate::weights::budget::{PackedCount, WeightDecision};
-use crate::weights::node_error::MulMatError;
+use crate::weights::node_error::NodeFailure;
 use crate::weights::pack::PackedMatrix;
 
 /// One matrix: empty until the first use.
@@ -28,7 +28,7 @@ pub(crate) struct MatrixKey {
 
 /// The weights of one tensor.
 #[derive(Debug)]
-pub(crate) struct ResidentWeights {
+pub(crate) struct PackedTensor {
     /// Addresses of their bytes.
     pub(crate) extent: Range<usize>,
     /// Whether they may be on the NPU.
@@ -37,7 +37,7 @@ pub(crate) struct ResidentWeights {
     matrices: Mutex<HashMap<MatrixKey, Slot>>,
 }
 
-impl ResidentWeights {
+impl PackedTensor {
     /// Creates weights of which no matrix is packed.
     pub(crate) fn new(extent: Range<usize>, decision: Arc<WeightDecision>) -> Arc<Self> {
         Arc::new(Self {
@@ -53,8 +53,8 @@ impl ResidentWeights {
     pub(crate) fn get_or_load(
         &self,
         matrix: MatrixKey,
-        load: impl FnOnce(MatrixKey) -> Result<PackedMatrix, MulMatError>,
-    ) -> Result<Arc<PackedMatrix>, MulMatError> {
+        load: impl FnOnce(MatrixKey) -> Result<PackedMatrix, NodeFailure>,
+    ) -> Result<Arc<PackedMatrix>, NodeFailure> {
         let slot = Arc::clone(lock(&self.matrices).entry(matrix).or_default());
         let mut slot = lock(&slot);
         if let Some((matrix, _)) = &*slot {

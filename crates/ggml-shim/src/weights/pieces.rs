@@ -6,9 +6,9 @@ use std::collections::HashMap;
 use rangemap::RangeSet;
 
 use crate::ggml::ranges::covers;
-use crate::ggml::tensor_shape::TensorDescriptor;
+use crate::ggml::tensor_shape::TensorShape;
 use crate::weights::memory;
-use crate::weights::node_error::MulMatError;
+use crate::weights::node_error::NodeFailure;
 
 /// Incomplete tensors by address.
 #[derive(Debug, Default)]
@@ -16,7 +16,7 @@ pub(crate) struct TensorPieces(HashMap<usize, Partial>);
 
 #[derive(Debug)]
 struct Partial {
-    tensor: TensorDescriptor,
+    tensor: TensorShape,
     bytes: Vec<u8>,
     /// Ranges of bytes that are there.
     present: RangeSet<usize>,
@@ -33,7 +33,7 @@ pub(crate) enum PieceError {
         len: usize,
     },
     #[error("its data arrives in pieces, which cannot be joined: {0}")]
-    Memory(MulMatError),
+    Memory(NodeFailure),
 }
 
 impl TensorPieces {
@@ -45,7 +45,7 @@ impl TensorPieces {
     pub(crate) fn add(
         &mut self,
         address: usize,
-        (tensor, len): (TensorDescriptor, usize),
+        (tensor, len): (TensorShape, usize),
         offset: usize,
         piece: &[u8],
     ) -> Result<Option<Vec<u8>>, PieceError> {

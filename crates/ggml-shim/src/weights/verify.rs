@@ -13,7 +13,7 @@ use npu_matmul::run_parallel;
 use rayon::prelude::*;
 use zerocopy::IntoBytes;
 
-use crate::ggml::tensor_data::Matrix;
+use crate::ggml::tensor_data::TensorMatrix;
 use crate::ggml::types::HostFormat;
 use crate::weights::memory;
 
@@ -21,14 +21,14 @@ use crate::weights::memory;
 #[derive(Debug, Default)]
 pub(crate) struct Verification {
     every: Option<NonZeroU64>,
-    matmuls: AtomicU64,
+    nodes: AtomicU64,
 }
 
 impl Verification {
     pub(crate) fn new(every: Option<NonZeroU64>) -> Self {
         Self {
             every,
-            matmuls: AtomicU64::new(0),
+            nodes: AtomicU64::new(0),
         }
     }
 
@@ -39,10 +39,10 @@ impl Verification {
 
     /// Counts a matmul or attention node. Returns the sum for its errors, if it is verified; the
     /// first one is.
-    pub(crate) fn next_matmul(&self) -> Option<OutputErrors> {
+    pub(crate) fn next_node(&self) -> Option<OutputErrors> {
         let every = self.every?;
         // A counter only: no other data is published through it.
-        let number = self.matmuls.fetch_add(1, Ordering::Relaxed);
+        let number = self.nodes.fetch_add(1, Ordering::Relaxed);
         number
             .is_multiple_of(every.get())
             .then(OutputErrors::default)
@@ -62,7 +62,7 @@ pub(crate) struct OriginalWeights {
 
 impl OriginalWeights {
     /// Copies `matrix`; `None` if it has no rows, or not enough memory is left.
-    pub(crate) fn of(matrix: &Matrix<'_>) -> Option<Self> {
+    pub(crate) fn of(matrix: &TensorMatrix<'_>) -> Option<Self> {
         let row_bytes = matrix.rows.first()?.len();
         let rows = matrix.rows.len();
         let bytes = row_bytes.checked_mul(rows)?;
@@ -85,9 +85,9 @@ impl OriginalWeights {
     }
 
     /// The matrix that was copied.
-    pub(crate) fn matrix(&self) -> Matrix<'_> {
+    pub(crate) fn matrix(&self) -> TensorMatrix<'_> {
         let rows = self.words.as_bytes().chunks_exact(self.row_bytes.max(1));
-        Matrix {
+        TensorMatrix {
             format: self.format,
             k: self.k,
             rows: rows.take(self.rows).collect(),
@@ -115,7 +115,7 @@ impl OutputErrors {
     }
 
     /// Adds the outputs `out` of rows of activations times `weights`.
-    pub(crate) fn add(&mut self, weights: &Matrix<'_>, activations: &[f32], out: &[f32]) {
+    pub(crate) fn add(&mut self, weights: &TensorMatrix<'_>, activations: &[f32], out: &[f32]) {
         let (k, n) = (weights.k, weights.rows.len());
         let of_column = |column: usize| {
             let mut row = vec![0.0; k];
@@ -154,7 +154,7 @@ mod tests {
 
     fn original(weights: &[f32], k: usize) -> OriginalWeights {
         let rows = weights.chunks_exact(k).map(IntoBytes::as_bytes);
-        OriginalWeights::of(&Matrix {
+        OriginalWeights::of(&TensorMatrix {
             format: format(type_id::F32),
             k,
             rows: rows.collect(),
@@ -168,7 +168,7 @@ mod tests {
         let due = |every, count| {
             let verify = Verification::new(NonZeroU64::new(every));
             assert_eq!(verify.is_on(), every > 0);
-            let checked = |_| verify.next_matmul().is_some();
+            let checked = |_| verify.next_node().is_some();
             (0..count).map(checked).collect::<Vec<_>>()
         };
         assert_eq!(due(0, 3), [false; 3]);

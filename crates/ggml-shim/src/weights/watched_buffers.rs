@@ -30,10 +30,10 @@ use crate::ggml::log::LogLevel;
 use crate::ggml::ranges::covers;
 use crate::ggml::reason::{DeclineReason, LeftOnCpu};
 use crate::ggml::shared::{GgmlPtr, lock};
-use crate::ggml::tensor_ref::HostTensor;
-use crate::ggml::tensor_shape::TensorDescriptor;
+use crate::ggml::tensor_ref::TensorRef;
+use crate::ggml::tensor_shape::TensorShape;
 use crate::weights::budget::Budget;
-use crate::weights::packed_tensor::ResidentWeights;
+use crate::weights::packed_tensor::PackedTensor;
 use crate::weights::pieces::TensorPieces;
 
 /// The data that decides which weights may be on the NPU.
@@ -83,11 +83,11 @@ pub(crate) enum WrittenRange {
 pub(crate) struct PlacedWeights {
     /// Address of the first element.
     address: usize,
-    weights: TensorDescriptor,
+    weights: TensorShape,
 }
 
 impl PlacedWeights {
-    pub(crate) fn of(tensor: HostTensor<'_>) -> Self {
+    pub(crate) fn of(tensor: TensorRef<'_>) -> Self {
         Self {
             address: tensor.address(),
             weights: tensor.descriptor(),
@@ -97,13 +97,13 @@ impl PlacedWeights {
 
 /// A tensor that may be weights, without a decision yet.
 #[derive(Debug)]
-struct Candidate {
+struct UndecidedTensor {
     name: String,
     place: PlacedWeights,
 }
 
-impl Candidate {
-    fn new(tensor: HostTensor<'_>) -> Self {
+impl UndecidedTensor {
+    fn new(tensor: TensorRef<'_>) -> Self {
         Self {
             name: tensor.name(),
             place: PlacedWeights::of(tensor),
@@ -113,36 +113,36 @@ impl Candidate {
 
 /// A buffer of the host, and the weights packed from it.
 #[derive(Debug)]
-pub(crate) struct WeightBuffer {
+pub(crate) struct WatchedBuffer {
     buffer: GgmlPtr<Buffer>,
     pub(crate) order: WeightOrder,
     /// The callbacks that the host gave it.
     pub(crate) originals: BufferCallbacks,
-    candidates: Mutex<Vec<Candidate>>,
+    candidates: Mutex<Vec<UndecidedTensor>>,
     /// Number of tensors without a decision, including those that are being decided about.
     waiting: AtomicUsize,
     /// Whether the output matrix has a decision.
     has_output: AtomicBool,
     /// Tensors with a decision, whatever their names.
-    decided: Mutex<HashMap<PlacedWeights, Arc<ResidentWeights>>>,
+    decided: Mutex<HashMap<PlacedWeights, Arc<PackedTensor>>>,
     /// Addresses that graphs write.
     written: Mutex<RangeSet<usize>>,
     /// Parts of tensors that are not complete yet.
     pub(crate) pieces: Mutex<TensorPieces>,
 }
 
-impl WeightBuffer {
+impl WatchedBuffer {
     fn is(&self, buffer: *const Buffer) -> bool {
         ptr::eq(self.buffer.get(), buffer)
     }
 
-    /// Whether a tensor waits for [`WeightBuffers::settle`].
+    /// Whether a tensor waits for [`WatchedBuffers::settle`].
     pub(crate) fn is_waiting(&self) -> bool {
         self.waiting.load(Ordering::Acquire) > 0
     }
 
     /// Returns these weights; `None` without a decision.
-    pub(crate) fn decided(&self, place: PlacedWeights) -> Option<Arc<ResidentWeights>> {
+    pub(crate) fn decided(&self, place: PlacedWeights) -> Option<Arc<PackedTensor>> {
         lock(&self.decided).get(&place).cloned()
     }
 
@@ -181,7 +181,7 @@ impl WeightBuffer {
 
     /// Records a tensor that is placed in this buffer. Decides about it at once, if its turn has
     /// come.
-    pub(crate) fn place(&self, context: &WeightContext<'_>, tensor: HostTensor<'_>) {
+    pub(crate) fn place(&self, context: &WeightContext<'_>, tensor: TensorRef<'_>) {
         let Some(usage) = tensor.buffer_usage() else {
             return;
         };
@@ -190,7 +190,7 @@ impl WeightBuffer {
         if usage == usage::COMPUTE || !is_stored || !is_matrix {
             return;
         }
-        let candidate = Candidate::new(tensor);
+        let candidate = UndecidedTensor::new(tensor);
         // A mapped buffer is declared to hold weights before a tensor is placed in it.
         let is_due = usage == usage::WEIGHTS && self.order == WeightOrder::Plain;
         if is_due && WeightRole::of(&candidate.name) == WeightRole::Layer {
@@ -206,17 +206,17 @@ impl WeightBuffer {
     fn decide(
         &self,
         context: &WeightContext<'_>,
-        candidate: &Candidate,
-    ) -> Result<Arc<ResidentWeights>, DeclineReason> {
-        let Candidate { name, place } = candidate;
+        candidate: &UndecidedTensor,
+    ) -> Result<Arc<PackedTensor>, DeclineReason> {
+        let UndecidedTensor { name, place } = candidate;
         let PlacedWeights { address, weights } = *place;
         let (precision, [k, n, b2, b3]) = offload::storable(&weights, context.rules)?;
         let mut decided = lock(&self.decided);
         if let Some(known) = decided.get(place) {
             return Ok(Arc::clone(known));
         }
-        let matrices = b2.checked_mul(b3).ok_or(DeclineReason::Shape)?;
-        let extent = weights.extent(address).ok_or(DeclineReason::Shape)?;
+        let matrices = b2.checked_mul(b3).ok_or(DeclineReason::MatmulSize)?;
+        let extent = weights.extent(address).ok_or(DeclineReason::MatmulSize)?;
         let plan = context.rules.target.weight_plan(precision, [n, k]);
         let plan = plan.ok_or(DeclineReason::NoPlan)?;
         let wanted = context.patterns.include(name);
@@ -228,7 +228,7 @@ impl WeightBuffer {
         if lock(&self.written).overlaps(&extent) {
             decision.revoke(LeftOnCpu::Written);
         }
-        let new = ResidentWeights::new(extent, decision);
+        let new = PackedTensor::new(extent, decision);
         decided.insert(*place, Arc::clone(&new));
         if self.is_output(name) {
             // A flag only: the table has its own lock.
@@ -250,24 +250,24 @@ impl WeightBuffer {
 
 /// All of the CPU's buffers, in the order in which they were made.
 #[derive(Debug, Default)]
-pub(crate) struct WeightBuffers {
-    entries: Mutex<Vec<Arc<WeightBuffer>>>,
+pub(crate) struct WatchedBuffers {
+    entries: Mutex<Vec<Arc<WatchedBuffer>>>,
     settling: Mutex<()>,
 }
 
-impl WeightBuffers {
+impl WatchedBuffers {
     /// Adds a buffer in which `candidates` lie.
     fn add(
         &self,
         buffer: GgmlPtr<Buffer>,
         order: WeightOrder,
         originals: BufferCallbacks,
-        candidates: Vec<Candidate>,
+        candidates: Vec<UndecidedTensor>,
     ) {
         let mut entries = lock(&self.entries);
         // A buffer that was at this address before is gone.
         entries.retain(|entry| !entry.is(buffer.get()));
-        entries.push(Arc::new(WeightBuffer {
+        entries.push(Arc::new(WatchedBuffer {
             buffer,
             order,
             originals,
@@ -281,7 +281,7 @@ impl WeightBuffers {
     }
 
     /// Returns the entry of `buffer`; `None` if it was not watched when it was made.
-    pub(crate) fn get(&self, buffer: *const Buffer) -> Option<Arc<WeightBuffer>> {
+    pub(crate) fn get(&self, buffer: *const Buffer) -> Option<Arc<WatchedBuffer>> {
         let entries = lock(&self.entries);
         entries.iter().find(|entry| entry.is(buffer)).cloned()
     }
@@ -291,8 +291,8 @@ impl WeightBuffers {
         &self,
         context: &WeightContext<'_>,
         buffer: *const Buffer,
-        tensor: HostTensor<'_>,
-    ) -> Result<Arc<ResidentWeights>, DeclineReason> {
+        tensor: TensorRef<'_>,
+    ) -> Result<Arc<PackedTensor>, DeclineReason> {
         let entry = self.get(buffer).ok_or(DeclineReason::Unseen)?;
         let known = || entry.decided(PlacedWeights::of(tensor));
         if let Some(decided) = known() {
@@ -308,11 +308,11 @@ impl WeightBuffers {
             Some(decided) => Ok(decided),
             // Each part would be packed separately, and the number of parts is unknown.
             None if tensor.viewed().is_some() => Err(DeclineReason::Part),
-            None => entry.decide(context, &Candidate::new(tensor)),
+            None => entry.decide(context, &UndecidedTensor::new(tensor)),
         }
     }
 
-    /// Leaves the tensors in `range` of `buffer` to the CPU, see [`WeightBuffer::leave_written`].
+    /// Leaves the tensors in `range` of `buffer` to the CPU, see [`WatchedBuffer::leave_written`].
     pub(crate) fn leave_written(
         &self,
         buffer: *const Buffer,
@@ -342,7 +342,7 @@ impl WeightBuffers {
     }
 
     /// Forgets a buffer that is about to be freed.
-    pub(crate) fn remove(&self, buffer: *const Buffer) -> Option<Arc<WeightBuffer>> {
+    pub(crate) fn remove(&self, buffer: *const Buffer) -> Option<Arc<WatchedBuffer>> {
         let mut entries = lock(&self.entries);
         let index = entries.iter().position(|entry| entry.is(buffer))?;
         Some(entries.remove(index))
@@ -369,8 +369,8 @@ impl WeightBuffers {
     fn due(
         &self,
         has_weights: impl Fn(*mut Buffer) -> bool,
-    ) -> Vec<(Arc<WeightBuffer>, Candidate)> {
-        let is_due = |entry: &&Arc<WeightBuffer>| {
+    ) -> Vec<(Arc<WatchedBuffer>, UndecidedTensor)> {
+        let is_due = |entry: &&Arc<WatchedBuffer>| {
             entry.order == WeightOrder::Rearranged || has_weights(entry.buffer.get())
         };
         let entries = lock(&self.entries);
@@ -383,8 +383,9 @@ impl WeightBuffers {
                 candidates.into_iter().map(|one| (Arc::clone(entry), one))
             })
             .collect();
-        let is_output = |(entry, one): &(Arc<WeightBuffer>, Candidate)| entry.is_output(&one.name);
-        let has_output = |one: &(Arc<WeightBuffer>, Candidate)| {
+        let is_output =
+            |(entry, one): &(Arc<WatchedBuffer>, UndecidedTensor)| entry.is_output(&one.name);
+        let has_output = |one: &(Arc<WatchedBuffer>, UndecidedTensor)| {
             is_output(one) || one.0.has_output.load(Ordering::Relaxed)
         };
         // Then embeddings are only looked up. The output of another model says nothing: its buffers

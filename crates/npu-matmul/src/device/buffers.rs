@@ -16,7 +16,7 @@ use rknpu_regcmd::{Iova, LinkedProgram};
 use rocket_uapi::{Bo, ByteLen, Device, Error, FrozenBo, PAGE_BYTES, ProgramBo};
 
 use crate::device::memory::MemoryShares;
-use crate::device::weight_pool::WeightArena;
+use crate::device::weight_pool::WeightPool;
 use crate::numbers::cache::{KeptLimits, LruMap};
 use crate::numbers::sync::lock;
 use crate::plan::kept_plan::JobId;
@@ -44,14 +44,14 @@ struct IdleBuffers {
 
 /// The programs of one job.
 #[derive(Debug)]
-pub(crate) struct JobPrograms {
+pub(crate) struct ProgramSet {
     /// The programs as they were submitted.
     pub(crate) linked: Vec<LinkedProgram>,
     /// The buffer object that holds them.
     pub(crate) bo: ProgramBo,
 }
 
-impl JobPrograms {
+impl ProgramSet {
     /// Bytes of both copies.
     fn bytes(&self) -> usize {
         let linked = self.linked.iter().map(LinkedProgram::heap_bytes);
@@ -84,9 +84,9 @@ pub(crate) struct Buffers {
     /// The page at address 0 of the open file; see [`Choices::guard_page`].
     _guard: Option<Bo>,
     /// The resident weights.
-    pub(crate) weights: WeightArena,
+    pub(crate) weights: WeightPool,
     /// The programs of the latest jobs.
-    programs: LruMap<ProgramsKey, Arc<JobPrograms>>,
+    programs: LruMap<ProgramsKey, Arc<ProgramSet>>,
     idle: IdleBuffers,
     idle_programs: IdleBuffers,
 }
@@ -124,7 +124,7 @@ impl Buffers {
             slack_bytes: choices.slack_bytes.value,
             _guard: guard.transpose()?,
             device,
-            weights: WeightArena::new(shares.chunk(devices)),
+            weights: WeightPool::new(shares.chunk(devices)),
             programs: LruMap::with_limits(programs, |programs| programs.bytes()),
             idle: IdleBuffers::new(idle),
             idle_programs: IdleBuffers::new(idle_programs),
@@ -177,17 +177,17 @@ impl Buffers {
         key: ProgramsKey,
         link: impl FnOnce(&ProgramsKey) -> Result<Vec<LinkedProgram>, E>,
         failed: impl FnOnce(Error) -> E,
-    ) -> Result<(Arc<JobPrograms>, usize), E> {
+    ) -> Result<(Arc<ProgramSet>, usize), E> {
         let mut written = 0;
         let make = |key: &ProgramsKey| {
             let linked = link(key)?;
             let bo = ProgramBo::place(&linked, |bytes| self.take_of(&self.idle_programs, bytes));
             let bo = bo.map_err(failed)?;
             written = bo.bo().len();
-            Ok(Arc::new(JobPrograms { linked, bo }))
+            Ok(Arc::new(ProgramSet { linked, bo }))
         };
         // A job may still use them.
-        let recycle = |evicted: Arc<JobPrograms>| {
+        let recycle = |evicted: Arc<ProgramSet>| {
             let unused = Arc::into_inner(evicted).and_then(|programs| programs.bo.into_bo());
             unused.into_iter().for_each(|bo| self.idle_programs.put(bo));
         };

@@ -6,7 +6,7 @@
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
     /// Matmuls: calls that returned a result.
-    pub matmuls: u64,
+    pub calls: u64,
     /// Matmuls that were planned instead of taken from the cache.
     pub plans: u64,
     /// SUBMIT calls.

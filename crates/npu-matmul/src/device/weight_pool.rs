@@ -32,14 +32,14 @@ struct ChunkState {
 }
 
 /// The chunks of one device that may have free space.
-pub(crate) struct WeightArena {
+pub(crate) struct WeightPool {
     chunks: Mutex<Vec<Weak<Chunk>>>,
     /// Bytes of a chunk.
     chunk_bytes: usize,
 }
 
 /// A block of weights in device memory; freed on drop.
-pub(crate) struct ResidentBlock {
+pub(crate) struct PoolBlock {
     chunk: Arc<Chunk>,
     /// Its bytes in the buffer object.
     pub(crate) range: Range<usize>,
@@ -84,7 +84,7 @@ fn write(bo: &mut Bo, start: usize, bytes: &[u8]) -> Result<(), Error> {
     memory.finish()
 }
 
-impl WeightArena {
+impl WeightPool {
     /// Creates an arena of chunks of `chunk_bytes` bytes, in whole pages.
     pub(crate) const fn new(chunk_bytes: usize) -> Self {
         Self {
@@ -103,7 +103,7 @@ impl WeightArena {
         alloc: impl FnOnce(usize) -> Result<Bo, Error>,
         bytes: usize,
         fill: impl FnOnce(&mut [u8]),
-    ) -> Result<ResidentBlock, Error> {
+    ) -> Result<PoolBlock, Error> {
         if bytes <= shared_bytes_max(self.chunk_bytes) {
             // Filled without holding locks: `fill` may wait for threads that need them.
             let mut packed = vec![0; bytes];
@@ -115,7 +115,7 @@ impl WeightArena {
         fill(&mut memory[..bytes]);
         memory.finish()?;
         let chunk = Chunk::new(bo, Vec::new());
-        Ok(ResidentBlock {
+        Ok(PoolBlock {
             chunk: Arc::new(chunk),
             range: 0..aligned(bytes),
         })
@@ -126,12 +126,12 @@ impl WeightArena {
         &self,
         alloc: impl FnOnce(usize) -> Result<Bo, Error>,
         packed: &[u8],
-    ) -> Result<ResidentBlock, Error> {
+    ) -> Result<PoolBlock, Error> {
         let mut chunks = lock(&self.chunks);
         chunks.retain(|chunk| chunk.strong_count() > 0);
         for chunk in chunks.iter().filter_map(Weak::upgrade) {
             if let Some(range) = chunk.put(packed)? {
-                return Ok(ResidentBlock { chunk, range });
+                return Ok(PoolBlock { chunk, range });
             }
         }
         let (mut bo, taken) = (alloc(self.chunk_bytes)?, aligned(packed.len()));
@@ -140,7 +140,7 @@ impl WeightArena {
         let chunk = Arc::new(Chunk::new(bo, free));
         chunks.push(Arc::downgrade(&chunk));
         let range = 0..taken;
-        Ok(ResidentBlock { chunk, range })
+        Ok(PoolBlock { chunk, range })
     }
 }
 
@@ -165,7 +165,7 @@ impl Chunk {
     }
 }
 
-impl ResidentBlock {
+impl PoolBlock {
     /// The buffer object that contains the block, for a job. While this is alive, no other block is
     /// written to the buffer object.
     pub(crate) fn buffer(&self) -> FrozenBo {
@@ -173,7 +173,7 @@ impl ResidentBlock {
     }
 }
 
-impl Drop for ResidentBlock {
+impl Drop for PoolBlock {
     fn drop(&mut self) {
         lock(&self.chunk.0).give(self.range.clone());
     }
@@ -202,7 +202,7 @@ mod tests {
         .unwrap()
     }
 
-    fn load(arena: &WeightArena, buffers: &Buffers, bytes: usize, value: u8) -> ResidentBlock {
+    fn load(arena: &WeightPool, buffers: &Buffers, bytes: usize, value: u8) -> PoolBlock {
         arena
             .load(
                 |bytes| buffers.alloc_operands(bytes),
@@ -212,7 +212,7 @@ mod tests {
             .unwrap()
     }
 
-    fn holds(block: &ResidentBlock, bytes: usize, value: u8) -> bool {
+    fn holds(block: &PoolBlock, bytes: usize, value: u8) -> bool {
         let buffer = block.buffer();
         let memory = buffer.read(Deadline::FOREVER).unwrap();
         memory[block.range.start..][..bytes]
@@ -222,7 +222,7 @@ mod tests {
 
     #[test]
     fn large_blocks_have_a_buffer_object_of_their_own() {
-        let (arena, buffers) = (WeightArena::new(CHUNK_BYTES), buffers());
+        let (arena, buffers) = (WeightPool::new(CHUNK_BYTES), buffers());
         let [small, large, other] =
             [1, SHARED_BYTES_MAX + 1, 4096].map(|bytes| load(&arena, &buffers, bytes, bytes as u8));
         assert_eq!(small.buffer().handle(), other.buffer().handle());
@@ -233,7 +233,7 @@ mod tests {
     /// A block added while a job uses a chunk is written to another one.
     #[test]
     fn nothing_is_written_beside_what_a_job_reads() {
-        let (arena, buffers) = (WeightArena::new(CHUNK_BYTES), buffers());
+        let (arena, buffers) = (WeightPool::new(CHUNK_BYTES), buffers());
         let first = load(&arena, &buffers, 100, 1);
         let of_job = first.buffer();
         let second = load(&arena, &buffers, 100, 2);
@@ -251,8 +251,8 @@ mod tests {
         fn blocks_keep_their_bytes(
             steps in prop::collection::vec((1..SHARED_BYTES_MAX, any::<prop::sample::Index>(), any::<bool>()), 1..80),
         ) {
-            let (arena, buffers) = (WeightArena::new(CHUNK_BYTES), buffers());
-            let mut blocks: Vec<(ResidentBlock, usize, u8)> = Vec::new();
+            let (arena, buffers) = (WeightPool::new(CHUNK_BYTES), buffers());
+            let mut blocks: Vec<(PoolBlock, usize, u8)> = Vec::new();
             for (step, (bytes, index, goes)) in steps.into_iter().enumerate() {
                 if goes && !blocks.is_empty() {
                     blocks.swap_remove(index.index(blocks.len()));

@@ -24,7 +24,7 @@ use crate::numbers::sync::lock;
 use crate::plan::attention::AttentionState;
 use crate::plan::error::Error;
 use crate::plan::first_run::{FirstRuns, MatmulKind};
-use crate::plan::kept_plan::{MatmulQuestion, Prepared, WeightQuestion, next_id};
+use crate::plan::kept_plan::{KeptPlan, PlanKey, WeightPlanKey, next_id};
 use crate::plan::observe::{Activity, Done, Observer};
 use crate::plan::threads::{Threads, Workers};
 use crate::plan::weight_format::WeightFormat;
@@ -58,9 +58,9 @@ pub struct Engine {
     pub(crate) id: u64,
     pub(crate) devices: Vec<Buffers>,
     pub(crate) options: PlanOptions,
-    plans: LruMap<WeightQuestion, Arc<WeightPlan>>,
+    plans: LruMap<WeightPlanKey, Arc<WeightPlan>>,
     /// The latest matmul plans, for any weights.
-    pub(crate) matmuls: LruMap<MatmulQuestion, Arc<Prepared>>,
+    pub(crate) matmuls: LruMap<PlanKey, Arc<KeptPlan>>,
     pub(crate) first_runs: FirstRuns,
     pub(crate) observer: Arc<dyn Observer>,
     counters: Mutex<Counters>,
@@ -246,14 +246,14 @@ impl Engine {
         if k > max {
             return Err(Error::TooDeep { k, max });
         }
-        let question = WeightQuestion {
+        let question = WeightPlanKey {
             dtype: format.dtype(),
             n,
             k,
             devices: self.devices.len(),
             options: options.clone(),
         };
-        let make = |question: &WeightQuestion| question.plan().map(Arc::new);
+        let make = |question: &WeightPlanKey| question.plan().map(Arc::new);
         Ok(self.plans.get_or_make(question, make, drop)?)
     }
 

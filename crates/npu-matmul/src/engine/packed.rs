@@ -7,7 +7,7 @@ use std::sync::Arc;
 use rayon::prelude::*;
 
 use crate::device::times::Section;
-use crate::device::weight_pool::ResidentBlock;
+use crate::device::weight_pool::PoolBlock;
 use crate::engine::{Engine, matrix};
 use crate::matrix::MatrixView;
 use crate::numbers::dtype::Dtype;
@@ -33,7 +33,7 @@ pub struct PackedWeights {
     format: WeightFormat,
     pub(crate) plan: Arc<WeightPlan>,
     /// Blocks, in the plan's order.
-    pub(crate) blocks: Vec<ResidentBlock>,
+    pub(crate) blocks: Vec<PoolBlock>,
     /// Scales and rotation of quantised weights.
     pub(crate) scales: Option<WeightScales>,
     /// The engine whose devices hold the buffers.

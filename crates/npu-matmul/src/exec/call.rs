@@ -7,13 +7,13 @@ use std::sync::Arc;
 use crate::engine::activations::{FloatRows, QuantisedRows};
 use crate::engine::packed::PackedWeights;
 use crate::engine::{Engine, check_int4, matrix};
-use crate::exec::{AbortCheck, Again, EncodedRows, Epilogue, Matmul, MatmulRun, Operand};
+use crate::exec::{AbortCheck, Again, CheckedCall, EncodedRows, Epilogue, MatmulRun, Operand};
 use crate::numbers::dtype::Dtype;
-use crate::numbers::operands::{Activations, OutputRows};
+use crate::numbers::operands::{Activations, Outputs};
 use crate::plan::Plan;
-use crate::plan::error::{Error, GemmCallError};
+use crate::plan::error::{EngineCallError, Error};
 use crate::plan::first_run::MatmulKind;
-use crate::plan::kept_plan::{MatmulQuestion, Prepared};
+use crate::plan::kept_plan::{KeptPlan, PlanKey};
 use crate::plan::weight_format::WeightFormat;
 
 /// A prepared matmul: C = A x B^T for given weights and a given number of rows, with its plan.
@@ -23,12 +23,12 @@ use crate::plan::weight_format::WeightFormat;
 /// allocate nothing on the devices.
 ///
 /// The engine keeps the plans of the latest row counts, so preparing the same matmul again is
-/// cheap. A caller whose M changes need not keep a `Gemm` for each M.
+/// cheap. A caller whose M changes need not keep a `Matmul` for each M.
 #[derive(Clone)]
-pub struct Gemm<'a> {
+pub struct Matmul<'a> {
     engine: &'a Engine,
     weights: &'a PackedWeights,
-    prepared: Arc<Prepared>,
+    prepared: Arc<KeptPlan>,
     /// Rows of A.
     m: usize,
 }
@@ -39,9 +39,13 @@ impl Engine {
     /// # Errors
     /// [`Error::ForeignWeights`] for weights of another engine, [`Error::Plan`] if the sizes have no
     /// plan, [`Error::Distrusted`] if the precision is disabled.
-    pub fn prepare<'a>(&'a self, weights: &'a PackedWeights, m: usize) -> Result<Gemm<'a>, Error> {
+    pub fn prepare<'a>(
+        &'a self,
+        weights: &'a PackedWeights,
+        m: usize,
+    ) -> Result<Matmul<'a>, Error> {
         let rows = m.saturating_mul(weights.format().passes());
-        Ok(Gemm {
+        Ok(Matmul {
             engine: self,
             weights,
             prepared: self.prepared(weights, rows)?,
@@ -68,12 +72,12 @@ impl Engine {
     /// ```
     ///
     /// # Errors
-    /// As [`Gemm::run`], with the index of the call. Operands are checked before anything runs.
+    /// As [`Matmul::run`], with the index of the call. Operands are checked before anything runs.
     /// After an error C is undefined for all calls.
     pub fn run<'a>(
         &self,
-        calls: impl IntoIterator<Item = GemmCall<'a>>,
-    ) -> Result<(), GemmCallError> {
+        calls: impl IntoIterator<Item = MatmulCall<'a>>,
+    ) -> Result<(), EngineCallError> {
         self.run_again(calls, Again::Once)
     }
 
@@ -85,30 +89,30 @@ impl Engine {
     /// As [`Engine::run`]; [`Error::Aborted`].
     pub fn run_abortable<'a>(
         &self,
-        calls: impl IntoIterator<Item = GemmCall<'a>>,
+        calls: impl IntoIterator<Item = MatmulCall<'a>>,
         is_aborted: AbortCheck<'_>,
-    ) -> Result<(), GemmCallError> {
+    ) -> Result<(), EngineCallError> {
         self.run_again(calls, Again::OnceUnless(is_aborted))
     }
 
     pub(crate) fn run_again<'a>(
         &self,
-        calls: impl IntoIterator<Item = GemmCall<'a>>,
+        calls: impl IntoIterator<Item = MatmulCall<'a>>,
         again: Again<'_>,
-    ) -> Result<(), GemmCallError> {
+    ) -> Result<(), EngineCallError> {
         let calls: Vec<_> = calls.into_iter().collect();
         let (mut quantised, mut rows) = (Vec::new(), Vec::new());
         for (index, call) in calls.iter().enumerate() {
-            call.check(self).map_err(GemmCallError::of(index))?;
+            call.check(self).map_err(EngineCallError::of(index))?;
         }
         for (index, call) in calls.iter().enumerate() {
             let of_call = call.quantise(&mut quantised);
-            rows.push(of_call.map_err(GemmCallError::of(index))?);
+            rows.push(of_call.map_err(EngineCallError::of(index))?);
         }
         let mut matmuls = Vec::with_capacity(calls.len());
         for (index, (call, rows)) in calls.into_iter().zip(rows).enumerate() {
             let rows = rows.and_then(|at| quantised.get(at));
-            matmuls.push(call.matmul(rows).map_err(GemmCallError::of(index))?);
+            matmuls.push(call.matmul(rows).map_err(EngineCallError::of(index))?);
         }
         MatmulRun::new(self, matmuls, again).finish()?;
         for rows in quantised {
@@ -118,7 +122,7 @@ impl Engine {
     }
 
     /// Plans a matmul of `m` rows, or returns the plan kept for it.
-    fn prepared(&self, weights: &PackedWeights, m: usize) -> Result<Arc<Prepared>, Error> {
+    fn prepared(&self, weights: &PackedWeights, m: usize) -> Result<Arc<KeptPlan>, Error> {
         if weights.engine != self.id {
             return Err(Error::ForeignWeights);
         }
@@ -128,13 +132,13 @@ impl Engine {
                 kind: MatmulKind::resident(dtype),
             });
         }
-        let question = MatmulQuestion {
+        let question = PlanKey {
             weights: Arc::clone(&weights.plan),
             m,
             options: self.current_options(),
         };
-        let make = |question: &MatmulQuestion| {
-            let prepared = Arc::new(Prepared::new(question)?);
+        let make = |question: &PlanKey| {
+            let prepared = Arc::new(KeptPlan::new(question)?);
             self.totals().plans += 1;
             Ok(prepared)
         };
@@ -145,8 +149,8 @@ impl Engine {
     fn up_to_date(
         &self,
         weights: &PackedWeights,
-        prepared: &Arc<Prepared>,
-    ) -> Result<Arc<Prepared>, Error> {
+        prepared: &Arc<KeptPlan>,
+    ) -> Result<Arc<KeptPlan>, Error> {
         let question = &prepared.question;
         if self.is_usable(weights.dtype()) && self.current_options() == question.options {
             return Ok(Arc::clone(prepared));
@@ -155,7 +159,7 @@ impl Engine {
     }
 }
 
-impl<'a> Gemm<'a> {
+impl<'a> Matmul<'a> {
     /// Packs A, multiplies on the NPU and unpacks C. These steps overlap in parts. `a` is M x K,
     /// `c` is M x N.
     ///
@@ -172,7 +176,7 @@ impl<'a> Gemm<'a> {
     pub fn run<'b>(
         &'b self,
         a: impl Into<Activations<'b>>,
-        c: impl Into<OutputRows<'b>>,
+        c: impl Into<Outputs<'b>>,
     ) -> Result<(), Error> {
         Ok(self.engine.run([self.call(a, c)])?)
     }
@@ -181,10 +185,10 @@ impl<'a> Gemm<'a> {
     pub fn call<'b>(
         &'b self,
         a: impl Into<Activations<'b>>,
-        c: impl Into<OutputRows<'b>>,
-    ) -> GemmCall<'b> {
-        GemmCall {
-            gemm: self,
+        c: impl Into<Outputs<'b>>,
+    ) -> MatmulCall<'b> {
+        MatmulCall {
+            matmul: self,
             a: a.into(),
             c: c.into(),
         }
@@ -198,9 +202,9 @@ impl<'a> Gemm<'a> {
     }
 }
 
-impl fmt::Debug for Gemm<'_> {
+impl fmt::Debug for Matmul<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Gemm")
+        f.debug_struct("Matmul")
             .field("m", &self.m)
             .field("weights", &self.weights)
             .finish_non_exhaustive()
@@ -210,29 +214,29 @@ impl fmt::Debug for Gemm<'_> {
 /// A prepared matmul with its operands, for [`Engine::run`].
 #[derive(Debug)]
 #[must_use = "matmuls are computed by `Engine::run`"]
-pub struct GemmCall<'a> {
-    gemm: &'a Gemm<'a>,
+pub struct MatmulCall<'a> {
+    matmul: &'a Matmul<'a>,
     a: Activations<'a>,
-    c: OutputRows<'a>,
+    c: Outputs<'a>,
 }
 
-impl<'a> GemmCall<'a> {
+impl<'a> MatmulCall<'a> {
     /// Checks that the operands fit this matmul.
     fn check(&self, engine: &Engine) -> Result<(), Error> {
-        let Gemm { weights, m, .. } = *self.gemm;
+        let Matmul { weights, m, .. } = *self.matmul;
         let (n, k, format) = (weights.n(), weights.k(), weights.format());
         if weights.engine != engine.id {
             return Err(Error::ForeignWeights);
         }
         let is_integer = matches!(format, WeightFormat::Int8 | WeightFormat::Int4);
         match &self.c {
-            OutputRows::I32(c) if is_integer => matrix("C", c, m, n).map(drop),
-            OutputRows::F32(c) if !is_integer => matrix("C", c, m, n).map(drop),
+            Outputs::I32(c) if is_integer => matrix("C", c, m, n).map(drop),
+            Outputs::F32(c) if !is_integer => matrix("C", c, m, n).map(drop),
             c => Err(Error::WrongOutput {
                 weights: format.name(),
                 output: match c {
-                    OutputRows::I32(_) => "int32",
-                    OutputRows::F32(_) => "binary32",
+                    Outputs::I32(_) => "int32",
+                    Outputs::F32(_) => "binary32",
                 },
             }),
         }?;
@@ -257,9 +261,9 @@ impl<'a> GemmCall<'a> {
 
     /// Quantises floats; returns their index in `done`.
     fn quantise(&self, done: &mut Vec<QuantisedRows<'a>>) -> Result<Option<usize>, Error> {
-        let Gemm {
+        let Matmul {
             engine, weights, ..
-        } = self.gemm;
+        } = self.matmul;
         match (self.a, &weights.scales) {
             (Activations::F32(floats), Some(scales)) => {
                 let rows = FloatRows {
@@ -275,17 +279,17 @@ impl<'a> GemmCall<'a> {
     }
 
     /// The matmul to run. The operands were checked before.
-    fn matmul<'p>(self, rows: Option<&'p QuantisedRows<'a>>) -> Result<Matmul<'p>, Error>
+    fn matmul<'p>(self, rows: Option<&'p QuantisedRows<'a>>) -> Result<CheckedCall<'p>, Error>
     where
         'a: 'p,
     {
-        let Gemm {
+        let Matmul {
             engine,
             weights,
             ref prepared,
             m,
             ..
-        } = *self.gemm;
+        } = *self.matmul;
         let prepared = engine.up_to_date(weights, prepared)?;
         let k = weights.k();
         let rows_of_a = match self.a {
@@ -297,7 +301,7 @@ impl<'a> GemmCall<'a> {
             }
         };
         let epilogue = match (self.c, weights.scales.as_ref().zip(rows)) {
-            (OutputRows::F32(c), Some((scales, of_a))) => {
+            (Outputs::F32(c), Some((scales, of_a))) => {
                 let (rows, columns) = (&of_a.scales[..], &scales.columns[..]);
                 match weights.dtype() {
                     Dtype::Int4 => Epilogue::Grouped {
@@ -314,11 +318,11 @@ impl<'a> GemmCall<'a> {
                     },
                 }
             }
-            (OutputRows::I32(c), _) => Epilogue::I32(c),
-            (OutputRows::F32(c), None) => Epilogue::F32(c),
+            (Outputs::I32(c), _) => Epilogue::I32(c),
+            (Outputs::F32(c), None) => Epilogue::F32(c),
         };
         tracing::trace!(plan = %prepared.plan, "matmul");
-        Ok(Matmul {
+        Ok(CheckedCall {
             weights,
             m,
             prepared,

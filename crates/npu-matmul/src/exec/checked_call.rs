@@ -13,7 +13,7 @@ use crate::matrix::MatrixView;
 use crate::numbers::dtype::Dtype;
 use crate::numbers::layout;
 use crate::numbers::pack::{Format, Fp16, Int4, Int8, SplitInt8, pack_activation};
-use crate::plan::kept_plan::Prepared;
+use crate::plan::kept_plan::KeptPlan;
 use crate::plan::weight_format::WeightFormat;
 use crate::plan::{Band, JobPlan};
 use crate::unpack::{
@@ -22,12 +22,12 @@ use crate::unpack::{
 };
 
 /// A matmul with checked operands.
-pub(crate) struct Matmul<'a> {
+pub(crate) struct CheckedCall<'a> {
     pub(crate) weights: &'a PackedWeights,
     /// Rows of A and C.
     pub(crate) m: usize,
     /// Its plan, with [`Partial::TILE_ROWS`] rows for each row of A.
-    pub(crate) prepared: Arc<Prepared>,
+    pub(crate) prepared: Arc<KeptPlan>,
     pub(crate) a: EncodedRows<'a>,
     pub(crate) epilogue: Epilogue<'a>,
 }
@@ -135,7 +135,7 @@ impl EncodedRows<'_> {
     }
 }
 
-impl Matmul<'_> {
+impl CheckedCall<'_> {
     /// Multiply-accumulates, without padding.
     pub(super) fn macs(&self) -> u64 {
         self.m as u64 * self.weights.k() as u64 * self.weights.n() as u64
@@ -145,7 +145,7 @@ impl Matmul<'_> {
     pub(super) fn unpack(&mut self, clock: &SectionTimes, job: &JobPlan, memory: &[u8]) {
         let n = self.weights.n();
         let k_tiles = self.weights.plan().k_tile_count();
-        let each = JobTiles {
+        let each = OutputTiles {
             clock,
             job,
             memory,
@@ -198,9 +198,9 @@ pub(crate) fn pack_band<F: Format>(
     let mut tiles = Vec::with_capacity(band.k_tiles.len());
     for tile in &band.k_tiles {
         let bytes = layout::activation_bytes(F::DTYPE, band.padded, tile.padded);
-        let (memory, behind) = rest.split_at_mut(bytes);
+        let (memory, tail) = rest.split_at_mut(bytes);
         tiles.push((tile, memory));
-        rest = behind;
+        rest = tail;
     }
     let watch = || clock.stopwatch(Section::Pack);
     tiles
@@ -212,7 +212,7 @@ pub(crate) fn pack_band<F: Format>(
 }
 
 /// The output tiles of a job.
-struct JobTiles<'a> {
+struct OutputTiles<'a> {
     clock: &'a SectionTimes,
     job: &'a JobPlan,
     memory: &'a [u8],
@@ -222,7 +222,7 @@ struct JobTiles<'a> {
     completes: bool,
 }
 
-impl JobTiles<'_> {
+impl OutputTiles<'_> {
     /// Calls `collect` with parts of each tile, and their rows of C.
     fn collect<T: Partial, S: Send>(
         &self,

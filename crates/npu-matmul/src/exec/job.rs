@@ -15,16 +15,16 @@ use crate::device::times::Section;
 use crate::engine::Engine;
 use crate::plan::emit;
 use crate::plan::error::Error;
-use crate::plan::first_run::JobMemory;
+use crate::plan::first_run::TaskOperands;
 use crate::plan::kept_plan::{JobIndex, PlanJob};
-use crate::plan::observe::{Activity, SubmittedJob};
-use crate::plan::{JobInput, JobPlan, PlannedInput};
+use crate::plan::observe::{Activity, JobEvent};
+use crate::plan::{BandCopy, BandSlice, JobPlan};
 
 /// Activations in a buffer of one device, shared by all jobs of a run that read the same.
 pub(super) struct Input<'a> {
     /// What to pack. Its readers are the jobs that have not ended, including those not submitted
     /// yet.
-    planned: PlannedInput<EncodedRows<'a>>,
+    planned: BandCopy<EncodedRows<'a>>,
     /// The packed buffer, from the first reader's SUBMIT to the last one's end.
     bo: OnceLock<FrozenBo>,
 }
@@ -36,7 +36,7 @@ pub(super) struct PlannedJob {
     pub(super) matmul: usize,
     pub(super) at: JobIndex,
     /// The activations that the job reads.
-    pub(super) input: JobInput,
+    pub(super) input: BandSlice,
     /// The number of its step, which joined steps have in common. On each device their jobs are
     /// submitted as one.
     pub(super) joined: usize,
@@ -46,7 +46,7 @@ pub(super) struct PlannedJob {
 pub(super) struct Inputs<'a>(Vec<Input<'a>>);
 
 impl<'a> Inputs<'a> {
-    pub(super) fn new(planned: Vec<PlannedInput<EncodedRows<'a>>>) -> Self {
+    pub(super) fn new(planned: Vec<BandCopy<EncodedRows<'a>>>) -> Self {
         let input = |planned| Input {
             planned,
             bo: OnceLock::new(),
@@ -99,7 +99,7 @@ impl Input<'_> {
 
 /// Context of work on one device.
 #[derive(Clone, Copy)]
-pub(crate) struct OnDevice<'e> {
+pub(crate) struct DeviceWork<'e> {
     pub(crate) engine: &'e Engine,
     pub(crate) device: usize,
     /// The observer's token.
@@ -107,7 +107,7 @@ pub(crate) struct OnDevice<'e> {
     pub(crate) again: Again<'e>,
 }
 
-impl<'e> OnDevice<'e> {
+impl<'e> DeviceWork<'e> {
     pub(crate) const fn new(
         engine: &'e Engine,
         device: usize,
@@ -204,7 +204,7 @@ impl<'e> OnDevice<'e> {
         let link = |key: &ProgramsKey| link(plan, key.operands);
         let (programs, written) = self.buffers().programs(key, link, self.failed())?;
         self.engine.totals().bytes_to_device += written as u64;
-        self.engine.observer.submitting(&SubmittedJob {
+        self.engine.observer.submitting(&JobEvent {
             dtype: plan.dtype,
             job: plan,
             programs: &programs.linked,
@@ -270,7 +270,7 @@ impl<'e> OnDevice<'e> {
         let until = Deadline::FOREVER;
         let [a, b] = [a, b].map(|bo| bo.read(until).map_err(self.failed()));
         let (a, b, c) = (a?, b?, c.read(until).map_err(self.failed())?);
-        let memory = JobMemory {
+        let memory = TaskOperands {
             a: &a[a_range],
             b: &b[b_range],
             c: &c,

@@ -24,7 +24,7 @@ mod wave;
 
 pub use again::AbortCheck;
 pub(crate) use again::Again;
-pub use call::{Gemm, GemmCall};
-pub(crate) use checked_call::{EncodedRows, Epilogue, Matmul, Operand, pack_band};
-pub(crate) use job::OnDevice;
+pub use call::{Matmul, MatmulCall};
+pub(crate) use checked_call::{CheckedCall, EncodedRows, Epilogue, Operand, pack_band};
+pub(crate) use job::DeviceWork;
 pub(crate) use run::MatmulRun;

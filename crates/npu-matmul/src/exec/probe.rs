@@ -7,7 +7,7 @@ use crate::engine::Engine;
 use crate::engine::weights::Weights;
 use crate::exec::Again;
 use crate::numbers::dtype::Dtype;
-use crate::numbers::operands::{Activations, OutputRows};
+use crate::numbers::operands::{Activations, Outputs};
 use crate::numbers::reference::multiply_i32;
 use crate::plan::error::Error;
 use crate::plan::kept_plan::next_id;
@@ -79,11 +79,11 @@ impl Engine {
         &self,
         weights: Weights<'_>,
         a: Activations<'_>,
-        c: OutputRows<'_>,
+        c: Outputs<'_>,
     ) -> Result<(), Error> {
         let weights = self.load(weights)?;
-        let gemm = self.prepare(&weights, ROWS)?;
-        Ok(self.run_again([gemm.call(a, c)], Again::Never)?)
+        let matmul = self.prepare(&weights, ROWS)?;
+        Ok(self.run_again([matmul.call(a, c)], Again::Never)?)
     }
 }
 

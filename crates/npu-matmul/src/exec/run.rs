@@ -5,21 +5,21 @@ use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
 
 use super::again::Again;
-use super::checked_call::Matmul;
+use super::checked_call::CheckedCall;
 use super::job::{Inputs, PlannedJob};
-use super::wave::Wave;
+use super::wave::RunningWave;
 use crate::engine::Engine;
-use crate::plan::error::GemmCallError;
+use crate::plan::error::EngineCallError;
 use crate::plan::kept_plan::JobIndex;
 use crate::plan::{WaveSize, waves};
 
 /// Matmuls in progress. Dropping it waits for the submitted jobs.
 pub(crate) struct MatmulRun<'a> {
     engine: &'a Engine,
-    matmuls: Vec<Matmul<'a>>,
+    matmuls: Vec<CheckedCall<'a>>,
     /// Waves not submitted yet, with their sizes.
     waiting: VecDeque<(Vec<PlannedJob>, WaveSize)>,
-    running: VecDeque<Wave<'a>>,
+    running: VecDeque<RunningWave<'a>>,
     /// Packed activations.
     inputs: Inputs<'a>,
     /// The observer's token.
@@ -28,7 +28,7 @@ pub(crate) struct MatmulRun<'a> {
 }
 
 impl<'a> MatmulRun<'a> {
-    pub(crate) fn new(engine: &'a Engine, matmuls: Vec<Matmul<'a>>, again: Again<'a>) -> Self {
+    pub(crate) fn new(engine: &'a Engine, matmuls: Vec<CheckedCall<'a>>, again: Again<'a>) -> Self {
         let token = engine.observer.token();
         for matmul in &matmuls {
             engine.observer.planned(token, &matmul.prepared.plan);
@@ -70,12 +70,12 @@ impl<'a> MatmulRun<'a> {
     }
 
     /// Runs all waves.
-    pub(crate) fn finish(self) -> Result<(), GemmCallError> {
+    pub(crate) fn finish(self) -> Result<(), EngineCallError> {
         let engine = self.engine;
         engine.workers.run(|| self.finish_here())
     }
 
-    fn finish_here(mut self) -> Result<(), GemmCallError> {
+    fn finish_here(mut self) -> Result<(), EngineCallError> {
         loop {
             self.start()?;
             let Some(oldest) = self.running.pop_front() else {
@@ -87,7 +87,7 @@ impl<'a> MatmulRun<'a> {
         }
         for matmul in &self.matmuls {
             let mut totals = self.engine.totals();
-            totals.matmuls += 1;
+            totals.calls += 1;
             totals.macs += matmul.macs();
             let prepared = &matmul.prepared;
             if !prepared.is_checked.load(Ordering::Relaxed) {
@@ -101,7 +101,7 @@ impl<'a> MatmulRun<'a> {
     }
 
     /// Submits as many waves as may be in flight.
-    fn start(&mut self) -> Result<(), GemmCallError> {
+    fn start(&mut self) -> Result<(), EngineCallError> {
         let limits = self.engine.options.limits;
         while let Some((_, size)) = self.waiting.front() {
             let sizes = self.running.iter().map(|wave| &wave.size);
@@ -119,7 +119,7 @@ impl<'a> MatmulRun<'a> {
             };
             let (matmuls, inputs) = (&self.matmuls, &self.inputs);
             let call = (self.engine, self.token, self.again);
-            let wave = Wave::start(call, matmuls, &jobs, size, inputs)?;
+            let wave = RunningWave::start(call, matmuls, &jobs, size, inputs)?;
             self.running.push_back(wave);
         }
         Ok(())

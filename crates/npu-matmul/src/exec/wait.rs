@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use rocket_uapi::{Deadline, FailedJob, FinishedJob, Job, PendingJob};
 
 use super::again::Again;
-use super::job::OnDevice;
+use super::job::DeviceWork;
 use crate::plan::error::{Error, JobFailure};
 use crate::plan::observe::Activity;
 
@@ -27,7 +27,7 @@ const MODEL_JOB_WAIT: Duration = Duration::from_secs(600);
 /// What the driver did to a job that it ended early, and the job.
 type EndedEarly = (JobFailure, Job);
 
-impl OnDevice<'_> {
+impl DeviceWork<'_> {
     /// Waits for a job. If the driver killed or dropped it, the job runs a second time: its inputs
     /// are unchanged, and it overwrites all of its results. Recycles the buffers of a job that
     /// failed.

@@ -9,17 +9,17 @@ use rayon::prelude::*;
 use rocket_uapi::{Bo, Deadline, FrozenBo, Job, PendingJob};
 
 use super::again::Again;
-use super::checked_call::Matmul;
-use super::job::{Inputs, OnDevice, PlannedJob};
+use super::checked_call::CheckedCall;
+use super::job::{DeviceWork, Inputs, PlannedJob};
 use crate::device::times::Section;
 use crate::engine::Engine;
 use crate::plan::WaveSize;
-use crate::plan::error::{Error, GemmCallError};
+use crate::plan::error::{EngineCallError, Error};
 use crate::plan::observe::Activity;
 
 /// A submitted job.
 struct RunningJob<'e> {
-    on: OnDevice<'e>,
+    on: DeviceWork<'e>,
     /// The joined jobs that it consists of, in order; never empty.
     planned: Vec<PlannedJob>,
     pending: PendingJob,
@@ -34,23 +34,23 @@ impl RunningJob<'_> {
 }
 
 /// Jobs that were submitted together.
-pub(super) struct Wave<'e> {
+pub(super) struct RunningWave<'e> {
     /// Memory that the wave needs.
     pub(super) size: WaveSize,
     /// Sorted by steps. Joined steps are neighbours.
     jobs: Vec<RunningJob<'e>>,
 }
 
-impl<'e> Wave<'e> {
+impl<'e> RunningWave<'e> {
     /// Submits jobs on all devices in parallel. If one device fails, the jobs of the others have
     /// ended on return.
     pub(super) fn start(
         (engine, token, again): (&'e Engine, u64, Again<'e>),
-        matmuls: &[Matmul<'_>],
+        matmuls: &[CheckedCall<'_>],
         jobs: &[PlannedJob],
         size: WaveSize,
         inputs: &Inputs<'_>,
-    ) -> Result<Self, GemmCallError> {
+    ) -> Result<Self, EngineCallError> {
         let mut of_devices = vec![Vec::new(); engine.devices.len()];
         for job in jobs {
             of_devices[matmuls[job.matmul].prepared.job(job.at).device].push(*job);
@@ -60,7 +60,7 @@ impl<'e> Wave<'e> {
             .enumerate()
             .filter(|(_, jobs)| !jobs.is_empty())
             .map(|(device, jobs)| {
-                let on = OnDevice::new(engine, device, token, again);
+                let on = DeviceWork::new(engine, device, token, again);
                 start_on(on, matmuls, &jobs, inputs)
             })
             .collect();
@@ -95,9 +95,9 @@ impl<'e> Wave<'e> {
     /// an error it still waits for all jobs.
     pub(super) fn finish(
         mut self,
-        matmuls: &mut [Matmul<'_>],
+        matmuls: &mut [CheckedCall<'_>],
         inputs: &Inputs<'_>,
-    ) -> Result<(), GemmCallError> {
+    ) -> Result<(), EngineCallError> {
         while let Some(joined) = self.jobs.first().map(|job| job.first().joined) {
             let is_same = |job: &&RunningJob<'_>| job.first().joined == joined;
             let same = self.jobs.iter().take_while(is_same).count();
@@ -123,10 +123,10 @@ impl<'e> Wave<'e> {
 /// Waits for all jobs of a step, or of joined steps, in parallel, because a wait also maintains the
 /// caches of the results. Then collects the results.
 fn finish_steps<'e>(
-    matmuls: &mut [Matmul<'_>],
+    matmuls: &mut [CheckedCall<'_>],
     jobs: Vec<RunningJob<'e>>,
     inputs: &Inputs<'_>,
-) -> Result<(), GemmCallError> {
+) -> Result<(), EngineCallError> {
     let ended: Vec<_> = {
         let engine = jobs.first().map(|job| job.on.engine);
         let _waiting = engine.map(|engine| engine.stopwatch(Section::Wait));
@@ -139,7 +139,7 @@ fn finish_steps<'e>(
             Ok(done) => done,
             Err(error) => {
                 // Which of the joined jobs failed is not known.
-                result = result.and(Err(GemmCallError::of(planned[0].matmul)(error)));
+                result = result.and(Err(EngineCallError::of(planned[0].matmul)(error)));
                 continue;
             }
         };
@@ -150,7 +150,7 @@ fn finish_steps<'e>(
         for (job, c) in planned.into_iter().zip(&done.writes) {
             if result.is_ok() {
                 result = collect(on, &mut matmuls[job.matmul], job, inputs, c)
-                    .map_err(GemmCallError::of(job.matmul));
+                    .map_err(EngineCallError::of(job.matmul));
             }
         }
         on.keep(done.reads, done.writes);
@@ -160,8 +160,8 @@ fn finish_steps<'e>(
 
 /// Checks and collects the results `c` of a job of a plan.
 fn collect(
-    on: OnDevice<'_>,
-    matmul: &mut Matmul<'_>,
+    on: DeviceWork<'_>,
+    matmul: &mut CheckedCall<'_>,
     job: PlannedJob,
     inputs: &Inputs<'_>,
     c: &Bo,
@@ -185,11 +185,11 @@ fn collect(
 
 /// Packs, builds and submits the jobs of one device.
 fn start_on<'e>(
-    on: OnDevice<'e>,
-    matmuls: &[Matmul<'_>],
+    on: DeviceWork<'e>,
+    matmuls: &[CheckedCall<'_>],
     planned: &[PlannedJob],
     inputs: &Inputs<'_>,
-) -> Result<Vec<RunningJob<'e>>, GemmCallError> {
+) -> Result<Vec<RunningJob<'e>>, EngineCallError> {
     let joined = || planned.chunk_by(|one, next| one.joined == next.joined);
     let mut jobs: Vec<Job> = Vec::with_capacity(joined().count());
     for planned in joined() {
@@ -203,7 +203,7 @@ fn start_on<'e>(
     }
     let at = Instant::now();
     let first = planned.first().map_or(0, |job| job.matmul);
-    let submitted = on.submit(jobs).map_err(GemmCallError::of(first))?;
+    let submitted = on.submit(jobs).map_err(EngineCallError::of(first))?;
     let submitted = submitted.into_iter().zip(joined());
     Ok(submitted
         .map(|(pending, planned)| RunningJob {
@@ -217,11 +217,11 @@ fn start_on<'e>(
 
 /// Packs and builds joined jobs as one.
 fn build(
-    on: OnDevice<'_>,
-    matmuls: &[Matmul<'_>],
+    on: DeviceWork<'_>,
+    matmuls: &[CheckedCall<'_>],
     planned: &[PlannedJob],
     inputs: &Inputs<'_>,
-) -> Result<Job, GemmCallError> {
+) -> Result<Job, EngineCallError> {
     let mut builder = on.job_builder();
     for job in planned {
         let matmul = &matmuls[job.matmul];
@@ -234,8 +234,8 @@ fn build(
             on.add(builder, matmul.prepared.plan_job(job.at), a, b, c)
         };
         let added = on.packed(inputs, job.input.index).and_then(add);
-        builder = added.map_err(GemmCallError::of(job.matmul))?;
+        builder = added.map_err(EngineCallError::of(job.matmul))?;
     }
     let first = planned.first().map_or(0, |job| job.matmul);
-    on.build(builder).map_err(GemmCallError::of(first))
+    on.build(builder).map_err(EngineCallError::of(first))
 }

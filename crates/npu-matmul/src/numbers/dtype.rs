@@ -6,7 +6,7 @@
 
 use std::fmt;
 
-use rknpu_regcmd::{ChipProfile, MatmulType};
+use rknpu_regcmd::{ChipProfile, TaskType};
 use serde::{Deserialize, Serialize};
 
 pub use npu_kernels::ATOM_BYTES;
@@ -111,11 +111,11 @@ impl Dtype {
 
     /// The type of register program for this precision.
     #[must_use]
-    pub const fn matmul_type(self) -> MatmulType {
+    pub const fn matmul_type(self) -> TaskType {
         match self {
-            Self::Int8 => MatmulType::Int8ToInt32,
-            Self::Int4 => MatmulType::Int4ToInt16,
-            Self::Fp16 => MatmulType::Fp16ToFp32,
+            Self::Int8 => TaskType::Int8ToInt32,
+            Self::Int4 => TaskType::Int4ToInt16,
+            Self::Fp16 => TaskType::Fp16ToFp32,
         }
     }
 }

@@ -16,7 +16,7 @@ pub enum Activations<'a> {
 
 /// C: M x N, row major.
 #[derive(Debug)]
-pub enum OutputRows<'a> {
+pub enum Outputs<'a> {
     /// For integer weights.
     I32(&'a mut [i32]),
     /// For FP16 and quantised weights.
@@ -37,8 +37,8 @@ from_slices!(
     Activations::I8(&'a [i8]),
     Activations::F16(&'a [f16]),
     Activations::F32(&'a [f32]),
-    OutputRows::I32(&'a mut [i32]),
-    OutputRows::F32(&'a mut [f32])
+    Outputs::I32(&'a mut [i32]),
+    Outputs::F32(&'a mut [f32])
 );
 
 impl<'a, T, const N: usize> From<&'a [T; N]> for Activations<'a>
@@ -50,7 +50,7 @@ where
     }
 }
 
-impl<'a, T, const N: usize> From<&'a mut [T; N]> for OutputRows<'a>
+impl<'a, T, const N: usize> From<&'a mut [T; N]> for Outputs<'a>
 where
     Self: From<&'a mut [T]>,
 {
@@ -68,7 +68,7 @@ where
     }
 }
 
-impl<'a, T> From<&'a mut Vec<T>> for OutputRows<'a>
+impl<'a, T> From<&'a mut Vec<T>> for Outputs<'a>
 where
     Self: From<&'a mut [T]>,
 {

@@ -178,22 +178,22 @@ pub enum Error {
 /// The error of one of several matmuls or attention calls; none of the calls has a result.
 #[derive(Debug, thiserror::Error)]
 #[error("call {call}: {source}")]
-pub struct GemmCallError {
+pub struct EngineCallError {
     /// Index of the call. If a SUBMIT or a job of several calls failed, the first of these.
     pub call: usize,
     /// What went wrong.
     pub source: Error,
 }
 
-impl GemmCallError {
+impl EngineCallError {
     /// For `map_err`: an error of this call.
     pub(crate) fn of(call: usize) -> impl Fn(Error) -> Self {
         move |source| Self { call, source }
     }
 }
 
-impl From<GemmCallError> for Error {
-    fn from(error: GemmCallError) -> Self {
+impl From<EngineCallError> for Error {
+    fn from(error: EngineCallError) -> Self {
         error.source
     }
 }

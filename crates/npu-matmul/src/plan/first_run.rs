@@ -201,7 +201,7 @@ pub(crate) struct TaskFindings {
 
 /// The buffers of a job that the NPU has read and written.
 #[derive(Clone, Copy)]
-pub(crate) struct JobMemory<'a> {
+pub(crate) struct TaskOperands<'a> {
     pub(crate) a: &'a [u8],
     pub(crate) b: &'a [u8],
     pub(crate) c: &'a [u8],
@@ -263,7 +263,7 @@ impl FirstRuns {
     pub(crate) fn check(
         &self,
         tasks: &[(TaskKind, &TaskPlan)],
-        memory: JobMemory<'_>,
+        memory: TaskOperands<'_>,
     ) -> Result<(), WrongResult> {
         for (kind, task) in tasks {
             let wrong = match compare_tile(kind, task, memory) {
@@ -327,7 +327,7 @@ enum TileResult {
 }
 
 /// Looks for a wrong element in the first, middle and last two rows, in all columns.
-fn compare_tile(kind: &TaskKind, task: &TaskPlan, memory: JobMemory<'_>) -> TileResult {
+fn compare_tile(kind: &TaskKind, task: &TaskPlan, memory: TaskOperands<'_>) -> TileResult {
     let dtype = kind.dtype;
     let (m, k, n) = (kind.m as usize, kind.k as usize, kind.n as usize);
     let a = &memory.a[task.a as usize..];

@@ -10,8 +10,8 @@ use crate::plan::{JobPlan, Plan, PlanError, PlanOptions, Step, WeightPlan};
 
 /// A planned matmul: weights of one shape with a number of rows.
 #[derive(Debug)]
-pub(crate) struct Prepared {
-    pub(crate) question: MatmulQuestion,
+pub(crate) struct KeptPlan {
+    pub(crate) question: PlanKey,
     /// Its number, from [`next_id`].
     id: u64,
     /// The tiling.
@@ -31,8 +31,8 @@ pub(crate) fn next_id() -> u64 {
     NEXT.fetch_add(1, Ordering::Relaxed)
 }
 
-impl Prepared {
-    pub(crate) fn new(question: &MatmulQuestion) -> Result<Self, PlanError> {
+impl KeptPlan {
+    pub(crate) fn new(question: &PlanKey) -> Result<Self, PlanError> {
         let plan = question.plan()?;
         let steps: Vec<Step> = plan.steps().collect();
         let jobs = steps.iter().flat_map(|step| &step.jobs);
@@ -87,7 +87,7 @@ pub(crate) struct JobIndex {
 
 /// Everything that the plan of weights depends on.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct WeightQuestion {
+pub(crate) struct WeightPlanKey {
     pub(crate) dtype: Dtype,
     /// Output channels.
     pub(crate) n: usize,
@@ -97,13 +97,13 @@ pub(crate) struct WeightQuestion {
     pub(crate) options: PlanOptions,
 }
 
-impl WeightQuestion {
+impl WeightPlanKey {
     pub(crate) fn plan(&self) -> Result<WeightPlan, PlanError> {
         WeightPlan::new(self.dtype, self.n, self.k, self.devices, &self.options)
     }
 }
 
-impl Hash for WeightQuestion {
+impl Hash for WeightPlanKey {
     /// Leaves out the options, in which few questions differ.
     fn hash<H: Hasher>(&self, state: &mut H) {
         (self.dtype, self.n, self.k, self.devices).hash(state);
@@ -112,7 +112,7 @@ impl Hash for WeightQuestion {
 
 /// Everything that the plan of a matmul depends on.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct MatmulQuestion {
+pub(crate) struct PlanKey {
     /// Weights with the same tiling share plans.
     pub(crate) weights: Arc<WeightPlan>,
     /// Rows of A.
@@ -120,13 +120,13 @@ pub(crate) struct MatmulQuestion {
     pub(crate) options: Arc<PlanOptions>,
 }
 
-impl MatmulQuestion {
+impl PlanKey {
     fn plan(&self) -> Result<Plan, PlanError> {
         Plan::new(&self.weights, self.m, &self.options)
     }
 }
 
-impl Hash for MatmulQuestion {
+impl Hash for PlanKey {
     /// Leaves out the options, in which few questions differ.
     fn hash<H: Hasher>(&self, state: &mut H) {
         (&self.weights, self.m).hash(state);
@@ -148,10 +148,10 @@ mod tests {
         })
     }
 
-    fn weights() -> impl Strategy<Value = WeightQuestion> {
+    fn weights() -> impl Strategy<Value = WeightPlanKey> {
         let dtypes = prop::sample::select(&Dtype::ALL[..]);
         let sizes = (1..3_usize, 1..3_usize, 1..3_usize);
-        (dtypes, sizes, options()).prop_map(|(dtype, (n, k, devices), options)| WeightQuestion {
+        (dtypes, sizes, options()).prop_map(|(dtype, (n, k, devices), options)| WeightPlanKey {
             dtype,
             n,
             k,
@@ -160,9 +160,9 @@ mod tests {
         })
     }
 
-    fn matmuls() -> impl Strategy<Value = MatmulQuestion> {
+    fn matmuls() -> impl Strategy<Value = PlanKey> {
         let matmul = (1..3_usize, 1..3_usize, options());
-        matmul.prop_map(|(n, m, options)| MatmulQuestion {
+        matmul.prop_map(|(n, m, options)| PlanKey {
             weights: WeightPlan::new(Dtype::Fp16, n, 1, 1, &PlanOptions::default())
                 .unwrap()
                 .into(),
@@ -181,9 +181,9 @@ mod tests {
             numbers in [[0..2_usize, 0..2, 0..2], [0..2, 0..2, 0..2]],
         ) {
             let [one, other] = of_weights;
-            assert_each_field_counts!(WeightQuestion { dtype, n, k, devices, options }, one, other);
+            assert_each_field_counts!(WeightPlanKey { dtype, n, k, devices, options }, one, other);
             let [one, other] = of_matmuls;
-            assert_each_field_counts!(MatmulQuestion { weights, m, options }, one, other);
+            assert_each_field_counts!(PlanKey { weights, m, options }, one, other);
             let [one, other] = numbers.map(|[plan, step, job]| JobId {
                 plan: plan as u64,
                 at: JobIndex { step, job },

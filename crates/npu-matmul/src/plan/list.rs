@@ -73,7 +73,7 @@ impl WaveSize {
     }
 
     /// Adds a step.
-    fn add(&mut self, step: &PlannedStep<'_>) {
+    fn add(&mut self, step: &WaveStep<'_>) {
         let jobs = &step.step.jobs;
         self.jobs += jobs.len();
         for (job, packs) in jobs.iter().zip(&step.packs) {
@@ -99,7 +99,7 @@ impl WaveSize {
 }
 
 /// Activations that a device packs once for all jobs of a list that read them.
-pub(crate) struct PlannedInput<A> {
+pub(crate) struct BandCopy<A> {
     /// Identifies the matrix and its encoding.
     pub(crate) a: A,
     pub(crate) device: usize,
@@ -110,14 +110,14 @@ pub(crate) struct PlannedInput<A> {
 
 /// The activations that a job reads.
 #[derive(Clone, Copy)]
-pub(crate) struct JobInput {
+pub(crate) struct BandSlice {
     /// Their index among the activations of the list.
     pub(crate) index: usize,
     /// Byte offset of the job's band in them.
     pub(crate) offset: usize,
 }
 
-impl JobInput {
+impl BandSlice {
     /// Bytes of the buffer that `job` reads.
     pub(crate) fn range(self, job: &JobPlan) -> Range<usize> {
         self.offset..self.offset + job.band.activation_bytes
@@ -126,23 +126,23 @@ impl JobInput {
 
 /// The activations that `job` reads, among `inputs`. Adds them if they are new.
 pub(crate) fn input_of<A: PartialEq>(
-    inputs: &mut Vec<PlannedInput<A>>,
+    inputs: &mut Vec<BandCopy<A>>,
     a: A,
     job: &JobPlan,
-) -> JobInput {
+) -> BandSlice {
     let found = inputs.iter().enumerate().rev().find_map(|(index, input)| {
         if input.device != job.device || input.a != a {
             return None;
         }
         let offset = job.offset_in(&input.band)?;
-        Some(JobInput { index, offset })
+        Some(BandSlice { index, offset })
     });
-    let input = found.unwrap_or(JobInput {
+    let input = found.unwrap_or(BandSlice {
         index: inputs.len(),
         offset: 0,
     });
     if input.index == inputs.len() {
-        inputs.push(PlannedInput {
+        inputs.push(BandCopy {
             a,
             device: job.device,
             band: Arc::clone(&job.band),
@@ -154,21 +154,21 @@ pub(crate) fn input_of<A: PartialEq>(
 }
 
 /// A step in a wave.
-pub(crate) struct PlannedStep<'s> {
+pub(crate) struct WaveStep<'s> {
     pub(crate) step: &'s Step,
     /// Index of its matmul.
     pub(crate) matmul: usize,
     /// Index of the step in its matmul.
     pub(crate) index: usize,
     /// For each of its jobs, the activations that it reads.
-    pub(crate) inputs: Vec<JobInput>,
+    pub(crate) inputs: Vec<BandSlice>,
     /// For each of its jobs, whether it packs its activations.
     pub(crate) packs: Vec<bool>,
     /// Whether its jobs are joined with those of the step before.
     pub(crate) is_joined: bool,
 }
 
-impl PlannedStep<'_> {
+impl WaveStep<'_> {
     /// Bytes of results, tasks, and time bound in nanoseconds, each on the device with most.
     fn load(&self) -> [u64; 3] {
         let most = |of: fn(&JobPlan) -> u64| self.step.jobs.iter().map(of).max().unwrap_or(0);
@@ -180,14 +180,14 @@ impl PlannedStep<'_> {
 
 /// Steps that are submitted together.
 #[derive(Default)]
-pub(crate) struct PlannedWave<'s> {
-    pub(crate) steps: Vec<PlannedStep<'s>>,
+pub(crate) struct WavePlan<'s> {
+    pub(crate) steps: Vec<WaveStep<'s>>,
     pub(crate) size: WaveSize,
 }
 
-impl<'s> PlannedWave<'s> {
+impl<'s> WavePlan<'s> {
     /// Whether `step` belongs to this wave, which then has the size `together`.
-    fn accepts(&self, step: &PlannedStep<'_>, together: &WaveSize, limits: &JobLimits) -> bool {
+    fn accepts(&self, step: &WaveStep<'_>, together: &WaveSize, limits: &JobLimits) -> bool {
         let most = limits.buffer_bytes.saturating_mul(BUFFERS_OF_A_JOB);
         let fits = together.jobs <= WAVE_JOBS && together.bytes() <= most;
         let packed = self.size.most(|[_, packed]| *packed);
@@ -198,7 +198,7 @@ impl<'s> PlannedWave<'s> {
     /// Decides which steps are joined.
     fn join(&mut self, is_last: bool, limits: &JobLimits) {
         // Bytes of results of the steps that have no job yet.
-        let loads: Vec<_> = self.steps.iter().map(PlannedStep::load).collect();
+        let loads: Vec<_> = self.steps.iter().map(WaveStep::load).collect();
         let mut left: u64 = loads.iter().map(|[results, ..]| results).sum();
         let mut before: Option<(usize, Option<Dtype>, [u64; 3])> = None;
         for (step, alone) in self.steps.iter_mut().zip(loads) {
@@ -229,14 +229,14 @@ impl<'s> PlannedWave<'s> {
 pub(crate) fn waves<'s, A: PartialEq + Copy>(
     matmuls: &[(A, &'s [Step])],
     limits: &JobLimits,
-) -> (Vec<PlannedWave<'s>>, Vec<PlannedInput<A>>) {
+) -> (Vec<WavePlan<'s>>, Vec<BandCopy<A>>) {
     let (mut inputs, mut all) = (Vec::new(), Vec::new());
     for (matmul, (a, steps)) in matmuls.iter().enumerate() {
         // The last activations that it has read, and the number of steps since then.
         let mut turn = (0, 0);
         for (index, step) in steps.iter().enumerate() {
             let of_jobs = step.jobs.iter().map(|job| input_of(&mut inputs, *a, job));
-            let step = PlannedStep {
+            let step = WaveStep {
                 step,
                 matmul,
                 index,
@@ -252,9 +252,9 @@ pub(crate) fn waves<'s, A: PartialEq + Copy>(
     }
     all.sort_by_key(|(turn, _)| *turn);
     let mut packed = vec![false; inputs.len()];
-    let (mut waves, mut wave) = (Vec::new(), PlannedWave::default());
+    let (mut waves, mut wave) = (Vec::new(), WavePlan::default());
     for (_, mut step) in all {
-        let packs = |input: &JobInput| !std::mem::replace(&mut packed[input.index], true);
+        let packs = |input: &BandSlice| !std::mem::replace(&mut packed[input.index], true);
         step.packs = step.inputs.iter().map(packs).collect();
         let mut together = wave.size.clone();
         together.add(&step);

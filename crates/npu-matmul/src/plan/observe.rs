@@ -12,7 +12,7 @@ use crate::plan::{JobPlan, Plan};
 /// A job of a plan, just before its SUBMIT, alone or joined with others.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
-pub struct SubmittedJob<'a> {
+pub struct JobEvent<'a> {
     /// Precision of the matmul.
     pub dtype: Dtype,
     /// The job's plan.
@@ -79,7 +79,7 @@ pub struct Done {
 /// Receives reports about an engine's work, from several threads.
 pub trait Observer: Debug + Send + Sync {
     /// A job of a plan is about to be submitted.
-    fn submitting(&self, submission: &SubmittedJob<'_>) {
+    fn submitting(&self, submission: &JobEvent<'_>) {
         let _ = submission;
     }
 

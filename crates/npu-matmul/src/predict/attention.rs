@@ -14,8 +14,8 @@ use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::plan::attention::call::AttentionBatch;
-use crate::plan::attention::plan::{AttentionJobs, HALF, TileKey, Tiling, devices_of};
+use crate::plan::attention::call::AttentionShape;
+use crate::plan::attention::plan::{AttentionPlan, AttentionSteps, HALF, TileKey, devices_of};
 use crate::plan::{JobPlan, PlanError, PlanOptions};
 use crate::predict::{CallTime, TaskWorks};
 use crate::profile::{KernelCost, UnpackTo, bytes_ps};
@@ -33,7 +33,7 @@ struct TileTime {
     bytes: u64,
 }
 
-impl AttentionBatch {
+impl AttentionShape {
     /// Keys that any of these rows sees.
     fn seen(&self, rows: &Range<usize>) -> Range<usize> {
         let Some(window) = self.window else {
@@ -55,7 +55,7 @@ impl AttentionBatch {
             let max = ROWS_MAX;
             return Err(PlanError::TooManyRows { m: rows, max });
         }
-        let tiling = Tiling::new(self, options)?;
+        let tiling = AttentionPlan::new(self, options)?;
         let tiling = Arc::new(tiling);
         let host = &options.profile.host;
         let mut times = Times {
@@ -139,7 +139,7 @@ impl AttentionBatch {
 
 /// Times of tiles, cached because most tiles are alike.
 struct Times<'a> {
-    size: &'a AttentionBatch,
+    size: &'a AttentionShape,
     options: &'a PlanOptions,
     works: TaskWorks,
     known: HashMap<TileKey, TileTime>,
@@ -150,7 +150,7 @@ impl Times<'_> {
         if let Some(known) = self.known.get(&key) {
             return *known;
         }
-        let [scores, values] = &AttentionJobs::new(&key).jobs;
+        let [scores, values] = &AttentionSteps::new(&key).jobs;
         let (scores_ps, score_bytes) = self.job(scores);
         let (values_ps, value_bytes) = self.job(values);
         let host = &self.options.profile.host;
@@ -211,17 +211,17 @@ impl Times<'_> {
 mod tests {
     use super::*;
 
-    const HEADS: AttentionBatch = with_window(Some(usize::MAX));
+    const HEADS: AttentionShape = with_window(Some(usize::MAX));
 
-    fn call(size: AttentionBatch) -> CallTime {
+    fn call(size: AttentionShape) -> CallTime {
         size.call(3, &PlanOptions::uncalibrated(600_000_000))
             .unwrap()
     }
 
-    const fn with_window(window: Option<usize>) -> AttentionBatch {
-        AttentionBatch {
+    const fn with_window(window: Option<usize>) -> AttentionShape {
+        AttentionShape {
             window,
-            ..AttentionBatch::LLAMA
+            ..AttentionShape::LLAMA
         }
     }
 
@@ -249,7 +249,7 @@ mod tests {
 
     #[test]
     fn what_has_no_tiles_has_no_time() {
-        let changes: [fn(&mut AttentionBatch); 5] = [
+        let changes: [fn(&mut AttentionShape); 5] = [
             |size| size.head_dim = usize::MAX,
             |size| size.value_dim = usize::MAX,
             |size| size.keys = usize::MAX,

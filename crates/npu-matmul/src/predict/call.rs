@@ -11,7 +11,7 @@
 use rknpu_regcmd::timing::{ScheduledJob, TaskWork, schedule};
 
 use super::npu::TaskWorks;
-use crate::plan::{JobLimits, Plan, PlanOptions, PlannedStep, PlannedWave, Step, waves};
+use crate::plan::{JobLimits, Plan, PlanOptions, Step, WavePlan, WaveStep, waves};
 use crate::profile::{KernelCost, UnpackTo, bytes_ps};
 
 /// Predicted times of a call. They are modelled, in picoseconds.
@@ -81,11 +81,7 @@ fn steps_of(plans: &[&Plan]) -> Vec<Vec<Step>> {
 }
 
 /// The waves of matmuls of the same activations, which those of one precision pack alike.
-fn waves_of<'s>(
-    plans: &[&Plan],
-    steps: &'s [Vec<Step>],
-    limits: &JobLimits,
-) -> Vec<PlannedWave<'s>> {
+fn waves_of<'s>(plans: &[&Plan], steps: &'s [Vec<Step>], limits: &JobLimits) -> Vec<WavePlan<'s>> {
     let matmuls = plans.iter().zip(steps);
     let matmuls = matmuls.map(|(plan, steps)| (plan.weights.dtype, &steps[..]));
     waves(&matmuls.collect::<Vec<_>>(), limits).0
@@ -104,7 +100,7 @@ pub fn call_together(plans: &[&Plan], options: &PlanOptions) -> CallTime {
     let waves = waves_of(plans, &steps, &options.limits);
     for wave in &waves {
         let (mut ps, mut bytes) = (0_u64, 0_u64);
-        for PlannedStep {
+        for WaveStep {
             step,
             matmul,
             packs,
@@ -123,8 +119,8 @@ pub fn call_together(plans: &[&Plan], options: &PlanOptions) -> CallTime {
             }
         }
         // Devices clean their copies at the same time.
-        let at_once = (wave.size.submits() as u64).clamp(1, u64::from(host.cores.max(1)));
-        ps = ps.saturating_add(options.profile.dirty_sync_ps(bytes) / at_once);
+        let together = (wave.size.submits() as u64).clamp(1, u64::from(host.cores.max(1)));
+        ps = ps.saturating_add(options.profile.dirty_sync_ps(bytes) / together);
         cpu.push([now, now.saturating_add(ps)]);
         pack_ps = pack_ps.saturating_add(ps);
         now = now.saturating_add(ps);
@@ -194,7 +190,7 @@ struct Submitted {
 
 impl Submitted {
     /// Adds a step that is submitted from `now` on, which takes `submit_ps`.
-    fn add(&mut self, planned: &PlannedStep<'_>, now: u64, submit_ps: u64, works: &mut TaskWorks) {
+    fn add(&mut self, planned: &WaveStep<'_>, now: u64, submit_ps: u64, works: &mut TaskWorks) {
         if !planned.is_joined {
             self.devices.iter_mut().for_each(|(job, _)| *job = None);
         }
@@ -233,8 +229,8 @@ fn read(step: &Step, options: &PlanOptions) -> (u64, u64) {
     let host = &options.profile.host;
     let bytes: usize = step.jobs.iter().map(|job| job.output_bytes).sum();
     // The caches of the jobs' results are maintained at the same time.
-    let at_once = (step.jobs.len() as u64).clamp(1, u64::from(host.cores.max(1)));
-    let (mut ps, mut moved) = (host.sync_ps(bytes as u64) / at_once, 0_u64);
+    let together = (step.jobs.len() as u64).clamp(1, u64::from(host.cores.max(1)));
+    let (mut ps, mut moved) = (host.sync_ps(bytes as u64) / together, 0_u64);
     for job in &step.jobs {
         let first = job.band.k_tiles.first().map_or(0, |a| a.index);
         for task in &job.tasks {

@@ -68,16 +68,19 @@ fn shared_activations_are_packed_once_and_all_is_one_job_a_device() {
             matmul.check(&engine).unwrap();
         }
     });
-    let at_once = counted(&engine, || check_all(&engine, &matmuls));
-    assert_eq!((one_by_one.jobs, at_once.jobs), (9, 3));
-    assert_eq!((one_by_one.matmuls, at_once.matmuls), (3, 3));
+    let together = counted(&engine, || check_all(&engine, &matmuls));
+    assert_eq!((one_by_one.jobs, together.jobs), (9, 3));
+    assert_eq!((one_by_one.calls, together.calls), (3, 3));
     assert_eq!(one_by_one.submits, one_by_one.jobs);
-    assert_eq!(at_once.submits, at_once.jobs);
+    assert_eq!(together.submits, together.jobs);
     // Programs, made once for each set of addresses, come on top.
     let plan = plan(&engine, &matmuls[0].weights, m);
     let packed = plan.predict(&Machine::RK3588).packed_bytes;
     let programs = one_by_one.bytes_to_device - 3 * packed;
-    assert!(at_once.bytes_to_device <= packed + programs, "{at_once:?}");
+    assert!(
+        together.bytes_to_device <= packed + programs,
+        "{together:?}"
+    );
     // The same weights with other activations. Equal values at another address count as others.
     let others = [1, 1, 2].map(|seed| matmuls[0].with_rows(m, seed));
     check_all(&engine, &others);
@@ -99,10 +102,10 @@ fn parts_of_packed_activations_are_not_packed_again() {
         .each_ref()
         .map(|matmul| plan(&engine, &matmul.weights, 64));
     assert_eq!(plans.each_ref().map(|plan| plan.k_tiles_per_job), [8, 4, 4]);
-    let at_once = counted(&engine, || check_all(&engine, &matmuls));
+    let together = counted(&engine, || check_all(&engine, &matmuls));
     // The rest are programs.
     let packed = plans[0].predict(&Machine::RK3588).packed_bytes;
-    assert!((packed..2 * packed).contains(&at_once.bytes_to_device));
+    assert!((packed..2 * packed).contains(&together.bytes_to_device));
     assert!(engine.counters().checked_tasks > 0);
     assert_eq!(model.events(), []);
 }

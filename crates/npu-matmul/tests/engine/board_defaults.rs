@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 
 use npu_matmul::profile::MeasuredTile;
-use npu_matmul::{Dtype, Engine, Observer, PlanOptions, SubmittedJob, Weights, reference};
+use npu_matmul::{Dtype, Engine, JobEvent, Observer, PlanOptions, Weights, reference};
 
 use crate::common::matmul::check_floats;
 use crate::common::{
@@ -37,7 +37,7 @@ const COMPARED: usize = 12;
 struct Resident(Mutex<BTreeSet<bool>>);
 
 impl Observer for Resident {
-    fn submitting(&self, submission: &SubmittedJob<'_>) {
+    fn submitting(&self, submission: &JobEvent<'_>) {
         Lint.submitting(submission);
         for task in &submission.job.tasks {
             let tile = MeasuredTile {

@@ -61,7 +61,7 @@ fn failures_are_errors_and_the_next_call_is_right() {
             assert!(is_right(&error), "{error:?}");
             assert!(error.to_string().starts_with("device "), "{error}");
             fault(&faults).store(0, Ordering::Relaxed);
-            assert_eq!(engine.counters().matmuls, 0);
+            assert_eq!(engine.counters().calls, 0);
             problem.run_all(&engine);
         }
     }

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use npu_matmul::memory::{DoesNotFit, MemoryPlan, MemoryShares};
 use npu_matmul::plan::JobLimits;
 use npu_matmul::quantise::Quantisation;
-use npu_matmul::{Engine, Error, Observer, PlanOptions, SubmittedJob, WeightFormat};
+use npu_matmul::{Engine, Error, JobEvent, Observer, PlanOptions, WeightFormat};
 use npu_model::{Level, Model, ModelOptions};
 
 use crate::common::matmul::Matmul;
@@ -52,7 +52,7 @@ struct Peak {
 }
 
 impl Observer for Peak {
-    fn submitting(&self, _: &SubmittedJob<'_>) {
+    fn submitting(&self, _: &JobEvent<'_>) {
         let now = self.model.allocated_bytes();
         let mut most = self.bytes.lock().unwrap();
         let files = now.len().max(most.len());

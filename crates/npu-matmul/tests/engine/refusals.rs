@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Wrong arguments: an error says what is wrong and where.
 
-use npu_matmul::attention::AttentionBatch;
+use npu_matmul::attention::AttentionShape;
 use npu_matmul::plan::PlanOptions;
 use npu_matmul::{Error, PlanError, Weights};
 
@@ -109,7 +109,7 @@ fn attention_without_a_plan_is_known_before_there_are_operands() {
         value_dim: case.value_dim,
     };
     assert_eq!(why.to_string(), expected.to_string());
-    let fewer = AttentionBatch { keys: 64, ..batch };
+    let fewer = AttentionShape { keys: 64, ..batch };
     engine.can_attend(&fewer).unwrap();
     let error = engine.attend([operands.call()]).unwrap_err();
     assert_eq!(error.source.to_string(), why.to_string());

@@ -35,13 +35,13 @@ fn check(engine: &Engine, log: &Log, matmuls: &[Matmul], times: usize) {
     });
     assert_eq!(quantised(log), matmuls.len());
     let mut together = Vec::new();
-    let at_once = counted(engine, || {
+    let in_one_run = counted(engine, || {
         together.extend(Matmul::run_all(engine, matmuls).unwrap());
     });
     assert!(together == alone);
     assert_eq!(quantised(log), times);
-    assert!(at_once.submits < one_by_one.submits);
-    assert_eq!(at_once.matmuls, matmuls.len() as u64);
+    assert!(in_one_run.submits < one_by_one.submits);
+    assert_eq!(in_one_run.calls, matmuls.len() as u64);
 }
 
 #[test]

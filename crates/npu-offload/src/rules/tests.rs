@@ -123,7 +123,7 @@ fn large_matrices_are_modelled_by_smaller_ones() {
         };
         let decide = || rules.decide(format(name), size);
         let (fewest, tasks) = tasks_of(&|| decide().fewest_rows);
-        let MatmulDecision {
+        let BreakEven {
             precision, call_ps, ..
         } = decide();
         let exact = |rows| Some(rules.target.matmul(precision, size, rows)?.call_ps);
@@ -244,7 +244,7 @@ fn weights_with_which_the_npu_loses_are_never_offloaded() {
     }
 }
 
-const HEADS: AttentionBatch = AttentionBatch {
+const HEADS: AttentionShape = AttentionShape {
     window: None,
     ..ModelShape::LLAMA32_1B.attention(512, 2048)
 };
@@ -255,7 +255,7 @@ fn attention_is_offloaded_from_as_many_rows_on_as_pay_and_never_one_by_itself() 
     let fewest = rules.fewest_attention_rows(HEADS);
     assert!(fewest.is_some_and(|rows| rows > 32), "{fewest:?}");
     // Numbers of keys share an answer up to a power of two, and all very large ones.
-    let with = |keys| rules.fewest_attention_rows(AttentionBatch { keys, ..HEADS });
+    let with = |keys| rules.fewest_attention_rows(AttentionShape { keys, ..HEADS });
     assert_eq!(with(1280), fewest);
     assert_eq!(with(4096), with(1 << 20));
     for (min_rows, expected) in [(1, FEWEST_ROWS), (32, 32)] {

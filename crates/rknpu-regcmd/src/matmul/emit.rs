@@ -8,7 +8,7 @@
 use super::error::MatmulError;
 use super::options::{MatmulForm, ProgramOptions, Reuse};
 use super::task::{CbufSplit, MatmulTask};
-use super::types::MatmulType;
+use super::types::TaskType;
 use crate::chip::ChipProfile;
 use crate::field::FieldRangeError;
 use crate::program::{Program, RegisterSet};
@@ -147,8 +147,8 @@ fn set_core(set: &mut RegisterSet, task: &MatmulTask) -> Result<(), FieldRangeEr
     // The measured programs sum the input window with fp16 but not with integers.
     // Nothing uses that sum here.
     let qd = match task.ty {
-        MatmulType::Fp16ToFp32 | MatmulType::Fp16ToFp16 => 1,
-        MatmulType::Int8ToInt32 | MatmulType::Int4ToInt16 => 0,
+        TaskType::Fp16ToFp32 | TaskType::Fp16ToFp16 => 1,
+        TaskType::Int8ToInt32 | TaskType::Int4ToInt16 => 0,
     };
     set.set_field(core::MiscCfg::with_qd_en, qd)?;
     set.set_field(core::MiscCfg::with_proc_precision, task.ty.operand().code())?;
@@ -224,6 +224,6 @@ fn set_dpu_rdma(set: &mut RegisterSet, task: &MatmulTask) -> Result<(), FieldRan
 }
 
 /// Whether the output is narrowed from fp32 to fp16.
-fn narrows(ty: MatmulType) -> u32 {
-    u32::from(ty == MatmulType::Fp16ToFp16)
+fn narrows(ty: TaskType) -> u32 {
+    u32::from(ty == TaskType::Fp16ToFp16)
 }

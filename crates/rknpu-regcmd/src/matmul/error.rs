@@ -3,7 +3,7 @@
 
 use thiserror::Error;
 
-use super::types::MatmulType;
+use super::types::TaskType;
 use crate::field::FieldRangeError;
 
 /// The rule that a matmul breaks.
@@ -26,7 +26,7 @@ pub enum MatmulError {
         /// What the size must be a multiple of.
         multiple: u32,
         /// Types of the matmul.
-        ty: MatmulType,
+        ty: TaskType,
     },
     /// A size does not fit its counter. FEATURE_GRAINS holds M + 1 lines, 10 bits;
     /// fewer corrupt matmuls of large K (E-grains). DATAIN_CHANNEL_REAL holds K, 14

@@ -23,4 +23,4 @@ mod types;
 pub use error::MatmulError;
 pub use options::{MatmulForm, ProgramOptions, Reuse, ReuseRule};
 pub use task::{CbufSplit, MatmulTask};
-pub use types::MatmulType;
+pub use types::TaskType;

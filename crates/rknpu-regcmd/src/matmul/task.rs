@@ -3,7 +3,7 @@
 
 use super::error::MatmulError;
 use super::options::{ProgramOptions, Reuse, ReuseRule};
-use super::types::MatmulType;
+use super::types::TaskType;
 use crate::chip::{ATOM_BYTES, CBUF_ENTRY_BYTES, ChipProfile};
 use crate::program::BufferRef;
 
@@ -20,12 +20,12 @@ pub struct CbufSplit {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MatmulTask {
     /// Types of operands and results.
-    pub ty: MatmulType,
+    pub ty: TaskType,
     /// Rows of A and C: a multiple of 4.
     pub m: u32,
-    /// Columns of A and B: a multiple of [`MatmulType::k_multiple`].
+    /// Columns of A and B: a multiple of [`TaskType::k_multiple`].
     pub k: u32,
-    /// Rows of B, columns of C: a multiple of [`MatmulType::n_multiple`].
+    /// Rows of B, columns of C: a multiple of [`TaskType::n_multiple`].
     pub n: u32,
     /// The cube of A.
     pub a: BufferRef,
@@ -113,12 +113,12 @@ impl MatmulTask {
             }
             ReuseRule::Always => true,
         };
-        let alike = allowed
+        let may_reuse = allowed
             && before.split(options, chip)? == split
             && (self.ty.operand(), self.k) == (before.ty.operand(), before.k);
         Ok(Reuse {
-            features: alike && (self.a, self.m) == (before.a, before.m),
-            weights: alike
+            features: may_reuse && (self.a, self.m) == (before.a, before.m),
+            weights: may_reuse
                 && (self.b, self.n) == (before.b, before.n)
                 && self.weights_fit(split.weight_banks - 1, chip),
         })

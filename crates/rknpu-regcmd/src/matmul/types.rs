@@ -6,7 +6,7 @@ use crate::precision::Precision;
 /// The operand and result types of a matmul.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
-pub enum MatmulType {
+pub enum TaskType {
     /// int8 operands, exact int32 sums.
     Int8ToInt32,
     /// fp16 operands, fp32 sums.
@@ -19,7 +19,7 @@ pub enum MatmulType {
     Int4ToInt16,
 }
 
-impl MatmulType {
+impl TaskType {
     /// All types.
     pub const ALL: [Self; 4] = [
         Self::Int8ToInt32,

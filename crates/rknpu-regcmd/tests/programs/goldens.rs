@@ -6,7 +6,7 @@
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
-use rknpu_regcmd::{MatmulForm, MatmulType, assemble, disassemble};
+use rknpu_regcmd::{MatmulForm, TaskType, assemble, disassemble};
 
 use crate::helpers::{CHIP, bind, lengths, task};
 
@@ -14,23 +14,23 @@ const BLESS: &str = "BLESS";
 
 /// Shapes by type: the smallest, a common one, one whose lines end within a CBUF
 /// entry where the type allows it, one of large K, one of large N.
-fn shapes(ty: MatmulType) -> [(u32, u32, u32); 5] {
+fn shapes(ty: TaskType) -> [(u32, u32, u32); 5] {
     match ty {
-        MatmulType::Int8ToInt32 => [
+        TaskType::Int8ToInt32 => [
             (4, 32, 32),
             (64, 64, 64),
             (144, 224, 96),
             (4, 10240, 32),
             (32, 512, 8192),
         ],
-        MatmulType::Fp16ToFp32 | MatmulType::Fp16ToFp16 => [
+        TaskType::Fp16ToFp32 | TaskType::Fp16ToFp16 => [
             (4, 32, 16),
             (64, 64, 64),
             (144, 224, 48),
             (4, 9216, 16),
             (32, 512, 8192),
         ],
-        MatmulType::Int4ToInt16 => [
+        TaskType::Int4ToInt16 => [
             (4, 32, 64),
             (64, 64, 64),
             (288, 160, 128),
@@ -41,7 +41,7 @@ fn shapes(ty: MatmulType) -> [(u32, u32, u32); 5] {
 }
 
 /// The program with A at 16 MiB, B at 1 GiB, C at 2 GiB.
-fn golden(ty: MatmulType, (m, k, n): (u32, u32, u32), form: MatmulForm) -> String {
+fn golden(ty: TaskType, (m, k, n): (u32, u32, u32), form: MatmulForm) -> String {
     let task = task(ty, m, k, n);
     let program = task.program_in(form, &CHIP).unwrap();
     let bindings = bind([0x0100_0000, 0x4000_0000, 0x8000_0000], lengths(&task));
@@ -63,8 +63,8 @@ fn programs_are_as_they_were() {
     let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("goldens");
     let mut differences = String::new();
     // Only one experiment of `npu-probe first` uses form A: one type shows it.
-    let of_form_b = MatmulType::ALL.map(|ty| (ty, MatmulForm::B, "b"));
-    let all = [(MatmulType::Int8ToInt32, MatmulForm::A, "a")].into_iter();
+    let of_form_b = TaskType::ALL.map(|ty| (ty, MatmulForm::B, "b"));
+    let all = [(TaskType::Int8ToInt32, MatmulForm::A, "a")].into_iter();
     for (ty, form, suffix) in all.chain(of_form_b) {
         let mut text = String::new();
         // One shape shows what form B adds.

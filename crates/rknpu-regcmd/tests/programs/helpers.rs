@@ -4,15 +4,15 @@
 use std::collections::BTreeMap;
 
 use rknpu_regcmd::{
-    Before, Binding, BufferId, ChipProfile, Iova, LintContext, MatmulForm, MatmulTask, MatmulType,
-    ProgramOptions, ReuseRule, Severity, Word, lint,
+    Before, Binding, BufferId, ChipProfile, Iova, LintContext, MatmulForm, MatmulTask,
+    ProgramOptions, ReuseRule, Severity, TaskType, Word, lint,
 };
 
 pub(crate) const CHIP: ChipProfile = ChipProfile::RK3588;
 pub(crate) const IDS: [BufferId; 3] = [BufferId(10), BufferId(11), BufferId(12)];
 
 /// A matmul whose operands begin at the start of their buffers.
-pub(crate) fn task(ty: MatmulType, m: u32, k: u32, n: u32) -> MatmulTask {
+pub(crate) fn task(ty: TaskType, m: u32, k: u32, n: u32) -> MatmulTask {
     let [a, b, c] = IDS.map(|id| id.at(0));
     MatmulTask {
         ty,

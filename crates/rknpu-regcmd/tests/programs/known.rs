@@ -2,7 +2,7 @@
 //! Tests of every program that was measured to work, and of the text of tasks.
 
 use rknpu_regcmd::task::Task;
-use rknpu_regcmd::{Before, MatmulType, Word, tasks};
+use rknpu_regcmd::{Before, TaskType, Word, tasks};
 
 use crate::helpers::{CHIP, task, warnings};
 use crate::random::KNOWN;
@@ -26,7 +26,7 @@ fn a_task_says_what_it_computes() {
         assert_eq!(all, [text]);
     };
     says(
-        task(MatmulType::Int8ToInt32, 8, 64, 32)
+        task(TaskType::Int8ToInt32, 8, 64, 32)
             .program(&CHIP)
             .unwrap()
             .words(),

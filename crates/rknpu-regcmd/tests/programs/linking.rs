@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use rknpu_regcmd::regs::{cna, core, dpu, pc};
 use rknpu_regcmd::{
     Binding, Block, BufferId, Direction, EnableMask, ExtentError, Iova, Item, LinkError,
-    MatmulTask, MatmulType, Program, Word, decode,
+    MatmulTask, Program, TaskType, Word, decode,
 };
 
 use crate::helpers::{self, CHIP};
@@ -13,7 +13,7 @@ use crate::random::{KNOWN, any_word};
 use families::{Sample, write};
 
 fn task() -> MatmulTask {
-    helpers::task(MatmulType::Int8ToInt32, 64, 64, 64)
+    helpers::task(TaskType::Int8ToInt32, 64, 64, 64)
 }
 
 fn program(task: &MatmulTask) -> Program {

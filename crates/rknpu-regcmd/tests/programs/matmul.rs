@@ -4,20 +4,20 @@
 
 use proptest::prelude::*;
 use rknpu_regcmd::{
-    Before, DmaEngine, Extent, Iova, MatmulError, MatmulForm, MatmulTask, MatmulType,
-    ProgramOptions, Reuse, ReuseRule,
+    Before, DmaEngine, Extent, Iova, MatmulError, MatmulForm, MatmulTask, ProgramOptions, Reuse,
+    ReuseRule, TaskType,
 };
 
 use crate::helpers::{CHIP, IDS, bind, form_a, lengths, task, values, warnings};
 use families::matmul::{self, OperandTypes};
 use families::{A, B, C};
 
-fn types(ty: MatmulType) -> OperandTypes {
+fn types(ty: TaskType) -> OperandTypes {
     match ty {
-        MatmulType::Int8ToInt32 => matmul::INT8_INT32,
-        MatmulType::Fp16ToFp32 => matmul::FP16_FP32,
-        MatmulType::Fp16ToFp16 => matmul::FP16_FP16,
-        MatmulType::Int4ToInt16 => matmul::INT4_INT16,
+        TaskType::Int8ToInt32 => matmul::INT8_INT32,
+        TaskType::Fp16ToFp32 => matmul::FP16_FP32,
+        TaskType::Fp16ToFp16 => matmul::FP16_FP16,
+        TaskType::Int4ToInt16 => matmul::INT4_INT16,
     }
 }
 
@@ -27,7 +27,7 @@ const ALWAYS: ProgramOptions = form_a(ReuseRule::Always);
 /// A task reuses what it may of the task before it, and its program fetches the rest.
 #[test]
 fn a_task_reuses_what_the_one_before_left() {
-    let ty = MatmulType::Int8ToInt32;
+    let ty = TaskType::Int8ToInt32;
     let (small, wide) = (task(ty, 64, 256, 64), task(ty, 64, 256, 8192));
     let moved = |task: MatmulTask, a, b| MatmulTask {
         a: IDS[0].at(a),
@@ -51,7 +51,7 @@ fn a_task_reuses_what_the_one_before_left() {
         (small, task(ty, 60, 256, 64), reuse(false, true)),
         // Another K at the same address.
         (small, task(ty, 64, 224, 64), none),
-        (small, task(MatmulType::Int4ToInt16, 64, 256, 64), none),
+        (small, task(TaskType::Int4ToInt16, 64, 256, 64), none),
     ] {
         assert_eq!(
             after.reuse_after(&before, &ALWAYS, &CHIP),
@@ -81,7 +81,7 @@ fn a_task_reuses_what_the_one_before_left() {
 #[test]
 fn only_equal_tasks_with_resident_weights_reuse_by_default_rules() {
     let [equal, never] = [ReuseRule::EqualResident, ReuseRule::Never].map(form_a);
-    let of = |m, k, n| task(MatmulType::Fp16ToFp32, m, k, n);
+    let of = |m, k, n| task(TaskType::Fp16ToFp32, m, k, n);
     let reused = |before: MatmulTask, after: MatmulTask, options| {
         let reuse = after.reuse_after(&before, options, &CHIP).unwrap();
         reuse.features || reuse.weights
@@ -103,7 +103,7 @@ fn a_spare_data_bank_leaves_the_weights_theirs() {
         spare_data_bank: true,
         ..ProgramOptions::default()
     };
-    let ty = MatmulType::Int8ToInt32;
+    let ty = TaskType::Int8ToInt32;
     for (m, k, n, banks) in [
         (64, 64, 32, (2, 10)),
         // 8 data banks hold all rows; the weights fill 4 banks, or 3.
@@ -123,7 +123,7 @@ fn a_spare_data_bank_leaves_the_weights_theirs() {
 
 fn legal_task() -> impl Strategy<Value = MatmulTask> {
     (
-        prop::sample::select(&MatmulType::ALL[..]),
+        prop::sample::select(&TaskType::ALL[..]),
         1u32..=255,
         1u32..=96,
         1u32..=64,
@@ -170,7 +170,7 @@ proptest! {
     /// Any sizes give a program or the error of a rule.
     #[test]
     fn illegal_sizes_are_refused(
-        ty in prop::sample::select(&MatmulType::ALL[..]),
+        ty in prop::sample::select(&TaskType::ALL[..]),
         m: u32,
         k: u32,
         n: u32,
@@ -186,7 +186,7 @@ proptest! {
 
 #[test]
 fn each_rule_has_its_error() {
-    use MatmulType::{Fp16ToFp32 as F16, Int4ToInt16 as I4, Int8ToInt32 as I8};
+    use TaskType::{Fp16ToFp32 as F16, Int4ToInt16 as I4, Int8ToInt32 as I8};
     let refused = |ty, [m, k, n]: [u32; 3]| task(ty, m, k, n).check(&CHIP).unwrap_err();
     for (ty, sizes, expected) in [
         (I8, [0, 32, 32], "M = 0 is not a positive multiple of 4"),
@@ -230,7 +230,7 @@ fn each_rule_has_its_error() {
 /// The largest K with four rows, and the line rounding of int8.
 #[test]
 fn cbuf_is_divided_by_the_exact_rule() {
-    use MatmulType::{Fp16ToFp32, Int8ToInt32};
+    use TaskType::{Fp16ToFp32, Int8ToInt32};
     let split = |ty, m, k, n| {
         let split = task(ty, m, k, n).check(&CHIP)?;
         Ok::<_, MatmulError>((split.data_banks, split.weight_banks))

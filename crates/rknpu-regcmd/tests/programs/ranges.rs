@@ -11,7 +11,7 @@ use std::collections::BTreeSet;
 use proptest::prelude::*;
 use rknpu_regcmd::regs::{cna, core, dpu, dpu_rdma, ppu, ppu_rdma};
 use rknpu_regcmd::{
-    DmaEngine, EnableMask, Extent, MatmulType, Precision, RegisterFile, TaskRegisters, extents,
+    DmaEngine, EnableMask, Extent, Precision, RegisterFile, TaskRegisters, TaskType, extents,
     tasks, written_element,
 };
 
@@ -264,10 +264,10 @@ fn what_does_not_run_touches_nothing() {
 #[test]
 fn each_byte_of_the_output_is_one_of_one_element() {
     for (ty, element) in [
-        (MatmulType::Int8ToInt32, Precision::Int32),
-        (MatmulType::Fp16ToFp32, Precision::Fp32),
-        (MatmulType::Fp16ToFp16, Precision::Fp16),
-        (MatmulType::Int4ToInt16, Precision::Int16),
+        (TaskType::Int8ToInt32, Precision::Int32),
+        (TaskType::Fp16ToFp32, Precision::Fp32),
+        (TaskType::Fp16ToFp16, Precision::Fp16),
+        (TaskType::Int4ToInt16, Precision::Int16),
     ] {
         let (m, n) = (8, 128);
         let program = helpers::task(ty, m, 64, n).program(&CHIP).unwrap();

@@ -4,7 +4,7 @@
 use proptest::prelude::*;
 use rknpu_regcmd::regs::{self, cna};
 use rknpu_regcmd::timing::{Machine, Stage, TaskWork, WorkError};
-use rknpu_regcmd::{DmaEngine, EnableMask, MatmulType, RegisterFile, extents, tasks};
+use rknpu_regcmd::{DmaEngine, EnableMask, RegisterFile, TaskType, extents, tasks};
 
 use crate::helpers::{CHIP, task};
 
@@ -38,7 +38,7 @@ fn known_programs_move_what_their_ranges_hold() {
 
 #[test]
 fn a_matmul_moves_its_matrices_and_pads_its_groups() {
-    for ty in MatmulType::ALL {
+    for ty in TaskType::ALL {
         let task = task(ty, 64, 256, 128);
         let program = task.program(&CHIP).unwrap();
         let found = tasks(program.words()).next().unwrap();
@@ -53,9 +53,9 @@ fn a_matmul_moves_its_matrices_and_pads_its_groups() {
         assert_eq!(work.macs, 64 * 256 * 128);
         // RK3588 TRM: multiplications of a clock.
         let rate = match ty {
-            MatmulType::Int4ToInt16 => 2048,
-            MatmulType::Int8ToInt32 => 1024,
-            MatmulType::Fp16ToFp32 | MatmulType::Fp16ToFp16 => 512,
+            TaskType::Int4ToInt16 => 2048,
+            TaskType::Int8ToInt32 => 1024,
+            TaskType::Fp16ToFp32 | TaskType::Fp16ToFp16 => 512,
         };
         assert_eq!(work.mac_clocks, work.macs / rate);
 

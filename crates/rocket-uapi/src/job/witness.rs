@@ -19,7 +19,7 @@ use std::sync::LazyLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use rknpu_regcmd::{
-    ATOM_BYTES, Binding, BufferId, ChipProfile, Iova, MatmulTask, MatmulType, Program, Word,
+    ATOM_BYTES, Binding, BufferId, ChipProfile, Iova, MatmulTask, Program, TaskType, Word,
 };
 
 use crate::bo::Bo;
@@ -45,7 +45,7 @@ const OPERANDS: BufferId = BufferId(1);
 /// The smallest legal FP16 matmul, in the form that ran on the mainline driver
 /// (E-form-b-mainline).
 const WITNESS_MATMUL: MatmulTask = MatmulTask {
-    ty: MatmulType::Fp16ToFp32,
+    ty: TaskType::Fp16ToFp32,
     m: 4,
     k: 32,
     n: 16,

@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use rknpu_regcmd::{
-    Binding, BufferId, BufferRef, ChipProfile, LinkedProgram, MatmulTask, MatmulType,
+    Binding, BufferId, BufferRef, ChipProfile, LinkedProgram, MatmulTask, TaskType,
 };
 use rocket_uapi::{
     Bo, ByteLen, Caller, ClientJob, Deadline, Device, DeviceInfo, Errno, Error, FileOperations,
@@ -451,7 +451,7 @@ pub const C_BYTES: usize = 4 * 32 * 4;
 /// The smallest INT8 matmul.
 fn matmul(a: BufferRef) -> MatmulTask {
     MatmulTask {
-        ty: MatmulType::Int8ToInt32,
+        ty: TaskType::Int8ToInt32,
         m: 4,
         k: 32,
         n: 32,

@@ -5,7 +5,7 @@
 //! a matmul of zeros that overwrites other bytes. The driver starts a task after the end of
 //! the task before, so the witness shows that all tasks ran.
 
-use rknpu_regcmd::{Binding, BufferId, ChipProfile, Iova, MatmulTask, MatmulType, Program, Word};
+use rknpu_regcmd::{Binding, BufferId, ChipProfile, Iova, MatmulTask, Program, TaskType, Word};
 use rocket_uapi::{Bo, ByteLen, Deadline, Device, Error, PAGE_BYTES, sys};
 
 use super::error::ReplayError;
@@ -69,7 +69,7 @@ const BUFFER: BufferId = BufferId(0);
 /// A matmul of zeros, with its operands at this offset. A and B are the same bytes.
 fn witness(operands: u32) -> MatmulTask {
     MatmulTask {
-        ty: MatmulType::Int8ToInt32,
+        ty: TaskType::Int8ToInt32,
         m: 4,
         k: 32,
         n: 32,

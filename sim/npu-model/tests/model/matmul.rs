@@ -2,7 +2,7 @@
 //! A file with room for a program and the operands of a matmul.
 
 use npu_model::Model;
-use rknpu_regcmd::{Binding, BufferId, ChipProfile, MatmulTask, MatmulType};
+use rknpu_regcmd::{Binding, BufferId, ChipProfile, MatmulTask, TaskType};
 use rocket_uapi::{Bo, ByteLen, Deadline, Device, Handle, RawJob, prep_bo, sys};
 
 /// Bytes of the buffer objects: enough for the matmuls here.
@@ -31,7 +31,7 @@ impl File {
     pub fn write_program(&mut self) -> usize {
         let [a, b, c] = [0, 1, 2].map(|id| BufferId(id).at(0));
         let task = MatmulTask {
-            ty: MatmulType::Int8ToInt32,
+            ty: TaskType::Int8ToInt32,
             m: 64,
             k: 128,
             n: 64,

@@ -15,9 +15,7 @@ use families::flying::Flying;
 use npu_bench::host;
 use npu_model::{Model, ModelOptions};
 use rknpu_regcmd::timing::{Machine, ScheduledJob, TaskWork, schedule};
-use rknpu_regcmd::{
-    Binding, BufferId, ChipProfile, MatmulForm, MatmulTask, MatmulType, Word, tasks,
-};
+use rknpu_regcmd::{Binding, BufferId, ChipProfile, MatmulForm, MatmulTask, TaskType, Word, tasks};
 use rocket_uapi::{
     Bo, ByteLen, Deadline, Job, JobBuilder, PAGE_BYTES, ProgramBo, RawJob, prep_bo, sys,
     write_fence,
@@ -86,7 +84,7 @@ fn smallest() -> MatmulTask {
 fn matmul(m: u32, k: u32, n: u32) -> MatmulTask {
     let [a, b, c] = [0, 1, 2].map(|id| BufferId(id).at(0));
     MatmulTask {
-        ty: MatmulType::Fp16ToFp32,
+        ty: TaskType::Fp16ToFp32,
         m,
         k,
         n,

@@ -4,7 +4,7 @@
 
 use half::f16;
 use rknpu_regcmd::{
-    ChipProfile, MatmulForm, MatmulTask, MatmulType, Program, ProgramOptions, ReuseRule,
+    ChipProfile, MatmulForm, MatmulTask, Program, ProgramOptions, ReuseRule, TaskType,
 };
 
 use super::{Experiment, OUT, Placement, TaskTemplate, input};
@@ -24,7 +24,7 @@ const WORD_BITS: u32 = 12;
 /// Matmuls that share an operand.
 #[derive(Clone, Debug)]
 pub(crate) struct ExperimentMatmul {
-    ty: MatmulType,
+    ty: TaskType,
     rows: u32,
     depth: u32,
     /// Columns of each matmul; each is one task of the same job.
@@ -38,7 +38,7 @@ pub(crate) struct ExperimentMatmul {
 
 /// A matmul with the options of built-in profiles, but without reuse: form B, and for int8 a
 /// spare data bank.
-pub(crate) fn matmul(ty: MatmulType, rows: u32, depth: u32, columns: &[u32]) -> ExperimentMatmul {
+pub(crate) fn matmul(ty: TaskType, rows: u32, depth: u32, columns: &[u32]) -> ExperimentMatmul {
     ExperimentMatmul {
         ty,
         rows,
@@ -47,7 +47,7 @@ pub(crate) fn matmul(ty: MatmulType, rows: u32, depth: u32, columns: &[u32]) -> 
         same_weights: false,
         options: ProgramOptions {
             form: MatmulForm::B,
-            spare_data_bank: matches!(ty, MatmulType::Int8ToInt32),
+            spare_data_bank: matches!(ty, TaskType::Int8ToInt32),
             reuse: ReuseRule::Never,
         },
         placement: Placement::Guarded,
@@ -55,15 +55,15 @@ pub(crate) fn matmul(ty: MatmulType, rows: u32, depth: u32, columns: &[u32]) -> 
 }
 
 pub(crate) fn fp16(rows: u32, depth: u32, columns: &[u32]) -> ExperimentMatmul {
-    matmul(MatmulType::Fp16ToFp32, rows, depth, columns)
+    matmul(TaskType::Fp16ToFp32, rows, depth, columns)
 }
 
 pub(crate) fn int8(rows: u32, depth: u32, columns: &[u32]) -> ExperimentMatmul {
-    matmul(MatmulType::Int8ToInt32, rows, depth, columns)
+    matmul(TaskType::Int8ToInt32, rows, depth, columns)
 }
 
 pub(crate) fn int4(rows: u32, depth: u32, columns: &[u32]) -> ExperimentMatmul {
-    matmul(MatmulType::Int4ToInt16, rows, depth, columns)
+    matmul(TaskType::Int4ToInt16, rows, depth, columns)
 }
 
 impl ExperimentMatmul {
@@ -140,10 +140,10 @@ impl ExperimentMatmul {
 }
 
 /// Random operands of this type, as bytes.
-fn operand(ty: MatmulType, bytes: usize, seed: u64) -> Vec<u8> {
+fn operand(ty: TaskType, bytes: usize, seed: u64) -> Vec<u8> {
     match ty {
-        MatmulType::Int8ToInt32 | MatmulType::Int4ToInt16 => int8s(bytes, seed),
-        MatmulType::Fp16ToFp32 | MatmulType::Fp16ToFp16 => fp16s(bytes / 2, seed),
+        TaskType::Int8ToInt32 | TaskType::Int4ToInt16 => int8s(bytes, seed),
+        TaskType::Fp16ToFp32 | TaskType::Fp16ToFp16 => fp16s(bytes / 2, seed),
     }
 }
 

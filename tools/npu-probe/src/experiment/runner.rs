@@ -15,7 +15,7 @@ use npu_model::{Level, Model, ModelOptions};
 use rknpu_chip::Contested;
 use rknpu_regcmd::regs::dpu;
 use rknpu_regcmd::{
-    ATOM_BYTES, BufferId, BufferRef, ChipProfile, Direction, Iova, MatmulTask, MatmulType, Word,
+    ATOM_BYTES, BufferId, BufferRef, ChipProfile, Direction, Iova, MatmulTask, TaskType, Word,
     extents, tasks,
 };
 use rocket_uapi::{Bo, ByteLen, Deadline, Device, RawJob, sys};
@@ -45,7 +45,7 @@ const PROGRAM: BufferId = BufferId(1002);
 
 /// [`ExperimentWitness::Matmul`]. B is the larger operand.
 const MATMUL: MatmulTask = MatmulTask {
-    ty: MatmulType::Int8ToInt32,
+    ty: TaskType::Int8ToInt32,
     m: 4,
     k: 32,
     n: 32,

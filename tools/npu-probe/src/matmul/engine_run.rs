@@ -3,7 +3,7 @@
 
 use std::ops::Range;
 
-use npu_matmul::{Engine, Error, OutputRows, PackedWeights, PlanOptions, Threads};
+use npu_matmul::{Engine, Error, Outputs, PackedWeights, PlanOptions, Threads};
 use rocket_uapi::{Device, DevicePool};
 
 use crate::base::exit::Failure;
@@ -36,7 +36,7 @@ impl MatmulResult {
         m: usize,
         operands: &MatmulOperands,
     ) -> Result<(), Error> {
-        let c: OutputRows<'_> = match self {
+        let c: Outputs<'_> = match self {
             Self::Integers(c) => c.into(),
             Self::Floats(c) => c.into(),
         };

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
-use npu_matmul::{Engine, Observer, SubmittedJob};
+use npu_matmul::{Engine, JobEvent, Observer};
 use rocket_uapi::{DeviceInfo, NO_NPU};
 use serde::{Deserialize, Serialize};
 
@@ -143,7 +143,7 @@ impl ProgramCounter {
 }
 
 impl Observer for ProgramCounter {
-    fn submitting(&self, submission: &SubmittedJob<'_>) {
+    fn submitting(&self, submission: &JobEvent<'_>) {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         all.jobs += 1;
         all.tasks += submission.programs.len();

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Compares attention on the software model with ggml's definition in binary64.
 
-use npu_matmul::attention::AttentionBatch;
+use npu_matmul::attention::AttentionShape;
 use proptest::prelude::*;
 
 use super::*;
-use crate::compute::matmul::tests::{OPENED, ORDERS, SCRATCH, TensorData, dense, lay_out};
+use crate::compute::matmul::tests::{OPENED, ORDERS, SCRATCH, TestTensor, dense, lay_out};
 use crate::decide::offload::AttentionParams;
 use crate::ggml::types::tests::{BF16, Q8_0};
 
@@ -15,7 +15,7 @@ const MOST_NMSE: f64 = 1e-5;
 /// An attention to build.
 #[derive(Debug, Clone, Copy)]
 struct Case {
-    shape: AttentionShape,
+    shape: AttentionOffload,
     /// Type of keys and values.
     cache: u32,
     is_masked: bool,
@@ -31,8 +31,8 @@ struct Case {
 }
 
 const PLAIN: Case = Case {
-    shape: AttentionShape {
-        batch: AttentionBatch {
+    shape: AttentionOffload {
+        batch: AttentionShape {
             heads: 4,
             kv_heads: 2,
             rows: 5,
@@ -92,11 +92,11 @@ fn rounded(value: f32) -> f32 {
 
 /// The operands of a case.
 struct CaseData {
-    queries: TensorData,
-    keys: TensorData,
-    values: TensorData,
-    mask: TensorData,
-    sinks: TensorData,
+    queries: TestTensor,
+    keys: TestTensor,
+    values: TestTensor,
+    mask: TestTensor,
+    sinks: TestTensor,
 }
 
 impl Case {
@@ -124,7 +124,7 @@ impl Case {
 
     /// The outputs by the definition, in ggml's order.
     fn reference(&self) -> Vec<f64> {
-        let AttentionShape {
+        let AttentionOffload {
             batch,
             streams,
             kv_streams,
@@ -184,7 +184,7 @@ impl Case {
     }
 
     /// Keys or values.
-    fn cached(&self, len: usize, value: impl Fn([usize; 4]) -> f32) -> TensorData {
+    fn cached(&self, len: usize, value: impl Fn([usize; 4]) -> f32) -> TestTensor {
         let (batch, (order, gap)) = (&self.shape.batch, self.layout);
         let ne = [len, batch.keys, batch.kv_heads, self.shape.kv_streams];
         lay_out(self.cache, ne, order, gap, value)
@@ -206,13 +206,13 @@ impl Case {
         }
     }
 
-    fn node<'a>(&self, data: &'a CaseData, out: &'a mut [f32]) -> Attention<'a> {
+    fn node<'a>(&self, data: &'a CaseData, out: &'a mut [f32]) -> AttentionNode<'a> {
         let mut values = data.values.rows();
         if self.is_part {
             let keys = data.keys.rows();
             (values.bytes, values.tensor.nb) = (keys.bytes, keys.tensor.nb);
         }
-        Attention {
+        AttentionNode {
             shape: self.shape,
             queries: data.queries.rows(),
             keys: data.keys.rows(),
@@ -269,8 +269,8 @@ proptest! {
         let (heads, streams) = (kv_heads * group, kv_streams * repeats);
         let (is_masked, by_head, by_stream) = masks;
         let case = Case {
-            shape: AttentionShape {
-                batch: AttentionBatch {
+            shape: AttentionOffload {
+                batch: AttentionShape {
                     heads,
                     kv_heads,
                     rows,
@@ -351,14 +351,14 @@ fn several_nodes_are_computed_at_once_and_an_error_names_its_own() {
         ];
         nodes[1].values.bytes = bytes;
         compute(&OPENED.engine, &SCRATCH, &mut nodes, &|| false)?;
-        Ok::<_, ListError>([first, second])
+        Ok::<_, FailedNode>([first, second])
     };
     let [first, second] = compute_with(bytes).unwrap();
     assert!(first == alone && second == alone);
     let error = compute_with(&bytes[..bytes.len() - 2]).unwrap_err();
     assert_eq!(error.call, 1);
     assert!(
-        matches!(error.error, MulMatError::Data("values")),
+        matches!(error.error, NodeFailure::Data("values")),
         "{error:?}"
     );
 }

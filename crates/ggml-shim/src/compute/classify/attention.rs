@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Reads attention nodes and their data.
 
-use crate::compute::attention::Attention;
-use crate::decide::offload::{AttentionParams, AttentionQuery, AttentionShape};
+use crate::compute::attention::AttentionNode;
+use crate::decide::offload::{AttentionOffload, AttentionParams, AttentionQuery};
 use crate::ggml::abi::{flash_attn, prec};
-use crate::ggml::tensor_data::{NodeOutput, TensorBytes};
-use crate::ggml::tensor_ref::HostTensor;
+use crate::ggml::tensor_data::{NodeOutput, TensorData};
+use crate::ggml::tensor_ref::TensorRef;
 
 /// Returns the query for the attention `node`; `None` if queries, keys or values are missing.
-pub(super) fn query(node: HostTensor<'_>) -> Option<AttentionQuery> {
+pub(super) fn query(node: TensorRef<'_>) -> Option<AttentionQuery> {
     let operands: Vec<_> = node.operands().collect();
     let [queries, keys, values, mask, sinks] =
         *operands.first_chunk::<{ flash_attn::OPERANDS }>()?;
@@ -17,8 +17,8 @@ pub(super) fn query(node: HostTensor<'_>) -> Option<AttentionQuery> {
         queries: queries?.descriptor(),
         keys: keys?.descriptor(),
         values: values?.descriptor(),
-        mask: mask.map(HostTensor::descriptor),
-        sinks: sinks.map(HostTensor::descriptor),
+        mask: mask.map(TensorRef::descriptor),
+        sinks: sinks.map(TensorRef::descriptor),
         output: node.descriptor(),
         params: AttentionParams {
             scale: param(flash_attn::SCALE),
@@ -51,18 +51,18 @@ fn are_known(params: &[i32]) -> bool {
 /// [`Footprint::output`](crate::ggml::footprint::Footprint::output) this place for its outputs. The operands are
 /// allocated, and nobody writes to them during `'a`.
 pub(crate) unsafe fn attention_data<'a>(
-    node: HostTensor<'a>,
-    shape: AttentionShape,
+    node: TensorRef<'a>,
+    shape: AttentionOffload,
     out: NodeOutput<'a>,
-) -> Option<Attention<'a>> {
+) -> Option<AttentionNode<'a>> {
     // SAFETY: an operand, allocated and not written to meanwhile, by the caller's promise.
-    let rows = |operand: HostTensor<'a>| -> Option<TensorBytes<'a>> { unsafe { operand.rows() } };
+    let rows = |operand: TensorRef<'a>| -> Option<TensorData<'a>> { unsafe { operand.rows() } };
     let required = |index: usize| rows(node.operand(index)?);
     let optional = |index: usize| match node.operand(index) {
         None => Some(None),
         Some(operand) => rows(operand).map(Some),
     };
-    Some(Attention {
+    Some(AttentionNode {
         shape,
         queries: required(0)?,
         keys: required(1)?,

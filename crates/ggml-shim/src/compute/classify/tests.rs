@@ -36,10 +36,10 @@ fn buffer(buffer_type: *mut BufferType, usage: c_int, size: usize) -> FakeBuffer
 }
 
 /// A tensor of a test, which lives as long as the test needs it.
-pub(crate) fn host_tensor(tensor: &Tensor) -> HostTensor<'_> {
+pub(crate) fn host_tensor(tensor: &Tensor) -> TensorRef<'_> {
     // SAFETY: live while it is borrowed; a test's operands and buffers are its own variables, which
     // live until the test ends.
-    unsafe { HostTensor::new(&FAKE_HOST, tensor) }.unwrap()
+    unsafe { TensorRef::new(&FAKE_HOST, tensor) }.unwrap()
 }
 
 pub(crate) fn tensor(type_id: u32, ne: [i64; 4]) -> Tensor {
@@ -75,12 +75,12 @@ fn view(root: &Tensor, ne: [i64; 4]) -> Tensor {
 }
 
 /// Classifies `weights` times 64 rows of F32 activations.
-fn classify_matmul(weights: &Tensor) -> MulMatQuery {
+fn classify_matmul(weights: &Tensor) -> MatmulQuery {
     let (k, n) = (weights.ne[0], weights.ne[1]);
     let activations = result(ADD, [k, 64, 1, 1], &[]);
     let output = result(MUL_MAT, [n, 64, 1, 1], &[weights, &activations]);
     match classify(host_tensor(&output)) {
-        GraphNode::MulMat(matmul) => matmul,
+        NodeQuery::MatmulNode(matmul) => matmul,
         other => panic!("{other:?}"),
     }
 }
@@ -203,16 +203,16 @@ fn stored_tensors_and_views_need_no_work_and_the_rest_is_not_ours() {
     for (op, no_work) in [(0, true), (VIEW, true), (ADD, false), (u32::MAX, false)] {
         let node = result(op, SHAPE, &[]);
         let found = classify(host_tensor(&node));
-        assert_eq!(matches!(found, GraphNode::NoWork), no_work, "op {op}");
+        assert_eq!(matches!(found, NodeQuery::NoWork), no_work, "op {op}");
     }
     let no_operands = result(MUL_MAT, SHAPE, &[]);
     let found = classify(host_tensor(&no_operands));
-    assert!(matches!(found, GraphNode::Other));
+    assert!(matches!(found, NodeQuery::Other));
 }
 
 /// Runs `body` with a matmul of 2 rows and its data in one array: weights, activations and output
 /// at these places (in elements of f32).
-fn with_array<T>(places: [usize; 3], body: impl FnOnce(&mut MulMat<'_>) -> T) -> Option<T> {
+fn with_array<T>(places: [usize; 3], body: impl FnOnce(&mut MatmulNode<'_>) -> T) -> Option<T> {
     let mut array = vec![1.0_f32; 512];
     let base = array.as_mut_ptr();
     let at = |tensor: Tensor, place| Tensor {
@@ -266,7 +266,7 @@ fn operations_on_a_matmuls_rows_are_told_from_others() {
     let matmul = result(MUL_MAT, whole, &[&weights, &activations]);
     let is_row_op = |operation: &Tensor| {
         let node = classify(host_tensor(operation));
-        matches!(node, GraphNode::RowOp { matmul, .. } if matmul.output.ne == whole)
+        matches!(node, NodeQuery::RowOp { matmul, .. } if matmul.output.ne == whole)
     };
     let bias = tensor(type_id::F32, [96, 1, 1, 1]);
     let biased = result(ADD, whole, &[&matmul, &bias]);

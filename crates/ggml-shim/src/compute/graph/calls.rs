@@ -6,20 +6,20 @@ use std::ffi::c_int;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use npu_matmul::attention::AttentionBatch;
+use npu_matmul::attention::AttentionShape;
 use npu_matmul::{AbortCheck, Engine, SoftwareNpu};
 use serde_json::{Value, json};
 
-use crate::compute::attention::{self, Attention};
-use crate::compute::matmul::{self, MulMat, RowScratch};
+use crate::compute::attention::{self, AttentionNode};
+use crate::compute::matmul::{self, MatmulNode, RowScratch};
 use crate::compute::runtime::Runtime;
-use crate::decide::offload::Shape;
+use crate::decide::offload::MatmulSize;
 use crate::ggml::abi::status;
 use crate::ggml::log::LogLevel;
 use crate::ggml::stream::Stream;
 use crate::report::stats::Stats;
 use crate::report::trace::{self, Trace};
-use crate::weights::node_error::{Consequence, ListError, MulMatError};
+use crate::weights::node_error::{Consequence, FailedNode, NodeFailure};
 use crate::weights::verify::OutputErrors;
 
 /// Why a graph has no results.
@@ -54,7 +54,7 @@ impl GraphFailure {
     }
 
     /// The failure of a node, which `what` names.
-    pub(super) fn of(what: &str, error: MulMatError, model: Option<&SoftwareNpu>) -> Self {
+    pub(super) fn of(what: &str, error: NodeFailure, model: Option<&SoftwareNpu>) -> Self {
         let consequence = error.consequence();
         let error = error.explained(model);
         Self::Node {
@@ -87,7 +87,7 @@ pub(super) trait EngineCall: Sized + Send {
         scratch: &RowScratch,
         calls: &mut [Self],
         gives_up: AbortCheck<'_>,
-    ) -> Result<(), ListError>;
+    ) -> Result<(), FailedNode>;
 
     /// Errors of its outputs against the CPU's, if it is verified.
     fn errors(&mut self) -> &mut Option<OutputErrors>;
@@ -135,7 +135,7 @@ pub(super) fn compute<T: EngineCall>(
         });
         match computed {
             // After each retry less is left that may be wrong.
-            Err(ListError { call, error }) if error.may_run_again() => {
+            Err(FailedNode { call, error }) if error.may_run_again() => {
                 let line = format!("computing {} again: {error}", names[call]);
                 runtime.log(LogLevel::Warn, &line);
                 for errors in calls.iter_mut().filter_map(|call| call.errors().as_mut()) {
@@ -154,13 +154,13 @@ pub(super) fn compute<T: EngineCall>(
             trace.slice(category, name, (began, ended), args);
         }
     }
-    computed.map_err(|ListError { call, error }| {
+    computed.map_err(|FailedNode { call, error }| {
         // Another device's job may have failed first.
         if is_aborted.load(Ordering::Relaxed) {
             return GraphFailure::Aborted;
         }
         let error = if error.is_aborted() {
-            MulMatError::GivenUp
+            NodeFailure::GivenUp
         } else {
             error
         };
@@ -178,7 +178,7 @@ pub(super) fn compute<T: EngineCall>(
     Ok(calls)
 }
 
-impl EngineCall for MulMat<'_> {
+impl EngineCall for MatmulNode<'_> {
     const CATEGORIES: [&'static str; 2] = ["matmul", "failed matmul"];
 
     fn compute(
@@ -186,7 +186,7 @@ impl EngineCall for MulMat<'_> {
         scratch: &RowScratch,
         calls: &mut [Self],
         gives_up: AbortCheck<'_>,
-    ) -> Result<(), ListError> {
+    ) -> Result<(), FailedNode> {
         matmul::compute(engine, scratch, calls, matmul::MOST, gives_up)
     }
 
@@ -196,7 +196,7 @@ impl EngineCall for MulMat<'_> {
 
     fn describe(&self) -> String {
         let (rows, precision) = (self.offload.rows(), self.offload.precision.name());
-        let Shape { n, k, .. } = self.offload.shape;
+        let MatmulSize { n, k, .. } = self.offload.shape;
         format!("{rows} x {k} times {k} x {n}, {precision}")
     }
 
@@ -218,7 +218,7 @@ impl EngineCall for MulMat<'_> {
     }
 }
 
-impl EngineCall for Attention<'_> {
+impl EngineCall for AttentionNode<'_> {
     const CATEGORIES: [&'static str; 2] = ["attention", "failed attention"];
 
     fn compute(
@@ -226,7 +226,7 @@ impl EngineCall for Attention<'_> {
         scratch: &RowScratch,
         calls: &mut [Self],
         gives_up: AbortCheck<'_>,
-    ) -> Result<(), ListError> {
+    ) -> Result<(), FailedNode> {
         attention::compute(engine, scratch, calls, gives_up)
     }
 
@@ -235,7 +235,7 @@ impl EngineCall for Attention<'_> {
     }
 
     fn describe(&self) -> String {
-        let AttentionBatch {
+        let AttentionShape {
             rows, heads, keys, ..
         } = self.shape.batch;
         format!("{rows} rows of {heads} heads, {keys} keys")

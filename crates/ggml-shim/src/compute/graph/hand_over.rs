@@ -7,11 +7,11 @@ use crate::compute::runtime::Runtime;
 use crate::decide::config::FALLBACK;
 use crate::ggml::log::LogLevel;
 use crate::ggml::stream::Stream;
-use crate::ggml::tensor_ref::HostTensor;
+use crate::ggml::tensor_ref::TensorRef;
 use crate::weights::node_error::Consequence;
 
 /// Whether the CPU may compute `node` in place of the NPU.
-pub(super) fn can_fall_back(runtime: &Runtime, node: HostTensor<'_>) -> bool {
+pub(super) fn can_fall_back(runtime: &Runtime, node: TensorRef<'_>) -> bool {
     runtime.fallback.allows(Consequence::Cpu) && runtime.cpu.computes(node)
 }
 
@@ -21,10 +21,10 @@ pub(super) fn hand_over(
     runtime: &Runtime,
     stream: &Stream,
     failure: GraphFailure,
-    nodes: &[HostTensor<'_>],
+    nodes: &[TensorRef<'_>],
 ) -> Result<(), GraphFailure> {
     let consequence = failure.consequence();
-    let is_for_cpu = |node: &HostTensor<'_>| runtime.cpu.computes(*node);
+    let is_for_cpu = |node: &TensorRef<'_>| runtime.cpu.computes(*node);
     if !runtime.fallback.allows(consequence) || !nodes.iter().all(is_for_cpu) {
         return Err(failure);
     }

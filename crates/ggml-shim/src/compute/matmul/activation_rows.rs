@@ -11,21 +11,21 @@ use std::ptr;
 use npu_matmul::Engine;
 use zerocopy::FromBytes;
 
-use super::rows::{PreparedRows, RowScratch};
-use crate::decide::offload::{ExpertChoice, Offload, Shape};
-use crate::ggml::tensor_data::TensorBytes;
-use crate::weights::node_error::MulMatError;
+use super::rows::{CallRows, RowScratch};
+use crate::decide::offload::{ExpertChoice, MatmulOffload, MatmulSize};
+use crate::ggml::tensor_data::TensorData;
+use crate::weights::node_error::NodeFailure;
 
 /// Rows of a matmul's output, counted through all of its matrices. Each is the result of one
 /// activation row.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum PartRows {
+pub(super) enum RowSet {
     /// Rows next to each other, like perhaps their activations.
     Run(Range<usize>),
     Scattered(Vec<usize>),
 }
 
-impl PartRows {
+impl RowSet {
     pub(super) fn len(&self) -> usize {
         match self {
             Self::Run(rows) => rows.len(),
@@ -47,7 +47,7 @@ impl PartRows {
 pub(super) struct ActivationRows<'a> {
     activations: UnchangedTensor<'a>,
     order: RowOrder,
-    pub(super) rows: PartRows,
+    pub(super) rows: RowSet,
     /// Elements of a row.
     k: usize,
     /// Whether they are rounded to FP16.
@@ -56,11 +56,11 @@ pub(super) struct ActivationRows<'a> {
 
 /// A tensor that nobody writes while parts hold it, so that its place identifies its data.
 #[derive(Debug, Clone, Copy)]
-struct UnchangedTensor<'a>(TensorBytes<'a>);
+struct UnchangedTensor<'a>(TensorData<'a>);
 
 impl PartialEq for UnchangedTensor<'_> {
     fn eq(&self, other: &Self) -> bool {
-        let TensorBytes { tensor, bytes } = self.0;
+        let TensorData { tensor, bytes } = self.0;
         tensor == other.0.tensor && ptr::eq(bytes, other.0.bytes)
     }
 }
@@ -79,8 +79,8 @@ enum RowOrder {
 
 impl<'a> ActivationRows<'a> {
     /// Takes the activations of a matmul whose results are these rows of its output.
-    pub(super) fn of(activations: TensorBytes<'a>, offload: &Offload, rows: PartRows) -> Self {
-        let Shape {
+    pub(super) fn of(activations: TensorData<'a>, offload: &MatmulOffload, rows: RowSet) -> Self {
+        let MatmulSize {
             m,
             k,
             matrices,
@@ -112,7 +112,7 @@ impl<'a> ActivationRows<'a> {
         &self,
         engine: &Engine,
         scratch: &RowScratch,
-    ) -> Result<PreparedRows<'a>, MulMatError> {
+    ) -> Result<CallRows<'a>, NodeFailure> {
         let rows = match self.run() {
             Some(rows) => Cow::Borrowed(rows),
             None => {
@@ -123,19 +123,19 @@ impl<'a> ActivationRows<'a> {
                 Cow::Owned(gathered)
             }
         };
-        PreparedRows::new(engine, scratch, self.is_rounded, self.k, rows)
+        CallRows::new(engine, scratch, self.is_rounded, self.k, rows)
     }
 
     /// The activations of one row of the output.
-    pub(super) fn row(&self, row: usize) -> Result<&'a [f32], MulMatError> {
+    pub(super) fn row(&self, row: usize) -> Result<&'a [f32], NodeFailure> {
         let bytes = self.activations.0.row(self.index(row));
         let row = bytes.and_then(|bytes| <[f32]>::ref_from_bytes(bytes).ok());
-        row.ok_or(MulMatError::Data("activations"))
+        row.ok_or(NodeFailure::Data("activations"))
     }
 
     /// The activations of all rows, if they are contiguous.
     fn run(&self) -> Option<&'a [f32]> {
-        let (PartRows::Run(rows), RowOrder::Same { m, .. }) = (&self.rows, self.order) else {
+        let (RowSet::Run(rows), RowOrder::Same { m, .. }) = (&self.rows, self.order) else {
             return None;
         };
         let UnchangedTensor(activations) = self.activations;

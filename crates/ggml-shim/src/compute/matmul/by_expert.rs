@@ -11,18 +11,18 @@
 //!
 //! The rows that chose the same expert are one part.
 
-use super::activation_rows::{ActivationRows, PartRows};
-use super::operands::{MulMat, Part};
+use super::activation_rows::{ActivationRows, RowSet};
+use super::operands::{MatmulNode, NodeCall};
 use crate::decide::offload::ExpertChoice;
-use crate::weights::node_error::MulMatError;
+use crate::weights::node_error::NodeFailure;
 
 /// Returns a part for each expert that a row of `matmul` chose; `index` is that of `matmul`.
 pub(super) fn parts<'a>(
-    matmul: &MulMat<'a>,
+    matmul: &MatmulNode<'a>,
     index: usize,
     experts: ExpertChoice,
-) -> Result<Vec<Part<'a>>, MulMatError> {
-    let misplaced = || MulMatError::Data("numbers of experts");
+) -> Result<Vec<NodeCall<'a>>, NodeFailure> {
+    let misplaced = || NodeFailure::Data("numbers of experts");
     let ids = matmul.ids.as_ref().ok_or_else(misplaced)?;
     let count = matmul.offload.shape.matrices[0];
     let mut chosen = vec![Vec::new(); count];
@@ -37,20 +37,16 @@ pub(super) fn parts<'a>(
             let rows = usize::try_from(number)
                 .ok()
                 .and_then(|expert| chosen.get_mut(expert))
-                .ok_or(MulMatError::NoSuchExpert { number, count })?;
+                .ok_or(NodeFailure::NoSuchExpert { number, count })?;
             rows.push(token * experts.used + slot);
         }
     }
     let chosen = chosen.into_iter().enumerate();
     let chosen = chosen.filter(|(_, rows)| !rows.is_empty());
-    let part = |(expert, rows)| Part {
+    let part = |(expert, rows)| NodeCall {
         matmul: index,
         matrix: [expert, 0],
-        source: ActivationRows::of(
-            matmul.activations,
-            &matmul.offload,
-            PartRows::Scattered(rows),
-        ),
+        source: ActivationRows::of(matmul.activations, &matmul.offload, RowSet::Scattered(rows)),
     };
     Ok(chosen.map(part).collect())
 }

@@ -4,22 +4,22 @@
 use std::sync::Arc;
 
 use super::activation_rows::ActivationRows;
-use crate::decide::offload::Offload;
-use crate::ggml::tensor_data::{NodeOutput, TensorBytes};
-use crate::weights::packed_tensor::ResidentWeights;
+use crate::decide::offload::MatmulOffload;
+use crate::ggml::tensor_data::{NodeOutput, TensorData};
+use crate::weights::packed_tensor::PackedTensor;
 use crate::weights::verify::OutputErrors;
 
 /// A matmul and its data.
 #[derive(Debug)]
-pub(crate) struct MulMat<'a> {
-    pub(crate) offload: Offload,
+pub(crate) struct MatmulNode<'a> {
+    pub(crate) offload: MatmulOffload,
     /// Without bytes if only its packed form exists.
-    pub(crate) weights: TensorBytes<'a>,
+    pub(crate) weights: TensorData<'a>,
     /// Where their packed matrices stay; without it they are packed for this matmul only.
-    pub(crate) kept: Option<Arc<ResidentWeights>>,
-    pub(crate) activations: TensorBytes<'a>,
+    pub(crate) kept: Option<Arc<PackedTensor>>,
+    pub(crate) activations: TensorData<'a>,
     /// Which experts each token chose.
-    pub(crate) ids: Option<TensorBytes<'a>>,
+    pub(crate) ids: Option<TensorData<'a>>,
     /// dst: `outputs()` numbers.
     pub(crate) out: NodeOutput<'a>,
     /// Errors of its outputs against the CPU's, if it is verified.
@@ -28,7 +28,7 @@ pub(crate) struct MulMat<'a> {
 
 /// One activation matrix times one weight matrix.
 #[derive(Debug)]
-pub(super) struct Part<'a> {
+pub(super) struct NodeCall<'a> {
     /// Index of the matmul that it is a part of.
     pub(super) matmul: usize,
     /// Which of its weight matrices.

@@ -7,7 +7,7 @@ use half::f16;
 use npu_matmul::{Activations, Engine, Scratch, Section};
 use rayon::prelude::*;
 
-use crate::weights::node_error::MulMatError;
+use crate::weights::node_error::NodeFailure;
 use crate::weights::quants;
 
 /// Memory for rows of later matmuls.
@@ -31,7 +31,7 @@ impl RowScratch {
 
 /// Activations in the form that the engine multiplies.
 #[derive(Debug)]
-pub(super) enum PreparedRows<'a> {
+pub(super) enum CallRows<'a> {
     /// For FP16 weights, with a factor for the outputs of each row.
     Halves(Vec<f16>, Vec<f32>),
     /// For quantised weights; the engine quantises the activations in the same way, which itself
@@ -39,7 +39,7 @@ pub(super) enum PreparedRows<'a> {
     Floats(Cow<'a, [f32]>),
 }
 
-impl<'a> PreparedRows<'a> {
+impl<'a> CallRows<'a> {
     /// Takes rows of `k` elements, and rounds them to FP16 if `is_rounded` is set.
     pub(super) fn new(
         engine: &Engine,
@@ -47,7 +47,7 @@ impl<'a> PreparedRows<'a> {
         is_rounded: bool,
         k: usize,
         activations: Cow<'a, [f32]>,
-    ) -> Result<Self, MulMatError> {
+    ) -> Result<Self, NodeFailure> {
         if !is_rounded {
             return Ok(Self::Floats(activations));
         }

@@ -16,15 +16,15 @@ use rocket_uapi::Selector;
 use zerocopy::IntoBytes;
 
 use super::*;
-use crate::decide::offload::Offload;
+use crate::decide::offload::MatmulOffload;
 use crate::entry::engine::{self, OpenedEngine};
 use crate::ggml::abi::type_id;
-use crate::ggml::tensor_data::{NodeOutput, TensorBytes};
-use crate::ggml::tensor_shape::TensorDescriptor;
+use crate::ggml::tensor_data::{NodeOutput, TensorData};
+use crate::ggml::tensor_shape::TensorShape;
 use crate::ggml::types::tests::{BF16, Q8_0, format};
 use crate::weights::budget::tests::accepted;
-use crate::weights::node_error::MulMatError;
-use crate::weights::packed_tensor::ResidentWeights;
+use crate::weights::node_error::NodeFailure;
+use crate::weights::packed_tensor::PackedTensor;
 use crate::weights::verify::OutputErrors;
 
 pub(crate) static OPENED: LazyLock<OpenedEngine> = LazyLock::new(|| {
@@ -33,24 +33,24 @@ pub(crate) static OPENED: LazyLock<OpenedEngine> = LazyLock::new(|| {
 });
 pub(crate) static SCRATCH: LazyLock<RowScratch> = LazyLock::new(|| RowScratch::new(&OPENED.engine));
 
-fn run(matmuls: &mut [MulMat<'_>]) -> Result<(), ListError> {
+fn run(matmuls: &mut [MatmulNode<'_>]) -> Result<(), FailedNode> {
     compute(&OPENED.engine, &SCRATCH, matmuls, MOST, &|| false)
 }
 
-fn run_one(matmul: MulMat<'_>) -> Result<Option<OutputErrors>, MulMatError> {
+fn run_one(matmul: MatmulNode<'_>) -> Result<Option<OutputErrors>, NodeFailure> {
     let mut matmuls = [matmul];
-    run(&mut matmuls).map_err(|ListError { error, .. }| error)?;
+    run(&mut matmuls).map_err(|FailedNode { error, .. }| error)?;
     Ok(matmuls[0].errors)
 }
 
 /// A place for one packed matrix.
-fn kept() -> Arc<ResidentWeights> {
-    ResidentWeights::new(0..usize::MAX, accepted(1))
+fn kept() -> Arc<PackedTensor> {
+    PackedTensor::new(0..usize::MAX, accepted(1))
 }
 
 /// The definition, element by element: ggml's picture in `supports.rs`.
 fn reference(
-    shape: Shape,
+    shape: MatmulSize,
     weights: impl Fn([usize; 4]) -> f32,
     activations: impl Fn([usize; 4]) -> f32,
 ) -> Vec<f32> {
@@ -80,15 +80,15 @@ fn activation([k, m, i2, i3]: [usize; 4]) -> f32 {
 }
 
 /// A tensor in memory.
-pub(crate) struct TensorData {
-    tensor: TensorDescriptor,
+pub(crate) struct TestTensor {
+    tensor: TensorShape,
     /// Its bytes, aligned like ggml's, and perhaps a few more.
     words: Vec<u64>,
 }
 
-impl TensorData {
-    pub(crate) fn rows(&self) -> TensorBytes<'_> {
-        TensorBytes {
+impl TestTensor {
+    pub(crate) fn rows(&self) -> TensorData<'_> {
+        TensorData {
             tensor: self.tensor,
             bytes: self.words.as_bytes(),
         }
@@ -103,7 +103,7 @@ pub(crate) fn lay_out(
     order: [usize; 3],
     gap: usize,
     value: impl Fn([usize; 4]) -> f32,
-) -> TensorData {
+) -> TestTensor {
     let format = format(id);
     let NumberFormat {
         block_elements,
@@ -130,12 +130,12 @@ pub(crate) fn lay_out(
         }
     }
     let ne = ne.map(|size| i64::try_from(size).unwrap());
-    let tensor = TensorDescriptor { format, ne, nb };
-    TensorData { tensor, words }
+    let tensor = TensorShape { format, ne, nb };
+    TestTensor { tensor, words }
 }
 
 /// Lays out a tensor without gaps, in the order of its dimensions.
-pub(crate) fn dense(id: u32, ne: [usize; 4], value: impl Fn([usize; 4]) -> f32) -> TensorData {
+pub(crate) fn dense(id: u32, ne: [usize; 4], value: impl Fn([usize; 4]) -> f32) -> TestTensor {
     lay_out(id, ne, ORDERS[0], 0, value)
 }
 
@@ -161,16 +161,16 @@ fn encode(id: u32, element: impl Fn(usize) -> f32, to: &mut [u8]) {
 /// The matmul of two tensors. It is not verified, and keeps no weights.
 fn matmul<'a>(
     precision: ComputeType,
-    weights: &'a TensorData,
-    activations: &'a TensorData,
+    weights: &'a TestTensor,
+    activations: &'a TestTensor,
     out: &'a mut [f32],
-) -> MulMat<'a> {
-    let sizes = |data: &TensorData| data.tensor.dimensions().unwrap();
+) -> MatmulNode<'a> {
+    let sizes = |data: &TestTensor| data.tensor.dimensions().unwrap();
     let ([k, n, b2, b3], [_, m, a2, a3]) = (sizes(weights), sizes(activations));
-    MulMat {
-        offload: Offload {
+    MatmulNode {
+        offload: MatmulOffload {
             precision,
-            shape: Shape {
+            shape: MatmulSize {
                 m,
                 n,
                 k,
@@ -199,7 +199,7 @@ proptest! {
         b2 in 1..4_usize, b3 in 1..3_usize, r2 in 1..4_usize, r3 in 1..3_usize,
         order in 0..ORDERS.len(), gap in 0..3_usize,
     ) {
-        let shape = Shape { m, n, k, matrices: [b2, b3], repeats: [r2, r3] };
+        let shape = MatmulSize { m, n, k, matrices: [b2, b3], repeats: [r2, r3] };
         let weights = lay_out(type_id::F16, [k, n, b2, b3], ORDERS[order], gap, weight);
         let rows = [k, m, b2 * r2, b3 * r3];
         let activations = lay_out(type_id::F32, rows, ORDERS[order], gap, activation);
@@ -215,7 +215,7 @@ proptest! {
     }
 }
 
-const SQUARE: Shape = Shape {
+const SQUARE: MatmulSize = MatmulSize {
     m: 2,
     n: 3,
     k: 32,
@@ -230,11 +230,11 @@ fn small_weight(index: [usize; 4]) -> f32 {
     weight(index) / 4.0
 }
 
-fn q8_0_weights() -> TensorData {
+fn q8_0_weights() -> TestTensor {
     dense(Q8_0, [SQUARE.k, SQUARE.n, 1, 1], small_weight)
 }
 
-fn activations(value: impl Fn([usize; 4]) -> f32) -> TensorData {
+fn activations(value: impl Fn([usize; 4]) -> f32) -> TestTensor {
     let ne = [SQUARE.k, SQUARE.m, 1, 1];
     dense(type_id::F32, ne, value)
 }
@@ -257,7 +257,7 @@ fn weights_are_packed_once_and_changes_are_seen_by_the_check() {
     let kept = kept();
     let mut weights = q8_0_weights();
     let activations = activations(activation);
-    let compute = |weights: &TensorData| {
+    let compute = |weights: &TestTensor| {
         let mut out = vec![0.0; 6];
         let mut matmul = matmul(INT8, weights, &activations, &mut out);
         matmul.errors = Some(OutputErrors::default());
@@ -297,7 +297,7 @@ fn packed_weights_need_no_bytes_and_without_either_there_is_an_error() {
     assert_eq!(compute(true).unwrap(), compute(false).unwrap());
     kept.forget();
     let error = compute(false).unwrap_err();
-    assert!(matches!(error, MulMatError::NotPacked), "{error}");
+    assert!(matches!(error, NodeFailure::NotPacked), "{error}");
 }
 
 /// Several weights multiply the same activations: these are packed once, and each result is the
@@ -389,7 +389,7 @@ fn a_short_tensor_is_an_error_not_a_read_behind_it() {
         matmul.weights.bytes = &matmul.weights.bytes[..weight_bytes];
         matmul.activations.bytes = &matmul.activations.bytes[..activation_bytes];
         let error = run_one(matmul).unwrap_err();
-        assert!(matches!(error, MulMatError::Data(_)), "{error}");
+        assert!(matches!(error, NodeFailure::Data(_)), "{error}");
     }
     let mut short = [0.0; 5];
     assert!(run_one(matmul(INT8, &weights, &activations, &mut short)).is_err());
@@ -398,8 +398,8 @@ fn a_short_tensor_is_an_error_not_a_read_behind_it() {
 #[test]
 fn what_a_batch_holds_is_bounded() {
     let fits = |weights, rows, count| {
-        let one = BatchLimits { weights, rows };
-        let held = (1..count).fold(BatchLimits::default(), |held, _| held.with(one));
+        let one = GroupLimits { weights, rows };
+        let held = (1..count).fold(GroupLimits::default(), |held, _| held.with(one));
         held.fits(one, MOST)
     };
     // Experts of large models, and ones larger than the bounds.

@@ -17,12 +17,12 @@
 //!
 //! A row whose keys are all masked gives zeros.
 
-use npu_matmul::attention::AttentionBatch;
+use npu_matmul::attention::AttentionShape;
 use npu_offload::{AttentionChoice, FormatClass, OffloadRules};
 
 use crate::ggml::abi::{MAX_DIMS, type_id};
 use crate::ggml::reason::DeclineReason;
-use crate::ggml::tensor_shape::{TensorDescriptor, check_sizes};
+use crate::ggml::tensor_shape::{TensorShape, check_sizes};
 
 /// Longest head: DeepSeek's, 512 compressed channels and 64 with positions.
 const LONGEST_HEAD: usize = 576;
@@ -31,17 +31,17 @@ const LONGEST_HEAD: usize = 576;
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct AttentionQuery {
     /// ggml's src0.
-    pub(crate) queries: TensorDescriptor,
+    pub(crate) queries: TensorShape,
     /// ggml's src1.
-    pub(crate) keys: TensorDescriptor,
+    pub(crate) keys: TensorShape,
     /// ggml's src2.
-    pub(crate) values: TensorDescriptor,
+    pub(crate) values: TensorShape,
     /// ggml's src3.
-    pub(crate) mask: Option<TensorDescriptor>,
+    pub(crate) mask: Option<TensorShape>,
     /// ggml's src4.
-    pub(crate) sinks: Option<TensorDescriptor>,
+    pub(crate) sinks: Option<TensorShape>,
     /// ggml's dst.
-    pub(crate) output: TensorDescriptor,
+    pub(crate) output: TensorShape,
     pub(crate) params: AttentionParams,
     /// Whether all operands lie in plain memory, or nowhere yet.
     pub(crate) is_readable: bool,
@@ -62,9 +62,9 @@ pub(crate) struct AttentionParams {
 
 /// Dimensions of attention, see the module's picture, and its parameters. No dimension is zero.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct AttentionShape {
+pub(crate) struct AttentionOffload {
     /// Sizes of one sequence.
-    pub(crate) batch: AttentionBatch,
+    pub(crate) batch: AttentionShape,
     /// Sequences.
     pub(crate) streams: usize,
     /// Sequences of keys and values, each shared by equally many of the queries.
@@ -74,7 +74,7 @@ pub(crate) struct AttentionShape {
     pub(crate) params: AttentionParams,
 }
 
-impl AttentionShape {
+impl AttentionOffload {
     pub(crate) fn outputs(&self) -> usize {
         let batch = &self.batch;
         batch.rows * batch.heads * self.streams * batch.value_dim
@@ -90,7 +90,7 @@ impl AttentionShape {
 pub(crate) fn decide_attention(
     query: &AttentionQuery,
     rules: &OffloadRules,
-) -> Result<AttentionShape, DeclineReason> {
+) -> Result<AttentionOffload, DeclineReason> {
     let shape = attention_shape(query)?;
     match rules.fewest_attention_rows(shape.batch) {
         Some(fewest) if shape.batch.rows >= fewest => Ok(shape),
@@ -101,7 +101,7 @@ pub(crate) fn decide_attention(
 }
 
 /// Whether attention can be computed at all, whatever its gain. `graph_compute` relies on it.
-pub(crate) fn attention_shape(query: &AttentionQuery) -> Result<AttentionShape, DeclineReason> {
+pub(crate) fn attention_shape(query: &AttentionQuery) -> Result<AttentionOffload, DeclineReason> {
     if query.has_more || !query.params.are_finite() {
         return Err(DeclineReason::AttentionKind);
     }
@@ -113,7 +113,7 @@ pub(crate) fn attention_shape(query: &AttentionQuery) -> Result<AttentionShape, 
         (query.mask, Some(type_id::F16)),
         (query.sinks, Some(type_id::F32)),
     ];
-    let has_type = |(operand, id): &(Option<TensorDescriptor>, Option<u32>)| {
+    let has_type = |(operand, id): &(Option<TensorShape>, Option<u32>)| {
         operand.is_none_or(|operand| match id {
             Some(id) => operand.format.number.id == *id,
             None => operand.format.number.class != FormatClass::Other,
@@ -137,7 +137,7 @@ pub(crate) fn attention_shape(query: &AttentionQuery) -> Result<AttentionShape, 
     Ok(shape)
 }
 
-fn shape(query: &AttentionQuery) -> Result<AttentionShape, DeclineReason> {
+fn shape(query: &AttentionQuery) -> Result<AttentionOffload, DeclineReason> {
     let [d, rows, heads, streams] = query.queries.dimensions()?;
     let [d_of_keys, keys, kv_heads, kv_streams] = query.keys.dimensions()?;
     let values = query.values.dimensions()?;
@@ -156,7 +156,7 @@ fn shape(query: &AttentionQuery) -> Result<AttentionShape, DeclineReason> {
         sinks.dimensions().map(|sizes| sizes == [heads, 1, 1, 1])
     })?;
     if !fits || !mask.is_none_or(masks) || !fits_sinks {
-        return Err(DeclineReason::Shape);
+        return Err(DeclineReason::MatmulSize);
     }
     if d > LONGEST_HEAD || dv > LONGEST_HEAD {
         return Err(DeclineReason::AttentionHead);
@@ -166,8 +166,8 @@ fn shape(query: &AttentionQuery) -> Result<AttentionShape, DeclineReason> {
         [keys, d.max(dv), kv_heads, kv_streams],
         [rows, keys, heads, streams],
     ])?;
-    Ok(AttentionShape {
-        batch: AttentionBatch {
+    Ok(AttentionOffload {
+        batch: AttentionShape {
             heads,
             kv_heads,
             rows,

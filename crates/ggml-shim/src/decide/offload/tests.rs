@@ -11,11 +11,11 @@ use super::*;
 use crate::ggml::types::tests::{BF16, Q8_0, format};
 
 /// A tensor without gaps.
-pub(crate) fn packed(type_id: u32, ne: [i64; 4]) -> TensorDescriptor {
+pub(crate) fn packed(type_id: u32, ne: [i64; 4]) -> TensorShape {
     let format = format(type_id);
     let size = |dimension: usize| usize::try_from(ne[dimension]).unwrap_or(0);
     let row = format.number.block_bytes * size(0) / format.number.block_elements;
-    TensorDescriptor {
+    TensorShape {
         format,
         ne,
         nb: [
@@ -27,17 +27,17 @@ pub(crate) fn packed(type_id: u32, ne: [i64; 4]) -> TensorDescriptor {
     }
 }
 
-pub(crate) fn halves(ne: [i64; 4]) -> TensorDescriptor {
+pub(crate) fn halves(ne: [i64; 4]) -> TensorShape {
     packed(type_id::F16, ne)
 }
 
-pub(crate) fn floats(ne: [i64; 4]) -> TensorDescriptor {
+pub(crate) fn floats(ne: [i64; 4]) -> TensorShape {
     packed(type_id::F32, ne)
 }
 
 /// A matmul that is offloaded, `m` x `k` times `k` x `n`.
-pub(crate) fn matmul(weights: u32, m: i64, n: i64, k: i64) -> MulMatQuery {
-    MulMatQuery {
+pub(crate) fn matmul(weights: u32, m: i64, n: i64, k: i64) -> MatmulQuery {
+    MatmulQuery {
         weights: packed(weights, [k, n, 1, 1]),
         origin: WeightOrigin::Plain,
         activations: floats([k, m, 1, 1]),
@@ -67,7 +67,7 @@ fn each_kind_of_weights_is_offloaded_in_its_precision() {
     ] {
         let offload = decide(&matmul(weights, 64, 96, 128), &policy(MIN_M)).unwrap();
         assert_eq!(offload.precision, precision);
-        let Shape { m, n, k, .. } = offload.shape;
+        let MatmulSize { m, n, k, .. } = offload.shape;
         assert_eq!([m, n, k], [64, 96, 128]);
         assert_eq!([offload.shape.matrices, offload.shape.repeats], [[1; 2]; 2]);
     }
@@ -114,7 +114,7 @@ fn check_changes<T: Copy, R: Debug + PartialEq>(
 #[test]
 fn each_reason_to_decline() {
     use DeclineReason::*;
-    let changes: Changes<'_, MulMatQuery> = &[
+    let changes: Changes<'_, MatmulQuery> = &[
         (|p| p.origin = WeightOrigin::Computed, Computed),
         (|p| p.origin = WeightOrigin::Elsewhere, Elsewhere),
         (|p| p.origin = WeightOrigin::Asked, Asked),
@@ -133,12 +133,12 @@ fn each_reason_to_decline() {
         (|p| p.activations.nb[1] += 2, NotContiguous),
         (|p| p.weights.nb[1] += 1, NotContiguous),
         (|p| p.output.nb[1] += 4, NotContiguous),
-        (|p| p.weights.ne[0] = 64, Shape),
-        (|p| p.weights.ne[2] = 2, Shape),
-        (|p| p.activations.ne[1] = 65, Shape),
-        (|p| p.output.ne[3] = 2, Shape),
-        (|p| p.weights.ne[1] = 0, Shape),
-        (|p| p.weights.ne[1] = -1, Shape),
+        (|p| p.weights.ne[0] = 64, MatmulSize),
+        (|p| p.weights.ne[2] = 2, MatmulSize),
+        (|p| p.activations.ne[1] = 65, MatmulSize),
+        (|p| p.output.ne[3] = 2, MatmulSize),
+        (|p| p.weights.ne[1] = 0, MatmulSize),
+        (|p| p.weights.ne[1] = -1, MatmulSize),
         (
             |p| (p.weights.ne[1], p.output.ne[0]) = (i64::MAX, i64::MAX),
             NoPlan,
@@ -210,8 +210,8 @@ fn int8_wants_some_outputs_and_whole_blocks() {
 }
 
 /// Keys of `kv_heads` heads in a cache, times the queries of `heads` heads.
-fn scores(rows: i64, keys: i64, head: i64, [heads, kv_heads]: [i64; 2]) -> MulMatQuery {
-    MulMatQuery {
+fn scores(rows: i64, keys: i64, head: i64, [heads, kv_heads]: [i64; 2]) -> MatmulQuery {
+    MatmulQuery {
         weights: halves([head, keys, kv_heads, 1]),
         origin: WeightOrigin::Cache,
         activations: floats([head, rows, heads, 1]),
@@ -224,7 +224,7 @@ fn scores(rows: i64, keys: i64, head: i64, [heads, kv_heads]: [i64; 2]) -> MulMa
 #[test]
 fn matmuls_of_attention_are_offloaded_where_they_pay_and_else_declined_by_name() {
     use DeclineReason::*;
-    type Change = fn(&mut MulMatQuery, &mut OffloadRules);
+    type Change = fn(&mut MatmulQuery, &mut OffloadRules);
     let table: &[(Change, DeclineReason)] = &[
         // Few scores for each job.
         (|p, _| *p = scores(128, 512, 64, [12, 12]), AttentionMatmuls),
@@ -288,8 +288,8 @@ fn weights_with_which_the_npu_loses_are_declined_and_not_stored() {
 }
 
 /// A matmul with 8 experts, of which each of `tokens` tokens uses 2.
-pub(crate) fn by_expert(weights: u32, tokens: i64, given: i64, n: i64, k: i64) -> MulMatQuery {
-    MulMatQuery {
+pub(crate) fn by_expert(weights: u32, tokens: i64, given: i64, n: i64, k: i64) -> MatmulQuery {
+    MatmulQuery {
         weights: packed(weights, [k, n, 8, 1]),
         activations: floats([k, given, tokens, 1]),
         ids: Some(packed(type_id::I32, [2, tokens, 1, 1])),
@@ -319,12 +319,18 @@ fn experts_are_counted_by_tokens() {
 #[test]
 fn experts_that_do_not_fit_together_are_declined() {
     use DeclineReason::*;
-    let changes: Changes<'_, MulMatQuery> = &[
-        (|p| p.ids = Some(packed(type_id::I32, [2, 63, 1, 1])), Shape),
-        (|p| p.ids = Some(packed(type_id::I32, [3, 64, 1, 1])), Shape),
-        (|p| p.activations = floats([128, 3, 64, 1]), Shape),
-        (|p| p.weights.ne[3] = 2, Shape),
-        (|p| p.output.ne[1] = 1, Shape),
+    let changes: Changes<'_, MatmulQuery> = &[
+        (
+            |p| p.ids = Some(packed(type_id::I32, [2, 63, 1, 1])),
+            MatmulSize,
+        ),
+        (
+            |p| p.ids = Some(packed(type_id::I32, [3, 64, 1, 1])),
+            MatmulSize,
+        ),
+        (|p| p.activations = floats([128, 3, 64, 1]), MatmulSize),
+        (|p| p.weights.ne[3] = 2, MatmulSize),
+        (|p| p.output.ne[1] = 1, MatmulSize),
         (|p| p.ids = Some(floats([2, 64, 1, 1])), NotContiguous),
     ];
     let rules = policy(MIN_M);

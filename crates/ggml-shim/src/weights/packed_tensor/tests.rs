@@ -8,15 +8,15 @@ use zerocopy::IntoBytes;
 use super::*;
 use crate::compute::matmul::tests::OPENED;
 use crate::ggml::abi::type_id;
-use crate::ggml::tensor_data::Matrix;
+use crate::ggml::tensor_data::TensorMatrix;
 use crate::ggml::types::tests::format;
 use crate::weights::budget::tests::accepted;
 use crate::weights::pack;
 
 /// Packs a matrix of `rows` rows.
-pub(crate) fn packed(rows: usize) -> Result<PackedMatrix, MulMatError> {
+pub(crate) fn packed(rows: usize) -> Result<PackedMatrix, NodeFailure> {
     let row = [1.0_f32; 32];
-    let matrix = Matrix {
+    let matrix = TensorMatrix {
         format: format(type_id::F32),
         k: row.len(),
         rows: vec![row.as_bytes(); rows],
@@ -50,14 +50,14 @@ proptest! {
 }
 
 /// Rows of the matrix at `index`, which gets `rows` rows if it is missing.
-fn load(weights: &ResidentWeights, index: [usize; 2], rows: usize) -> usize {
+fn load(weights: &PackedTensor, index: [usize; 2], rows: usize) -> usize {
     let matrix = weights.get_or_load(key(index), |_| packed(rows));
     matrix.unwrap().weights.n()
 }
 
 #[test]
 fn a_matrix_is_loaded_once_until_it_is_forgotten() {
-    let weights = ResidentWeights::new(0..64, accepted(2));
+    let weights = PackedTensor::new(0..64, accepted(2));
     assert_eq!(load(&weights, [0, 0], 1), 1);
     assert_eq!(load(&weights, [0, 0], 2), 1);
     assert_eq!(load(&weights, [1, 0], 2), 2);
@@ -75,9 +75,9 @@ fn a_matrix_is_loaded_once_until_it_is_forgotten() {
 
 #[test]
 fn a_tensor_that_cannot_be_packed_is_given_up() {
-    let weights = ResidentWeights::new(0..64, accepted(2));
+    let weights = PackedTensor::new(0..64, accepted(2));
     assert_eq!(load(&weights, [0, 0], 1), 1);
-    let failed = weights.get_or_load(key([1, 0]), |_| Err(MulMatError::OutOfMemory(1)));
+    let failed = weights.get_or_load(key([1, 0]), |_| Err(NodeFailure::OutOfMemory(1)));
     assert!(failed.is_err());
     assert_eq!(weights.decision.refusal(), Some(LeftOnCpu::Failed));
     // Its other matrix gives its memory back.
@@ -86,7 +86,7 @@ fn a_tensor_that_cannot_be_packed_is_given_up() {
 
 #[test]
 fn threads_that_ask_together_load_once() {
-    let weights = ResidentWeights::new(0..64, accepted(1));
+    let weights = PackedTensor::new(0..64, accepted(1));
     let loads = Mutex::new(0);
     std::thread::scope(|scope| {
         for _ in 0..4 {

@@ -13,13 +13,13 @@ use crate::weights::packed_tensor::tests::{key, packed};
 /// Bytes of each tensor.
 const BYTES: usize = 2 * 64 * 64;
 
-impl WeightBuffers {
+impl WatchedBuffers {
     /// Adds a buffer with tensors of these names.
     fn add_named(&self, order: WeightOrder, names: &[&str]) -> *mut Buffer {
         // Not in the order of the addresses.
         let address = 0x100_0000 - 0x1_0000 * lock(&self.entries).len();
         let buffer: *mut Buffer = ptr::without_provenance_mut(address);
-        let candidate = |(index, name): (usize, &&str)| Candidate {
+        let candidate = |(index, name): (usize, &&str)| UndecidedTensor {
             name: (*name).to_owned(),
             place: PlacedWeights {
                 address: buffer.addr() + index * BYTES,
@@ -33,11 +33,11 @@ impl WeightBuffers {
     }
 
     /// Packs the tensor of `candidate`.
-    fn take(&self, buffer: *mut Buffer, candidate: usize) -> Arc<ResidentWeights> {
+    fn take(&self, buffer: *mut Buffer, candidate: usize) -> Arc<PackedTensor> {
         let entry = self.get(buffer).unwrap();
         let place = lock(&entry.candidates)[candidate].place;
         let extent = place.weights.extent(place.address).unwrap();
-        let weights = ResidentWeights::new(extent, accepted(1));
+        let weights = PackedTensor::new(extent, accepted(1));
         weights.insert(key([0, 0]), packed(1).unwrap());
         lock(&entry.decided).insert(place, Arc::clone(&weights));
         weights
@@ -65,7 +65,7 @@ fn the_outputs_weights_come_last_and_tables_that_are_looked_up_never() {
         // The CPU has rearranged it for matmuls, and looks rows up elsewhere.
         (&[embeddings], &[embeddings, "c"], &["c", embeddings]),
     ] {
-        let buffers = WeightBuffers::default();
+        let buffers = WatchedBuffers::default();
         buffers.add_named(Plain, plain);
         buffers.add_named(Rearranged, rearranged);
         assert_eq!(buffers.due_names(|_| true), due);
@@ -75,7 +75,7 @@ fn the_outputs_weights_come_last_and_tables_that_are_looked_up_never() {
 
 #[test]
 fn an_output_that_was_decided_about_is_remembered() {
-    let buffers = WeightBuffers::default();
+    let buffers = WatchedBuffers::default();
     let buffer = buffers.add_named(WeightOrder::Plain, &["token_embd.weight", "b"]);
     let entry = buffers.get(buffer).unwrap();
     entry.has_output.store(true, Ordering::Relaxed);
@@ -84,7 +84,7 @@ fn an_output_that_was_decided_about_is_remembered() {
 
 #[test]
 fn the_output_of_another_model_says_nothing() {
-    let buffers = WeightBuffers::default();
+    let buffers = WatchedBuffers::default();
     let first = buffers.add_named(WeightOrder::Rearranged, &["output.weight"]);
     assert_eq!(buffers.due_names(|_| true), ["output.weight"]);
     let entry = buffers.get(first).unwrap();
@@ -96,7 +96,7 @@ fn the_output_of_another_model_says_nothing() {
 
 #[test]
 fn what_is_in_no_buffer_of_weights_waits() {
-    let buffers = WeightBuffers::default();
+    let buffers = WatchedBuffers::default();
     let cache = buffers.add_named(WeightOrder::Plain, &["cache_k_l0"]);
     buffers.add_named(WeightOrder::Plain, &["b"]);
     let has_weights = |buffer: *mut Buffer| !ptr::eq(buffer, cache);
@@ -107,7 +107,7 @@ fn what_is_in_no_buffer_of_weights_waits() {
 
 #[test]
 fn a_new_buffer_takes_the_place_of_one_at_its_address() {
-    let buffers = WeightBuffers::default();
+    let buffers = WatchedBuffers::default();
     let buffer = buffers.add_named(WeightOrder::Plain, &["a"]);
     let address = GgmlPtr::new(buffer).unwrap();
     let originals = BufferCallbacks::default();
@@ -119,7 +119,7 @@ fn a_new_buffer_takes_the_place_of_one_at_its_address() {
 
 #[test]
 fn what_a_graph_writes_is_left_to_the_cpu_and_its_neighbours_are_not() {
-    let buffers = WeightBuffers::default();
+    let buffers = WatchedBuffers::default();
     let buffer = buffers.add_named(WeightOrder::Plain, &["a", "b", "c"]);
     let [a, b, c] = [0, 1, 2].map(|index| buffers.take(buffer, index));
     let entry = buffers.get(buffer).unwrap();
@@ -130,8 +130,8 @@ fn what_a_graph_writes_is_left_to_the_cpu_and_its_neighbours_are_not() {
     let second = extent(1);
     assert_eq!(entry.leave_written(&second), WrittenRange::Withdrawn);
     assert_eq!(entry.leave_written(&second), WrittenRange::Known);
-    let behind = buffer.addr() + 3 * BYTES..buffer.addr() + 4 * BYTES;
-    assert_eq!(entry.leave_written(&behind), WrittenRange::New);
+    let tail = buffer.addr() + 3 * BYTES..buffer.addr() + 4 * BYTES;
+    assert_eq!(entry.leave_written(&tail), WrittenRange::New);
     assert_eq!(b.decision.refusal(), Some(LeftOnCpu::Written));
     assert!(a.decision.is_accepted() && c.decision.is_accepted());
     assert_eq!(are_packed(), [false, false, true]);
@@ -142,7 +142,7 @@ fn what_a_graph_writes_is_left_to_the_cpu_and_its_neighbours_are_not() {
 
 #[test]
 fn another_shape_at_the_same_address_is_another_tensor() {
-    let buffers = WeightBuffers::default();
+    let buffers = WatchedBuffers::default();
     let buffer = buffers.add_named(WeightOrder::Plain, &[]);
     let entry = buffers.get(buffer).unwrap();
     let context = WeightContext {
@@ -151,8 +151,8 @@ fn another_shape_at_the_same_address_is_another_tensor() {
         budget: &budget(1),
         patterns: &Patterns::default(),
     };
-    let are_packed = |address: usize, weights: TensorDescriptor| {
-        let candidate = Candidate {
+    let are_packed = |address: usize, weights: TensorShape| {
+        let candidate = UndecidedTensor {
             name: "a".to_owned(),
             place: PlacedWeights { address, weights },
         };
@@ -192,6 +192,6 @@ proptest! {
             PlacedWeights { address: addresses[at], weights }
         });
         assert_each_field_counts!(PlacedWeights { address, weights }, one, other);
-        assert_each_field_counts!(TensorDescriptor { format, ne, nb }, one.weights, other.weights);
+        assert_each_field_counts!(TensorShape { format, ne, nb }, one.weights, other.weights);
     }
 }

@@ -54,11 +54,11 @@ mod scores;
 
 use crate::engine::Engine;
 use crate::exec::{AbortCheck, Again};
-use crate::plan::attention::plan::{HALF, Tiling};
-use crate::plan::error::{Error, GemmCallError};
+use crate::plan::attention::plan::{AttentionPlan, HALF};
+use crate::plan::error::{EngineCallError, Error};
 use crate::plan::first_run::MatmulKind;
 
-pub use crate::plan::attention::{AttentionBatch, AttentionCall, HeadRows, reference};
+pub use crate::plan::attention::{AttentionCall, AttentionShape, HeadRows, reference};
 
 impl Engine {
     /// Computes attention for several independent calls, such as the sequences of a batch.
@@ -76,7 +76,7 @@ impl Engine {
     pub fn attend<'a>(
         &self,
         calls: impl IntoIterator<Item = AttentionCall<'a>>,
-    ) -> Result<(), GemmCallError> {
+    ) -> Result<(), EngineCallError> {
         self.attend_again(calls, Again::Once)
     }
 
@@ -88,7 +88,7 @@ impl Engine {
         &self,
         calls: impl IntoIterator<Item = AttentionCall<'a>>,
         is_aborted: AbortCheck<'_>,
-    ) -> Result<(), GemmCallError> {
+    ) -> Result<(), EngineCallError> {
         self.attend_again(calls, Again::OnceUnless(is_aborted))
     }
 
@@ -96,10 +96,10 @@ impl Engine {
         &self,
         calls: impl IntoIterator<Item = AttentionCall<'a>>,
         again: Again<'_>,
-    ) -> Result<(), GemmCallError> {
+    ) -> Result<(), EngineCallError> {
         let calls: Vec<_> = calls.into_iter().collect();
         for (index, call) in calls.iter().enumerate() {
-            call.check().map_err(GemmCallError::of(index))?;
+            call.check().map_err(EngineCallError::of(index))?;
         }
         run::attend(self, calls, again)
     }
@@ -110,13 +110,13 @@ impl Engine {
     /// Those of `attend` before anything runs: no plan, such as
     /// [`PlanError::TooManyKeys`](crate::PlanError::TooManyKeys), or FP16 is disabled after a wrong
     /// result.
-    pub fn can_attend(&self, batch: &AttentionBatch) -> Result<(), Error> {
+    pub fn can_attend(&self, batch: &AttentionShape) -> Result<(), Error> {
         if !self.is_usable(HALF) {
             return Err(Error::Distrusted {
                 kind: MatmulKind::resident(HALF),
             });
         }
-        Tiling::new(batch, &self.current_options())?;
+        AttentionPlan::new(batch, &self.current_options())?;
         Ok(())
     }
 }

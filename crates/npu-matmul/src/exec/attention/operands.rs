@@ -17,14 +17,14 @@ use crate::numbers::pack::{Fp16, pack_weight};
 use crate::numbers::scratch::Scratch;
 use crate::plan::JobPlan;
 use crate::plan::attention::call::AttentionCall;
-use crate::plan::attention::plan::{HALF, Tile};
+use crate::plan::attention::plan::{AttentionTile, HALF};
 use crate::plan::error::Error;
 
 /// Packs the used blocks of K and V of a tile's KV head, in parallel parts of `memory`. Vectors
 /// with a NaN or infinity become zeros and are recorded in `lost`.
 pub(super) fn pack_keys_and_values(
     call: &AttentionCall<'_>,
-    tile: &Tile,
+    tile: &AttentionTile,
     used: &[bool],
     lost: &LostKeys,
     clock: &SectionTimes,
@@ -43,8 +43,8 @@ pub(super) fn pack_keys_and_values(
         } else {
             tiling.key_offset(part, block + 1) - tiling.key_offset(part, block)
         };
-        let (piece, behind) = rest.split_at_mut(bytes);
-        rest = behind;
+        let (piece, tail) = rest.split_at_mut(bytes);
+        rest = tail;
         if used[block] {
             pieces.push((part, block, piece));
         }
@@ -84,7 +84,7 @@ fn add_ones(n: usize, k_padded: usize, tile: &mut [u8]) {
 /// padding. A row that is not finite becomes zeros, with a factor of NaN.
 pub(super) fn pack_queries(
     call: &AttentionCall<'_>,
-    tile: &Tile,
+    tile: &AttentionTile,
     job: &JobPlan,
     (scratch, factors): (&Scratch<f16>, &mut [f32]),
     clock: &SectionTimes,

@@ -27,12 +27,14 @@ use super::operands::{pack_keys_and_values, pack_queries};
 use super::scores;
 use crate::device::times::Section;
 use crate::engine::Engine;
-use crate::exec::{Again, OnDevice};
+use crate::exec::{Again, DeviceWork};
 use crate::plan::JobPlan;
-use crate::plan::attention::call::{AttentionBatch, AttentionCall};
+use crate::plan::attention::call::{AttentionCall, AttentionShape};
 use crate::plan::attention::mask::MaskBlocks;
-use crate::plan::attention::plan::{AttentionJobs, HALF, Tile, TileKey, Tiling, devices_of};
-use crate::plan::error::{Error, GemmCallError};
+use crate::plan::attention::plan::{
+    AttentionPlan, AttentionSteps, AttentionTile, HALF, TileKey, devices_of,
+};
+use crate::plan::error::{EngineCallError, Error};
 use crate::plan::first_run::MatmulKind;
 use crate::plan::observe::Activity;
 
@@ -60,9 +62,9 @@ struct Ended {
 }
 
 /// The tiles of one device, and its jobs in flight.
-struct DeviceRun<'e> {
-    on: OnDevice<'e>,
-    tiles: Vec<(Tile, Arc<AttentionJobs>)>,
+struct DeviceAttention<'e> {
+    on: DeviceWork<'e>,
+    tiles: Vec<(AttentionTile, Arc<AttentionSteps>)>,
     /// The head whose K and V are packed (call, KV head), and their buffer.
     head: Option<([usize; 2], FrozenBo)>,
     scores: VecDeque<Running>,
@@ -70,7 +72,7 @@ struct DeviceRun<'e> {
 }
 
 /// Calls in progress.
-struct Run<'e, 'c> {
+struct AttentionRun<'e, 'c> {
     engine: &'e Engine,
     calls: Vec<AttentionCall<'c>>,
     /// For each call: the blocks of keys that any tile sees.
@@ -83,8 +85,8 @@ pub(super) fn attend(
     engine: &Engine,
     calls: Vec<AttentionCall<'_>>,
     again: Again<'_>,
-) -> Result<(), GemmCallError> {
-    let run = Run {
+) -> Result<(), EngineCallError> {
+    let run = AttentionRun {
         engine,
         used: Vec::with_capacity(calls.len()),
         calls,
@@ -94,27 +96,27 @@ pub(super) fn attend(
     engine.workers.run(|| run.finish(token, again))
 }
 
-impl Run<'_, '_> {
-    fn finish(mut self, token: u64, again: Again<'_>) -> Result<(), GemmCallError> {
+impl AttentionRun<'_, '_> {
+    fn finish(mut self, token: u64, again: Again<'_>) -> Result<(), EngineCallError> {
         let mut tiles = Vec::new();
         for index in 0..self.calls.len() {
             let of_call = self.add_tiles(index, &mut tiles);
-            of_call.map_err(GemmCallError::of(index))?;
+            of_call.map_err(EngineCallError::of(index))?;
         }
         let mut devices = share(tiles, (self.engine, token, again));
         let done = self.rounds(&mut devices);
-        devices.into_iter().for_each(DeviceRun::end);
+        devices.into_iter().for_each(DeviceAttention::end);
         done?;
         let mut totals = self.engine.totals();
         for call in &self.calls {
-            totals.matmuls += 1;
+            totals.calls += 1;
             totals.macs = totals.macs.saturating_add(macs(&call.batch()));
         }
         Ok(())
     }
 
     /// Adds the tiles of a call that see any key. The results of the others are zeros.
-    fn add_tiles(&mut self, index: usize, tiles: &mut Vec<Tile>) -> Result<(), Error> {
+    fn add_tiles(&mut self, index: usize, tiles: &mut Vec<AttentionTile>) -> Result<(), Error> {
         let engine = self.engine;
         let call = &mut self.calls[index];
         self.used.push(Vec::new());
@@ -128,7 +130,7 @@ impl Run<'_, '_> {
             });
         }
         let sizes = call.batch();
-        let tiling = Tiling::new(&sizes, &engine.current_options())?;
+        let tiling = AttentionPlan::new(&sizes, &engine.current_options())?;
         let (tiling, group) = (Arc::new(tiling), sizes.group());
         let masks = &engine.attention.masks;
         let visible = MaskBlocks::new(call, tiling.block, masks)?;
@@ -143,7 +145,7 @@ impl Run<'_, '_> {
                     used[block.block] = true;
                 }
                 if !blocks.is_empty() {
-                    tiles.push(Tile {
+                    tiles.push(AttentionTile {
                         call: index,
                         kv_head,
                         tiling: Arc::clone(&tiling),
@@ -159,7 +161,7 @@ impl Run<'_, '_> {
         Ok(())
     }
 
-    fn rounds(&mut self, devices: &mut [DeviceRun<'_>]) -> Result<(), GemmCallError> {
+    fn rounds(&mut self, devices: &mut [DeviceAttention<'_>]) -> Result<(), EngineCallError> {
         let tiles = devices.iter().map(|device| device.tiles.len()).max();
         // The last tile is collected two rounds after its first job.
         for round in 0..tiles.map_or(0, |tiles| tiles + 2) {
@@ -178,7 +180,7 @@ impl Run<'_, '_> {
 }
 
 /// Multiply-accumulates of a call, as if no mask hid any key.
-fn macs(sizes: &AttentionBatch) -> u64 {
+fn macs(sizes: &AttentionShape) -> u64 {
     let dims = sizes.head_dim + sizes.value_dim;
     (sizes.heads as u64)
         .saturating_mul(sizes.rows as u64)
@@ -188,29 +190,29 @@ fn macs(sizes: &AttentionBatch) -> u64 {
 
 /// Runs a function on all devices in parallel; returns the error of the first device that failed.
 fn each<'e, T: Send>(
-    devices: &mut [DeviceRun<'e>],
-    work: impl Fn(&mut DeviceRun<'e>) -> Result<T, GemmCallError> + Sync,
-) -> Result<Vec<T>, GemmCallError> {
+    devices: &mut [DeviceAttention<'e>],
+    work: impl Fn(&mut DeviceAttention<'e>) -> Result<T, EngineCallError> + Sync,
+) -> Result<Vec<T>, EngineCallError> {
     let done: Vec<_> = devices.par_iter_mut().map(&work).collect();
     done.into_iter().collect()
 }
 
 /// Assigns tiles to devices.
 fn share<'e>(
-    tiles: Vec<Tile>,
+    tiles: Vec<AttentionTile>,
     (engine, token, again): (&'e Engine, u64, Again<'e>),
-) -> Vec<DeviceRun<'e>> {
+) -> Vec<DeviceAttention<'e>> {
     let count = engine.devices.len();
     let mut devices: Vec<_> = (0..count)
-        .map(|device| DeviceRun {
-            on: OnDevice::new(engine, device, token, again),
+        .map(|device| DeviceAttention {
+            on: DeviceWork::new(engine, device, token, again),
             tiles: Vec::new(),
             head: None,
             scores: VecDeque::new(),
             values: VecDeque::new(),
         })
         .collect();
-    let works: Vec<_> = tiles.iter().map(Tile::work).collect();
+    let works: Vec<_> = tiles.iter().map(AttentionTile::work).collect();
     for (tile, device) in tiles.into_iter().zip(devices_of(&works, count)) {
         let key = TileKey {
             tiling: Arc::clone(&tile.tiling),
@@ -220,7 +222,7 @@ fn share<'e>(
         };
         let make = |key: &TileKey| {
             engine.totals().plans += 1;
-            Ok::<_, Infallible>(Arc::new(AttentionJobs::new(key)))
+            Ok::<_, Infallible>(Arc::new(AttentionSteps::new(key)))
         };
         let Ok(jobs) = engine.attention.tiles.get_or_make(key, make, drop);
         devices[device].tiles.push((tile, jobs));
@@ -228,9 +230,13 @@ fn share<'e>(
     devices
 }
 
-impl DeviceRun<'_> {
+impl DeviceAttention<'_> {
     /// Packs the operands of tile `round` and submits its score job.
-    fn start_scores(&mut self, run: &Run<'_, '_>, round: usize) -> Result<(), GemmCallError> {
+    fn start_scores(
+        &mut self,
+        run: &AttentionRun<'_, '_>,
+        round: usize,
+    ) -> Result<(), EngineCallError> {
         let Some((tile, jobs)) = self.tiles.get(round) else {
             return Ok(());
         };
@@ -247,13 +253,17 @@ impl DeviceRun<'_> {
             })?;
             Running::start(on, (jobs, SCORES), round, [a, kv], factors)
         };
-        let running = start().map_err(GemmCallError::of(tile.call))?;
+        let running = start().map_err(EngineCallError::of(tile.call))?;
         self.scores.push_back(running);
         Ok(())
     }
 
     /// Computes the softmax of the tile before `round` and submits its value job.
-    fn start_values(&mut self, run: &Run<'_, '_>, round: usize) -> Result<(), GemmCallError> {
+    fn start_values(
+        &mut self,
+        run: &AttentionRun<'_, '_>,
+        round: usize,
+    ) -> Result<(), EngineCallError> {
         let Some(running) = due(&mut self.scores, round, 1) else {
             return Ok(());
         };
@@ -275,26 +285,26 @@ impl DeviceRun<'_> {
             on.buffers().put(ended.c);
             Running::start(on, (jobs, VALUES), index, [a, kv], ended.rows)
         };
-        let running = start().map_err(GemmCallError::of(tile.call))?;
+        let running = start().map_err(EngineCallError::of(tile.call))?;
         self.values.push_back(running);
         Ok(())
     }
 
     /// Waits for the value job of the tile two before `round`.
-    fn end_values(&mut self, round: usize) -> Result<Option<Ended>, GemmCallError> {
+    fn end_values(&mut self, round: usize) -> Result<Option<Ended>, EngineCallError> {
         let Some(running) = due(&mut self.values, round, 2) else {
             return Ok(None);
         };
         let (tile, jobs) = &self.tiles[running.tile];
         let ended = end(self.on, &jobs.jobs[VALUES], running);
-        ended.map(Some).map_err(GemmCallError::of(tile.call))
+        ended.map(Some).map_err(EngineCallError::of(tile.call))
     }
 
     /// Stores the results of a value job.
-    fn collect(&self, run: &mut Run<'_, '_>, ended: Ended) -> Result<(), GemmCallError> {
+    fn collect(&self, run: &mut AttentionRun<'_, '_>, ended: Ended) -> Result<(), EngineCallError> {
         let (tile, jobs) = &self.tiles[ended.tile];
         let (on, job) = (self.on, &jobs.jobs[VALUES]);
-        let failed = |error| GemmCallError::of(tile.call)(on.failed()(error));
+        let failed = |error| EngineCallError::of(tile.call)(on.failed()(error));
         let memory = ended.c.read(Deadline::FOREVER).map_err(failed)?;
         let from = Instant::now();
         let lost = run.lost.of_head(tile.head());
@@ -322,10 +332,10 @@ impl DeviceRun<'_> {
     }
 }
 
-/// Index of the score job in [`AttentionJobs`].
+/// Index of the score job in [`AttentionSteps`].
 const SCORES: usize = 0;
 
-/// Index of the value job in [`AttentionJobs`].
+/// Index of the value job in [`AttentionSteps`].
 const VALUES: usize = 1;
 
 /// Takes the front job if it belongs to the tile `before` rounds earlier.
@@ -337,9 +347,9 @@ fn due(running: &mut VecDeque<Running>, round: usize, before: usize) -> Option<R
 /// K and V of the tile's head: those of the previous tile, or packed now.
 fn packed_head(
     head: &mut Option<([usize; 2], FrozenBo)>,
-    on: OnDevice<'_>,
-    run: &Run<'_, '_>,
-    tile: &Tile,
+    on: DeviceWork<'_>,
+    run: &AttentionRun<'_, '_>,
+    tile: &AttentionTile,
 ) -> Result<FrozenBo, Error> {
     match head.take() {
         Some((packed, bo)) if packed == tile.head() => {
@@ -363,8 +373,8 @@ fn packed_head(
 impl Running {
     /// Builds and submits a job of tile `tile`.
     fn start(
-        on: OnDevice<'_>,
-        (jobs, step): (&AttentionJobs, usize),
+        on: DeviceWork<'_>,
+        (jobs, step): (&AttentionSteps, usize),
         tile: usize,
         [a, kv]: [FrozenBo; 2],
         rows: Vec<f32>,
@@ -392,7 +402,7 @@ fn whole(bo: &FrozenBo) -> (&FrozenBo, Range<usize>) {
 }
 
 /// Waits for a job, and checks its first tasks if the engine does that.
-fn end(on: OnDevice<'_>, job: &JobPlan, running: Running) -> Result<Ended, Error> {
+fn end(on: DeviceWork<'_>, job: &JobPlan, running: Running) -> Result<Ended, Error> {
     let FinishedJob { mut writes, .. } = {
         let _waiting = on.engine.stopwatch(Section::Wait);
         on.wait(running.pending)?

@@ -12,7 +12,7 @@ use crate::device::times::{Section, SectionTimes};
 use crate::plan::JobPlan;
 use crate::plan::attention::call::AttentionCall;
 use crate::plan::attention::mask::Treatment;
-use crate::plan::attention::plan::Tile;
+use crate::plan::attention::plan::AttentionTile;
 use crate::plan::attention::state::AttentionState;
 use crate::plan::error::Error;
 use crate::unpack::{Destination, Mode, ROWS, TileRows, unpack};
@@ -33,7 +33,7 @@ const LARGEST_SCORE: f32 = 32_768.0;
 /// the factors of the rows' scores, and gets their maxima.
 pub(super) fn softmax(
     call: &AttentionCall<'_>,
-    tile: &Tile,
+    tile: &AttentionTile,
     job: &JobPlan,
     state: &AttentionState,
     clock: &SectionTimes,
@@ -102,7 +102,7 @@ fn bands(tile: &mut [Atom], rows: usize) -> Vec<Vec<&mut [Atom]>> {
 /// Returns a maximum that is out of range, if there is one.
 fn finish_scores(
     call: &AttentionCall<'_>,
-    tile: &Tile,
+    tile: &AttentionTile,
     first: usize,
     scores: &mut [f32],
     stride: usize,
@@ -127,14 +127,14 @@ fn finish_scores(
 }
 
 /// Applies masks and caps to the scores of a row of the tile, in the blocks of keys that need it.
-fn treat(call: &AttentionCall<'_>, tile: &Tile, row_of_tile: usize, scores: &mut [f32]) {
+fn treat(call: &AttentionCall<'_>, tile: &AttentionTile, row_of_tile: usize, scores: &mut [f32]) {
     let (head, row) = tile.head_and_row(row_of_tile);
     let mask = call.mask.map(|mask| mask.vector(head % mask.heads(), row));
     let mut rest = scores;
     for visible in &tile.blocks {
         let block = tile.tiling.key_block(visible.block);
-        let (scores, behind) = rest.split_at_mut(block.padded);
-        rest = behind;
+        let (scores, tail) = rest.split_at_mut(block.padded);
+        rest = tail;
         let (scores, padding) = scores.split_at_mut(block.k.len());
         padding.fill(f32::NEG_INFINITY);
         let mask = mask.map(|mask| &mask[block.k]);
@@ -171,7 +171,7 @@ fn write_exponentials(
 /// see a key of `lost` get NaN.
 pub(super) fn collect(
     call: &mut AttentionCall<'_>,
-    tile: &Tile,
+    tile: &AttentionTile,
     job: &JobPlan,
     (maxima, lost): (&[f32], &[usize]),
     clock: &SectionTimes,

@@ -14,8 +14,8 @@ fn check<F: Format>(matrix: &[F::Host], [rows, columns]: [usize; 2], bits: fn(F:
     let block = whole.block(rows / 4..rows, columns / 3..columns);
     let element = |row, column: usize| block.row(row).get(column).map_or(0, |x| bits(*x));
     let read = |tile: &[u8], Position { byte, bit }| {
-        let behind = tile.get(byte + 1).copied().unwrap_or(0);
-        let word = u16::from_le_bytes([tile[byte], behind]) >> bit;
+        let tail = tile.get(byte + 1).copied().unwrap_or(0);
+        let word = u16::from_le_bytes([tile[byte], tail]) >> bit;
         word & (u16::MAX >> (16 - dtype.input_bits()))
     };
     let k = block.columns().next_multiple_of(dtype.k_multiple());

@@ -97,7 +97,7 @@ impl<'a, T> HeadRows<'a, T> {
 
 /// Attention of a batch of rows, which are the last ones of a sequence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct AttentionBatch {
+pub struct AttentionShape {
     /// Number of query heads.
     pub heads: usize,
     /// Number of KV heads.
@@ -115,7 +115,7 @@ pub struct AttentionBatch {
     pub window: Option<usize>,
 }
 
-impl AttentionBatch {
+impl AttentionShape {
     /// A prompt's last batch in Llama-3.2-1B.
     #[cfg(test)]
     pub(crate) const LLAMA: Self = Self {
@@ -169,8 +169,8 @@ pub struct AttentionCall<'a> {
 impl AttentionCall<'_> {
     /// The sizes, as if no mask hid any key.
     #[must_use]
-    pub const fn batch(&self) -> AttentionBatch {
-        AttentionBatch {
+    pub const fn batch(&self) -> AttentionShape {
+        AttentionShape {
             heads: self.q.heads(),
             kv_heads: self.k.heads(),
             rows: self.q.rows(),

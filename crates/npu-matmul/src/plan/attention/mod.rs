@@ -8,6 +8,6 @@ pub(crate) mod plan;
 pub(crate) mod reference;
 pub(crate) mod state;
 
-pub use call::{AttentionBatch, AttentionCall, HeadRows};
+pub use call::{AttentionCall, AttentionShape, HeadRows};
 pub use reference::reference;
 pub(crate) use state::AttentionState;

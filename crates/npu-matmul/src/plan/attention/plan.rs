@@ -21,7 +21,7 @@ use std::sync::Arc;
 
 use rknpu_regcmd::ProgramOptions;
 
-use super::call::AttentionBatch;
+use super::call::AttentionShape;
 use super::mask::VisibleBlock;
 use crate::numbers::dtype::{Dtype, ROW_MULTIPLE};
 use crate::numbers::layout::weight_bytes;
@@ -40,7 +40,7 @@ const BLOCK_KEYS: usize = 384;
 
 /// Sizes that all tiles of a call share.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Tiling {
+pub(crate) struct AttentionPlan {
     /// Parts of the vectors of Q and K; their scores are added up.
     pub(crate) parts: Vec<Range<usize>>,
     pub(crate) keys: usize,
@@ -64,9 +64,9 @@ fn most_rows(k: usize, options: &PlanOptions) -> Option<usize> {
     (rows >= ROW_MULTIPLE).then_some(rows)
 }
 
-impl Tiling {
+impl AttentionPlan {
     /// Chooses tiles with at least one row and head.
-    pub(crate) fn new(sizes: &AttentionBatch, options: &PlanOptions) -> Result<Self, PlanError> {
+    pub(crate) fn new(sizes: &AttentionShape, options: &PlanOptions) -> Result<Self, PlanError> {
         let too_many_keys = || PlanError::TooManyKeys {
             keys: sizes.keys,
             head_dim: sizes.head_dim,
@@ -258,11 +258,11 @@ fn runs(blocks: &[usize]) -> impl Iterator<Item = Range<usize>> {
 }
 
 /// Some rows of some heads that share a KV head.
-pub(crate) struct Tile {
+pub(crate) struct AttentionTile {
     /// Index of the call.
     pub(crate) call: usize,
     pub(crate) kv_head: usize,
-    pub(crate) tiling: Arc<Tiling>,
+    pub(crate) tiling: Arc<AttentionPlan>,
     /// Heads of the call.
     pub(crate) heads: Range<usize>,
     /// Rows of each of these heads.
@@ -270,7 +270,7 @@ pub(crate) struct Tile {
     pub(crate) blocks: Vec<VisibleBlock>,
 }
 
-impl Tile {
+impl AttentionTile {
     /// Its call and KV head.
     pub(crate) const fn head(&self) -> [usize; 2] {
         [self.call, self.kv_head]
@@ -300,7 +300,7 @@ impl Tile {
 /// Everything that the jobs of a tile depend on.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct TileKey {
-    pub(crate) tiling: Arc<Tiling>,
+    pub(crate) tiling: Arc<AttentionPlan>,
     pub(crate) device: usize,
     /// Rows of the tile.
     pub(crate) m: usize,
@@ -322,14 +322,14 @@ pub(crate) fn devices_of(works: &[u64], count: usize) -> impl Iterator<Item = us
 
 /// The jobs of all tiles that see the same blocks of keys.
 #[derive(Debug)]
-pub(crate) struct AttentionJobs {
+pub(crate) struct AttentionSteps {
     /// Their number, from [`next_id`].
     id: u64,
     /// The jobs of the scores and of the values.
     pub(crate) jobs: [JobPlan; 2],
 }
 
-impl AttentionJobs {
+impl AttentionSteps {
     pub(crate) fn new(key: &TileKey) -> Self {
         let (tiling, m, blocks) = (&key.tiling, key.m, &key.blocks[..]);
         Self {
@@ -363,15 +363,15 @@ mod tests {
     use super::*;
     use crate::plan::TaskPlan;
 
-    fn tiling(sizes: &AttentionBatch, options: &PlanOptions) -> Result<Tiling, PlanError> {
-        Tiling::new(sizes, options)
+    fn tiling(sizes: &AttentionShape, options: &PlanOptions) -> Result<AttentionPlan, PlanError> {
+        AttentionPlan::new(sizes, options)
     }
 
     fn board() -> PlanOptions {
         PlanOptions::uncalibrated(600_000_000)
     }
 
-    const LLAMA: AttentionBatch = AttentionBatch::LLAMA;
+    const LLAMA: AttentionShape = AttentionShape::LLAMA;
 
     proptest! {
         #![proptest_config(test_support::cases(64))]
@@ -381,7 +381,7 @@ mod tests {
             numbers in prop::array::uniform2(prop::array::uniform7(1..3_usize)),
         ) {
             let [one, other] = numbers.map(|[part, keys, block, value_dim, heads, rows, tile]| {
-                let tiling = Tiling {
+                let tiling = AttentionPlan {
                     parts: std::iter::once(0..part).collect(),
                     keys,
                     block,
@@ -400,7 +400,7 @@ mod tests {
             });
             assert_each_field_counts!(TileKey { tiling, device, m, blocks }, one, other);
             assert_each_field_counts!(
-                Tiling { parts, keys, block, value_dim, heads, rows, n_tiles, program },
+                AttentionPlan { parts, keys, block, value_dim, heads, rows, n_tiles, program },
                 *one.tiling,
                 *other.tiling
             );
@@ -414,7 +414,7 @@ mod tests {
         let short = tiling(&LLAMA, &board()).unwrap();
         assert_eq!((short.heads, short.rows, short.block), (4, 64, 352));
         let keys = 8192;
-        let long = tiling(&AttentionBatch { keys, ..LLAMA }, &board()).unwrap();
+        let long = tiling(&AttentionShape { keys, ..LLAMA }, &board()).unwrap();
         assert_eq!((long.heads, long.rows, long.block), (4, 32, 384));
         let job = long.score_job(0, 128, &[0, 1, 2, 7, 8, 21]);
         assert_eq!(job.output_bytes, 128 * (5 * 384 + 128) * 4);
@@ -424,7 +424,7 @@ mod tests {
 
     /// The scores of the first job are in the order of the features of the second job, with twice the
     /// bytes.
-    fn check_layout(tiling: &Tiling, blocks: &[usize]) {
+    fn check_layout(tiling: &AttentionPlan, blocks: &[usize]) {
         let m = tiling.heads * tiling.rows;
         let scores = tiling.score_job(0, m, blocks);
         let values = tiling.value_job(0, m, blocks);
@@ -463,7 +463,7 @@ mod tests {
     fn contexts_of_131072_keys_fit() {
         for head_dim in [64, 128] {
             for options in [board(), PlanOptions::default()] {
-                let sizes = AttentionBatch {
+                let sizes = AttentionShape {
                     keys: 131_072,
                     head_dim,
                     value_dim: head_dim,
@@ -473,7 +473,7 @@ mod tests {
             }
         }
         let keys = 1 << 24;
-        let refused = tiling(&AttentionBatch { keys, ..LLAMA }, &board()).unwrap_err();
+        let refused = tiling(&AttentionShape { keys, ..LLAMA }, &board()).unwrap_err();
         assert!(
             matches!(refused, PlanError::TooManyKeys { .. }),
             "{refused}"
@@ -493,7 +493,7 @@ mod tests {
             seen in prop::collection::vec(any::<bool>(), 14),
             on_board in any::<bool>(),
         ) {
-            let sizes = AttentionBatch {
+            let sizes = AttentionShape {
                 heads: group,
                 kv_heads: 1,
                 rows,

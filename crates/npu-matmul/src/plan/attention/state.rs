@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use half::f16;
 
-use super::plan::{AttentionJobs, TileKey};
+use super::plan::{AttentionSteps, TileKey};
 use crate::numbers::cache::{KeptLimits, LruMap};
 use crate::numbers::scratch::{Scratch, ScratchLimit};
 
@@ -15,7 +15,7 @@ const TILES_KEPT: usize = 1024;
 /// State that an engine keeps for attention from call to call.
 #[derive(Debug)]
 pub(crate) struct AttentionState {
-    pub(crate) tiles: LruMap<TileKey, Arc<AttentionJobs>>,
+    pub(crate) tiles: LruMap<TileKey, Arc<AttentionSteps>>,
     pub(crate) masks: Scratch<u8>,
     pub(crate) queries: Scratch<f16>,
     /// Scores of a few rows, and one number for each row.

@@ -22,7 +22,7 @@ pub(super) struct Cpus {
     /// CPU numbers: fastest first, then by number.
     numbers: Vec<usize>,
     /// Whether all CPUs have the same known speed, or none is known.
-    pub(super) alike: bool,
+    pub(super) uniform: bool,
 }
 
 impl Cpus {
@@ -44,14 +44,14 @@ impl Cpus {
         let Some(speeds) = speeds else {
             return Self {
                 numbers,
-                alike: true,
+                uniform: true,
             };
         };
         let mut ranked: Vec<_> = speeds.into_iter().zip(numbers).collect();
         ranked.sort_by_key(|&(speed, cpu)| (std::cmp::Reverse(speed), cpu));
-        let alike = ranked.first().map(|first| first.0) == ranked.last().map(|last| last.0);
+        let uniform = ranked.first().map(|first| first.0) == ranked.last().map(|last| last.0);
         numbers = ranked.into_iter().map(|(_, cpu)| cpu).collect();
-        Self { numbers, alike }
+        Self { numbers, uniform }
     }
 
     /// The CPU for a thread: the first threads get the fastest CPUs. If there are more threads than
@@ -101,12 +101,12 @@ mod tests {
         });
         let directory = sysfs(SPEEDS[0], &capacities);
         let cpus = Cpus::of(directory.path(), 0..8);
-        assert!(!cpus.alike);
+        assert!(!cpus.uniform);
         assert_eq!(order(&cpus, 10), [4, 5, 6, 7, 0, 1, 2, 3, 4, 5]);
         // Only what the mask allows.
         let some = Cpus::of(directory.path(), [1, 2, 6].into_iter());
         assert_eq!(order(&some, 3), [6, 1, 2]);
-        assert!(Cpus::of(directory.path(), 5..7).alike);
+        assert!(Cpus::of(directory.path(), 5..7).uniform);
     }
 
     #[test]
@@ -115,7 +115,7 @@ mod tests {
         let directory = sysfs(SPEEDS[1], &clocks);
         let cpus = Cpus::of(directory.path(), 0..3);
         assert_eq!(order(&cpus, 3), [1, 2, 0]);
-        assert!(!cpus.alike);
+        assert!(!cpus.uniform);
     }
 
     #[test]
@@ -123,7 +123,7 @@ mod tests {
         for values in [&[][..], &[(0, "1024")], &[(0, "1024"), (1, "fast")]] {
             let directory = sysfs(SPEEDS[0], values);
             let cpus = Cpus::of(directory.path(), 0..2);
-            assert!(cpus.alike, "{values:?}");
+            assert!(cpus.uniform, "{values:?}");
             assert_eq!(order(&cpus, 3), [0, 1, 0]);
         }
         let none = Cpus::of(Path::new("/nonexistent"), 0..0);

@@ -14,7 +14,7 @@ impl Threads {
     /// Starts the threads; fewer if the system does not allow as many.
     pub(crate) fn start(self) -> Result<Workers, ThreadsError> {
         let pinned_to = match self.pinning {
-            Pinning::IfCpusDiffer => Some(Cpus::allowed()?).filter(|cpus| !cpus.alike),
+            Pinning::IfCpusDiffer => Some(Cpus::allowed()?).filter(|cpus| !cpus.uniform),
             Pinning::Pin => Some(Cpus::allowed()?),
             Pinning::Free => None,
         };

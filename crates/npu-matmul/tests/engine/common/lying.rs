@@ -5,7 +5,7 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex};
 
 use npu_matmul::plan::TaskPlan;
-use npu_matmul::{Engine, Observer, PlanOptions, SubmittedJob, emit, layout};
+use npu_matmul::{Engine, JobEvent, Observer, PlanOptions, emit, layout};
 use npu_model::{Model, ModelOptions};
 use rknpu_regcmd::Reuse;
 use rocket_uapi::{
@@ -15,7 +15,7 @@ use rocket_uapi::{
 use crate::common::engine_on;
 
 /// For a task of a job, with what it reuses: row and column of its wrong element, if any.
-type Lie = fn(&SubmittedJob<'_>, &TaskPlan, Reuse) -> Option<[usize; 2]>;
+type Lie = fn(&JobEvent<'_>, &TaskPlan, Reuse) -> Option<[usize; 2]>;
 
 /// Results to corrupt.
 #[derive(Debug, Default)]
@@ -122,7 +122,7 @@ struct Liar {
 }
 
 impl Observer for Liar {
-    fn submitting(&self, submission: &SubmittedJob<'_>) {
+    fn submitting(&self, submission: &JobEvent<'_>) {
         let job = submission.job;
         let wrong = emit::with_previous(job).filter_map(|(task, before)| {
             let reuse = emit::reuse(job, task, before);

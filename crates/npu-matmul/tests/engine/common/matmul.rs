@@ -7,7 +7,7 @@ use half::f16;
 use npu_matmul::quantise::Quantisation;
 use npu_matmul::reference::Expected;
 use npu_matmul::{
-    Activations, Engine, Error, OutputRows, PackedWeights, WeightFormat, Weights, reference,
+    Activations, Engine, Error, Outputs, PackedWeights, WeightFormat, Weights, reference,
 };
 
 use crate::common::{Shape, multiply_all, random_f16, random_f32, random_i4, random_i8};
@@ -36,7 +36,7 @@ pub(crate) enum Results {
 }
 
 impl Results {
-    fn rows(&mut self) -> OutputRows<'_> {
+    fn rows(&mut self) -> Outputs<'_> {
         match self {
             Self::Integers(c) => c.into(),
             Self::Floats(c) => c.into(),

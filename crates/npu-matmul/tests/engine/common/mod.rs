@@ -13,8 +13,8 @@ use std::sync::Arc;
 
 use half::f16;
 use npu_matmul::{
-    Activations, Counters, Dtype, Engine, Error, Observer, OutputRows, PackedWeights, Plan,
-    PlanOptions, Profile, SubmittedJob,
+    Activations, Counters, Dtype, Engine, Error, JobEvent, Observer, Outputs, PackedWeights, Plan,
+    PlanOptions, Profile,
 };
 use npu_model::{Level, Model, ModelOptions};
 use rknpu_regcmd::{Before, LintContext, ReuseRule, Severity, lint, tasks};
@@ -76,7 +76,7 @@ pub(crate) fn reusing(options: PlanOptions) -> PlanOptions {
 }
 
 /// Operands of a matmul: weights, number of rows, A and C.
-pub(crate) type Operands<'a> = (&'a PackedWeights, usize, Activations<'a>, OutputRows<'a>);
+pub(crate) type Operands<'a> = (&'a PackedWeights, usize, Activations<'a>, Outputs<'a>);
 
 /// Runs matmuls of any kind at once.
 pub(crate) fn multiply_all(engine: &Engine, matmuls: Vec<Operands<'_>>) -> Result<(), Error> {
@@ -95,7 +95,7 @@ pub(crate) fn multiply<'a>(
     weights: &PackedWeights,
     m: usize,
     a: impl Into<Activations<'a>>,
-    c: impl Into<OutputRows<'a>>,
+    c: impl Into<Outputs<'a>>,
 ) -> Result<(), Error> {
     multiply_all(engine, vec![(weights, m, a.into(), c.into())])
 }
@@ -144,7 +144,7 @@ pub(crate) fn counted(engine: &Engine, work: impl FnOnce()) -> Counters {
     work();
     let after = engine.counters();
     Counters {
-        matmuls: after.matmuls - before.matmuls,
+        calls: after.calls - before.calls,
         submits: after.submits - before.submits,
         jobs: after.jobs - before.jobs,
         bytes_to_device: after.bytes_to_device - before.bytes_to_device,
@@ -191,7 +191,7 @@ pub(crate) fn watched(options: PlanOptions, work: impl FnOnce(&Engine)) {
 pub(crate) struct Lint;
 
 impl Observer for Lint {
-    fn submitting(&self, submission: &SubmittedJob<'_>) {
+    fn submitting(&self, submission: &JobEvent<'_>) {
         let mut before = Before::Unknown;
         for (index, program) in submission.programs.iter().enumerate() {
             let context = LintContext {

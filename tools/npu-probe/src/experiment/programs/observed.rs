@@ -3,7 +3,7 @@
 //! whether the device does the same.
 
 use rknpu_regcmd::regs::{cna, dpu, dpu_rdma};
-use rknpu_regcmd::{MatmulType, Precision};
+use rknpu_regcmd::{Precision, TaskType};
 
 use super::flying::{FP16, FlyingOperation, combined, flying, operand};
 use super::matmuls::{groups, int16_matmul, small};
@@ -132,7 +132,7 @@ pub(crate) fn average_order() -> anyhow::Result<Experiment> {
 pub(crate) fn in_place() -> anyhow::Result<Experiment> {
     const ROWS: u32 = 16;
     const ATOM: u32 = 16;
-    let mut experiment = matmul(MatmulType::Fp16ToFp16, ROWS, 32, &[32]).experiment()?;
+    let mut experiment = matmul(TaskType::Fp16ToFp16, ROWS, 32, &[32]).experiment()?;
     let task = experiment.task();
     operand(task, FlyingOperation::Add)?;
     task.put_address::<dpu_rdma::SrcBaseAddr>(OUT.at(0));

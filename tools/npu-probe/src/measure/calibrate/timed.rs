@@ -7,7 +7,7 @@ use anyhow::Context;
 use npu_matmul::{Dtype, Profile};
 use npu_model::Opened;
 use rknpu_regcmd::timing::{Machine, ScheduledJob, TaskWork, schedule};
-use rknpu_regcmd::{Binding, MatmulType, Program, tasks};
+use rknpu_regcmd::{Binding, Program, TaskType, tasks};
 use rocket_uapi::{
     Bo, ByteLen, Deadline, Device, DevicePool, FrozenBo, Job, PAGE_BYTES, PendingJob, ProgramBo,
     witness_program,
@@ -73,9 +73,9 @@ impl TimedTasks {
 
     /// The type of its register programs. Results of binary16 are half the bytes, so that memory
     /// does not limit tasks that measure the clock.
-    pub(super) const fn ty(&self) -> MatmulType {
+    pub(super) const fn ty(&self) -> TaskType {
         match self.dtype {
-            Dtype::Fp16 => MatmulType::Fp16ToFp16,
+            Dtype::Fp16 => TaskType::Fp16ToFp16,
             Dtype::Int8 | Dtype::Int4 => self.dtype.matmul_type(),
         }
     }

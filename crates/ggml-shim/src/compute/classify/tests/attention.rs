@@ -2,7 +2,7 @@
 //! Tests with attention like llama.cpp's: a view of the KV cache, and heads that lie side by side.
 
 use super::*;
-use crate::compute::attention::Attention;
+use crate::compute::attention::AttentionNode;
 use crate::decide::offload::attention_shape;
 use crate::ggml::abi::{OP_PARAM_WORDS, Tensor, flash_attn, prec};
 use crate::ggml::footprint::Footprint;
@@ -31,7 +31,7 @@ fn node(operands: &[&Tensor]) -> Tensor {
 
 fn query_of(tensor: &Tensor) -> Option<AttentionQuery> {
     match classify(host_tensor(tensor)) {
-        GraphNode::Attention(query) => Some(query),
+        NodeQuery::Attention(query) => Some(query),
         _ => None,
     }
 }
@@ -87,7 +87,7 @@ fn what_later_versions_add_and_what_cannot_be_read_is_seen() {
 }
 
 /// Runs `body` with the data of [`node`], whose operands and output lie at these places.
-fn with_data<T>(places: [usize; 6], body: impl FnOnce(Attention<'_>) -> T) -> Option<T> {
+fn with_data<T>(places: [usize; 6], body: impl FnOnce(AttentionNode<'_>) -> T) -> Option<T> {
     let mut array = vec![1.0_f32; 1024];
     let data = places.map(|place| array.as_mut_ptr().wrapping_add(place).cast());
     let mut operands = operands();

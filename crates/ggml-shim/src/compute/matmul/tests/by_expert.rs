@@ -5,17 +5,17 @@ use super::*;
 use crate::decide::offload::ExpertChoice;
 
 /// Limits a batch to one expert, by its weights.
-const ONE: BatchLimits = BatchLimits { weights: 0, ..MOST };
+const ONE: GroupLimits = GroupLimits { weights: 0, ..MOST };
 /// Limits a batch to one expert, by its rows.
-const FEW_ROWS: BatchLimits = BatchLimits { rows: 0, ..MOST };
+const FEW_ROWS: GroupLimits = GroupLimits { rows: 0, ..MOST };
 
 /// Computes tokens that choose experts, and compares with the definition, element by element.
 fn run_by_expert(
     numbers: &[i32],
     [n, k, count]: [usize; 3],
     experts: ExpertChoice,
-    most: BatchLimits,
-) -> Result<(), MulMatError> {
+    most: GroupLimits,
+) -> Result<(), NodeFailure> {
     let ExpertChoice { used, given } = experts;
     let m = numbers.len() / used;
     let weights = lay_out(type_id::F16, [k, n, count, 1], ORDERS[0], 1, weight);
@@ -33,7 +33,7 @@ fn run_by_expert(
     matmul.errors = Some(OutputErrors::default());
     let mut matmuls = [matmul];
     let computed = compute(&OPENED.engine, &SCRATCH, &mut matmuls, most, &|| false);
-    computed.map_err(|ListError { error, .. }| error)?;
+    computed.map_err(|FailedNode { error, .. }| error)?;
     // Compared with the experts that the rows chose.
     let errors = matmuls[0].errors.unwrap();
     let energy: f64 = out.iter().map(|x| f64::from(x * x)).sum();
@@ -78,7 +78,7 @@ fn an_expert_that_does_not_exist_is_an_error() {
     let experts = ExpertChoice { used: 1, given: 1 };
     for number in [-1, 4, i32::MAX] {
         let error = run_by_expert(&[0, number], [2, 4, 4], experts, MOST).unwrap_err();
-        assert!(matches!(error, MulMatError::NoSuchExpert { .. }), "{error}");
+        assert!(matches!(error, NodeFailure::NoSuchExpert { .. }), "{error}");
         assert!(error.to_string().contains(&number.to_string()), "{error}");
     }
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Tests with one good attention node, and changes for which it is declined.
 
-use npu_matmul::attention::AttentionBatch;
+use npu_matmul::attention::AttentionShape;
 use npu_offload::AttentionChoice;
 
 use super::*;
@@ -31,8 +31,8 @@ fn attention_is_offloaded_from_as_many_rows_on_as_matmuls() {
     let decide =
         |rows, rules: &OffloadRules| decide_attention(&attention(type_id::F16, rows), rules);
     let shape = decide(32, &policy(32)).unwrap();
-    let expected = AttentionShape {
-        batch: AttentionBatch {
+    let expected = AttentionOffload {
+        batch: AttentionShape {
             heads: 8,
             kv_heads: 2,
             rows: 32,
@@ -118,15 +118,15 @@ fn each_reason_to_decline_attention() {
         (|a| a.output.nb[1] += 4, NotContiguous),
         (|a| a.mask.as_mut().unwrap().nb[1] += 1, NotContiguous),
         (|a| a.sinks.as_mut().unwrap().nb[0] = 8, NotContiguous),
-        (|a| a.keys = halves([32, 256, 2, 1]), Shape),
-        (|a| a.values = halves([128, 255, 2, 1]), Shape),
-        (|a| a.values = halves([128, 256, 1, 1]), Shape),
-        (|a| a.queries = floats([64, 32, 7, 1]), Shape),
-        (|a| a.queries = floats([64, 0, 8, 1]), Shape),
-        (|a| a.mask = Some(halves([256, 31, 1, 1])), Shape),
-        (|a| a.mask = Some(halves([256, 32, 3, 1])), Shape),
-        (|a| a.sinks = Some(floats([7, 1, 1, 1])), Shape),
-        (|a| a.output = floats([128, 32, 8, 1]), Shape),
+        (|a| a.keys = halves([32, 256, 2, 1]), MatmulSize),
+        (|a| a.values = halves([128, 255, 2, 1]), MatmulSize),
+        (|a| a.values = halves([128, 256, 1, 1]), MatmulSize),
+        (|a| a.queries = floats([64, 32, 7, 1]), MatmulSize),
+        (|a| a.queries = floats([64, 0, 8, 1]), MatmulSize),
+        (|a| a.mask = Some(halves([256, 31, 1, 1])), MatmulSize),
+        (|a| a.mask = Some(halves([256, 32, 3, 1])), MatmulSize),
+        (|a| a.sinks = Some(floats([7, 1, 1, 1])), MatmulSize),
+        (|a| a.output = floats([128, 32, 8, 1]), MatmulSize),
         (
             |a| {
                 a.values = halves([577, 256, 2, 1]);
@@ -141,7 +141,7 @@ fn each_reason_to_decline_attention() {
                 (a.queries.ne[1], a.output.ne[2]) = (1 << 40, 1 << 40);
                 a.output.nb[3] = (4 * 128 * 8) << 40;
             },
-            Shape,
+            MatmulSize,
         ),
     ];
     let rules = policy(32);
