@@ -66,7 +66,7 @@ fn a_program_in_c_multiplies() {
     assert_eq!(
         told_by_c("multiply"),
         "on the software model\n10 8 2\n0 0 0\nrefused: a matmul with int8 weights cannot give \
-         F32 results\n"
+         binary32 results\n"
     );
 }
 

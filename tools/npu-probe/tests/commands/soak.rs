@@ -2,7 +2,7 @@
 //! `npu-probe selftest --seconds`; it runs until its processes have finished.
 
 use std::io::{BufRead, BufReader, Read};
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 
 use crate::common::{command, has, json, says};
 
@@ -48,9 +48,8 @@ fn interrupted(line: &str, begins: &str) -> (String, bool) {
         seen.clear();
         assert_ne!(out.read_line(&mut seen).unwrap(), 0, "no `{begins}`");
     }
-    let mut kill = Command::new("kill");
-    kill.args(["-INT", &child.id().to_string()]);
-    assert!(kill.status().unwrap().success());
+    let pid = nix::unistd::Pid::from_raw(child.id().try_into().unwrap());
+    nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGINT).unwrap();
     let mut rest = String::new();
     out.read_to_string(&mut rest).unwrap();
     (rest, child.wait().unwrap().success())
