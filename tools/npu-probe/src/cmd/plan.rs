@@ -5,6 +5,7 @@ use std::num::NonZeroUsize;
 
 use npu_matmul::memory::{MemoryPlan, MemoryShares};
 use npu_matmul::plan::{INT4_K_TILE_MAX, WeightPlan};
+use npu_matmul::profile::CostSide;
 use npu_matmul::{Dtype, Plan, PlanError, PlanOptions};
 use rknpu_regcmd::timing::seconds;
 use rknpu_regcmd::{BufferId, ChipProfile, DmaEngine, MatmulTask};
@@ -107,6 +108,8 @@ fn prediction(plan: &Plan, m: usize, options: &PlanOptions) -> (Value, String) {
     let (parts, bytes) = (&prediction.parts, &prediction.work.bytes);
     let call = plan.call(options);
     let ms = |ps: u64| seconds(ps) * 1e3;
+    let [likely_ms, shortest_ms] =
+        [CostSide::Likely, CostSide::Upper].map(|side| ms(plan.call(&options.on(side)).call_ps));
     let bound_ps = prediction.bound_ps();
     let call_over_bound = seconds(call.call_ps) / seconds(bound_ps.max(1));
     let operations = 2.0 * m as f64 * weights.k as f64 * weights.n as f64;
@@ -130,7 +133,10 @@ fn prediction(plan: &Plan, m: usize, options: &PlanOptions) -> (Value, String) {
         "bytes_packed": prediction.packed_bytes,
         "bytes_read": prediction.read_bytes,
         "partial_sums": prediction.partial_sums,
-        // The whole call: packing, the NPU and unpacking, overlapped.
+        // The whole call: packing, the NPU and unpacking, overlapped. Likely and shortest times take
+        // both sides of the costs that sources disagree on; all others take those of planning.
+        "likely_call_ms": likely_ms,
+        "shortest_call_ms": shortest_ms,
         "modelled_call_ms": ms(call.call_ps),
         "modelled_npu_ms": ms(prediction.npu_ps),
         "modelled_pack_ms": ms(call.pack_ps),
@@ -153,6 +159,7 @@ fn prediction(plan: &Plan, m: usize, options: &PlanOptions) -> (Value, String) {
     });
     let text = format!(
         "\ntiling   {} K tile(s): tiles of {rows} rows, K {depth}, up to {channels} channels\n{}  \
+         likely   {likely_ms:.3} ms a call; {shortest_ms:.3} ms at the least. By the costs of planning:\n  \
          bound    {:.3} ms: {} alone on the NPU\n  \
          call     {:.3} ms, {call_over_bound:.2} times the bound: waits for the {waits_for}; {:.0} % \
          of the shorter of CPU and NPU time is hidden\n  \

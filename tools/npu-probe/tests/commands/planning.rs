@@ -56,6 +56,8 @@ fn the_cpus_time_decides_over_cuts() {
             ["modelled_npu_ms", "modelled_pack_ms", "modelled_unpack_ms"].map(|n| ms(report, n));
         assert!(call(report) >= npu.max(pack + unpack) * 0.99);
         assert!(call(report) < npu + pack + unpack);
+        let range = ms(report, "shortest_call_ms")..=ms(report, "likely_call_ms");
+        assert!(range.contains(&call(report)));
     }
     says(
         "bench --plan 8x64x64 --cpu-cores 7",
