@@ -21,10 +21,10 @@ const ROWS: usize = 64;
 const COLUMNS: usize = 512;
 
 /// Bytes of a buffer that exceeds all caches.
-const LARGE: usize = 32 << 20;
+pub(super) const LARGE: usize = 32 << 20;
 
 /// The rate of caches that need no maintenance, bytes per second: a profile's maximum.
-const MAX_SYNC_RATE: f64 = 1e12;
+pub(super) const MAX_SYNC_RATE: f64 = 1e12;
 
 /// Measures the CPU, and the caches with a buffer of this device.
 pub(super) fn measure(device: &Device) -> anyhow::Result<HostCores> {
@@ -59,7 +59,7 @@ pub(super) fn measure(device: &Device) -> anyhow::Result<HostCores> {
 }
 
 /// The shortest of several runs.
-fn shortest(mut run: impl FnMut() -> anyhow::Result<()>) -> anyhow::Result<f64> {
+pub(super) fn shortest(mut run: impl FnMut() -> anyhow::Result<()>) -> anyhow::Result<f64> {
     let mut shortest = f64::INFINITY;
     for _ in 0..REPEAT {
         let start = Instant::now();

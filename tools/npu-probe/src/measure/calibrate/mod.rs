@@ -4,6 +4,7 @@
 //! ```text
 //! machine   clock, memory, start costs: tasks that have all run on silicon before
 //! host      the CPU's kernels, cache maintenance
+//! kernel    lines that the CPU wrote, new buffers, suspended cores
 //! facts     experiments on contested facts, the risky ones last
 //! tiles     tiles that grow beyond those that have run, until one is wrong or hangs
 //! ```
@@ -13,6 +14,7 @@
 
 pub(crate) mod facts;
 mod host;
+mod kernel;
 mod machine;
 mod tiles;
 mod timed;
@@ -23,7 +25,7 @@ use std::path::Path;
 
 use anyhow::Context;
 use npu_matmul::Profile;
-use npu_matmul::profile::{Board, HostCores};
+use npu_matmul::profile::{Board, HostCores, KernelTimes};
 use npu_model::Opened;
 use rknpu_regcmd::timing::Machine;
 use rocket_uapi::DeviceInfo;
@@ -73,6 +75,10 @@ pub(crate) fn measured(
         tell("CPU kernels");
         profile.host = host::measure(&opened.device).map_err(Failure::Device)?;
         tell(&format!("  {}", host_line(&profile.host)));
+        keep(&profile)?;
+        tell("the kernel's times");
+        profile.kernel = kernel::measure(opened).map_err(Failure::Device)?;
+        tell(&format!("  {}", kernel_line(&profile.kernel)));
         keep(&profile)?;
     }
     Ok(profile)
@@ -194,5 +200,17 @@ fn host_line(host: &HostCores) -> String {
         host.clock_hz as f64 * f64::from(host.instructions_per_clock) / GIGA,
         rate(host.bytes_per_second),
         rate(host.sync_bytes_per_second)
+    )
+}
+
+/// The kernel's rates and the start of a suspended core, in one line.
+fn kernel_line(kernel: &KernelTimes) -> String {
+    let rate = |bytes: Option<u64>| bytes.unwrap_or_default() as f64 / GIGA;
+    format!(
+        "caches with written lines {:.2} GB/s, new buffers {:.2} GB/s, a suspended core starts \
+         {:.0} us later",
+        rate(kernel.dirty_sync_bytes_per_second),
+        rate(kernel.first_touch_bytes_per_second),
+        kernel.resume_ps.unwrap_or_default() as f64 / PS_PER_US
     )
 }

@@ -57,6 +57,29 @@ impl TimedTasks {
         Ok(u64::try_from(shortest.as_nanos() * PS_PER_NS).unwrap_or(u64::MAX))
     }
 
+    /// Picoseconds by which the first run after `pause` is longer than one right after another. The
+    /// middle one of `times` pauses counts.
+    pub(super) fn resume_ps(
+        &self,
+        opened: &Opened,
+        times: usize,
+        pause: impl Fn(),
+    ) -> anyhow::Result<u64> {
+        let mut jobs = [self.prepare(&opened.device)?];
+        run_all(&mut jobs)?;
+        let mut busy = Duration::MAX;
+        let mut paused = Vec::new();
+        for _ in 0..times {
+            pause();
+            paused.push(run_all(&mut jobs)?);
+            busy = busy.min(run_all(&mut jobs)?);
+        }
+        paused.sort_unstable();
+        let middle = paused.get(times / 2).copied().unwrap_or(busy);
+        let longer = middle.saturating_sub(busy).as_nanos() * PS_PER_NS;
+        Ok(u64::try_from(longer).unwrap_or(u64::MAX))
+    }
+
     /// Picoseconds that `machine` predicts for the tasks and the witnesses of their jobs.
     pub(super) fn predicted_ps(&self, machine: &Machine) -> anyhow::Result<u64> {
         let witness = witness_program().context("there is no witness program")?;
