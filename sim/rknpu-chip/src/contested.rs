@@ -181,6 +181,8 @@ contested! {
     // tf32 operands on their way to the MAC array: cut to 10 bits of mantissa, or
     // rounded to nearest.
     "tf32-operand": "truncated", Tf32OperandNearest = "nearest";
+    // fp16 operands below 2^-14 (subnormal) are computed like others, or count as 0.
+    "fp16-subnormals": "computed", Fp16SubnormalsFlushed = "flushed";
     // Cubes that fit their banks, with FEATURE_GRAINS below their height, are right,
     // as lines stream, or fp16 lines beyond the grains are garbage, for some K.
     "few-grains": "streams", FewGrainsGarbage = "garbage";

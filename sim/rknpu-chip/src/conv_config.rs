@@ -12,7 +12,7 @@ use super::contested::{Contested, OtherSide};
 use super::mac_array::{Ties, Truncate};
 use super::patches::ConvWindow;
 use super::pixels::{ChannelCvt, InputCvt, PixelDma};
-use super::precision::{ATOM, Precision};
+use super::precision::{ATOM, Precision, flush_fp16, round_tf32};
 use super::trap::Stop;
 use super::weights::WeightShape;
 
@@ -76,6 +76,8 @@ pub(crate) struct ConvConfig {
     pub(crate) truncate: Truncate,
     /// Whether tf32 operands are rounded instead of cut.
     pub(crate) rounds_tf32: bool,
+    /// Whether subnormal fp16 operands count as 0.
+    pub(crate) flushes_fp16: bool,
 }
 
 impl ConvConfig {
@@ -109,6 +111,16 @@ impl ConvConfig {
                 ties: Ties::from_round_type(clip.round_type()),
             },
             rounds_tf32: contested.has(OtherSide::Tf32OperandNearest),
+            flushes_fp16: contested.has(OtherSide::Fp16SubnormalsFlushed),
+        }
+    }
+
+    /// What happens to operands of this precision on their way to the MAC array, if anything.
+    pub(crate) fn narrowing(&self, precision: Precision) -> Option<fn(&mut [u8])> {
+        match precision {
+            Precision::Tf32 if self.rounds_tf32 => Some(round_tf32),
+            Precision::Fp16 if self.flushes_fp16 => Some(flush_fp16),
+            _ => None,
         }
     }
 

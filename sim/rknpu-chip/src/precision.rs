@@ -47,6 +47,18 @@ pub(crate) fn round_tf32(bytes: &mut [u8]) {
     }
 }
 
+/// Replaces subnormal fp16 numbers by zeros of the same sign, in place.
+pub(crate) fn flush_fp16(bytes: &mut [u8]) {
+    const EXPONENT: u16 = 0x7c00;
+    const SIGN: u16 = 0x8000;
+    for half in bytes.as_chunks_mut::<2>().0 {
+        let bits = u16::from_le_bytes(*half);
+        if bits & EXPONENT == 0 {
+            *half = (bits & SIGN).to_le_bytes();
+        }
+    }
+}
+
 /// Converts fp16 to fp32 exactly. It has no branch, so that loops over it
 /// become vector code on any machine.
 pub(crate) fn fp16_to_fp32(bits: u16) -> f32 {

@@ -5,9 +5,10 @@ use std::ops::Range;
 
 use half::f16;
 use npu_matmul::PlanOptions;
+use npu_model::Model;
 
 use crate::common::attention::{CASE, Case, Mask, Operands};
-use crate::common::{DEVICES, strict_engine};
+use crate::common::{DEVICES, engine_on, strict_engine};
 
 /// 8 heads of 128 elements, 256 keys.
 const BIASED: Case = Case {
@@ -20,10 +21,14 @@ const BIASED: Case = Case {
     ..CASE
 };
 
+fn options() -> PlanOptions {
+    PlanOptions::uncalibrated(600_000_000)
+}
+
 /// Computes attention of changed operands; asserts that the squared error is at most `bar`, and each
 /// element within the bound of docs/attention.md. Returns the squared error.
 fn check(name: &str, case: &Case, bar: f64, change: impl FnOnce(&mut Operands)) -> f64 {
-    let (engine, model) = strict_engine(PlanOptions::uncalibrated(600_000_000), DEVICES);
+    let (engine, model) = strict_engine(options(), DEVICES);
     let mut operands = Operands::new(case, 11);
     change(&mut operands);
     engine.attend([operands.call()]).unwrap();
@@ -187,5 +192,22 @@ fn queries_of_any_magnitude() {
                 operands.q.iter_mut().for_each(|q| *q *= factor);
             },
         );
+    }
+}
+
+/// A chip that takes fp16 operands below 2^-14 for 0 computes attention as exactly: no query and no
+/// probability is that small.
+#[test]
+fn a_chip_that_flushes_subnormals() {
+    let facts = "fp16-subnormals=flushed".parse().unwrap();
+    let device = Model::new(facts).open_device();
+    let engine = engine_on(&device, DEVICES, options());
+    for (keys, offset) in [(256, 0.0), (256, 707.0), (2048, 0.0)] {
+        let mut operands = Operands::new(&Case { keys, ..BIASED }, 11);
+        add_offset(&mut operands, BIASED.head_dim, offset);
+        engine.attend([operands.call()]).unwrap();
+        let nmse = operands.nmse();
+        println!("NMSE {nmse:.1e}: {keys} keys, offset {offset}");
+        assert!(nmse <= 1e-6, "NMSE {nmse:e}: {keys} keys, offset {offset}");
     }
 }

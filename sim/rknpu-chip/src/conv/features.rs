@@ -12,7 +12,6 @@ use super::super::cna::{self, FeatureCube};
 use super::super::conv_config::{ConvConfig, FeatureSource};
 use super::super::core_parts::CoreParts;
 use super::super::pixels;
-use super::super::precision::{Precision, round_tf32};
 use super::super::trap::Stop;
 
 /// Most bytes of features that are held at a time: ten times what CBUF holds.
@@ -77,9 +76,9 @@ pub(super) fn finish(
         let banks = bank..bank + cbuf::BANKS;
         parts.cbuf.load_lines(&conv.task.cbuf, banks, first, cube);
     }
-    if conv.rounds_tf32 && conv.window.precision == Precision::Tf32 {
+    if let Some(narrow) = conv.narrowing(conv.window.precision) {
         for y in cube.lines() {
-            round_tf32(cube.line_mut(y));
+            narrow(cube.line_mut(y));
         }
     }
 }

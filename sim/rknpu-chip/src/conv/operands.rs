@@ -17,7 +17,7 @@ use super::super::conv_config::{ConvConfig, FeatureSource};
 use super::super::core_parts::CoreParts;
 use super::super::dcomp;
 use super::super::dma;
-use super::super::precision::{ATOM, Precision, round_tf32};
+use super::super::precision::{ATOM, Precision};
 use super::super::trap::Stop;
 use super::features::{self, Spilled};
 use rknpu_regcmd::DmaEngine;
@@ -144,10 +144,10 @@ impl WeightSource {
         range: Range<usize>,
         buffer: &'s mut Vec<u8>,
     ) -> Result<&'s [u8], Stop> {
-        let rounded = conv.rounds_tf32 && conv.weights.precision == Precision::Tf32;
+        let narrowing = conv.narrowing(conv.weights.precision);
         let end = range.end.min(conv.stream_len()?);
         let range = range.start.min(end)..end;
-        if let (Self::Held(stream), false) = (self, rounded) {
+        if let (Self::Held(stream), None) = (self, narrowing) {
             return Ok(&stream[range]);
         }
         let part = dma::resized(buffer, range.len())?;
@@ -159,8 +159,8 @@ impl WeightSource {
             }
             Self::Cbuf => parts.cbuf.reuse_weights(&conv.task.cbuf, range.start, part),
         }
-        if rounded {
-            round_tf32(part);
+        if let Some(narrow) = narrowing {
+            narrow(part);
         }
         Ok(part)
     }

@@ -148,6 +148,14 @@ fn show(switch: &str, facts: Contested) -> Seen {
         "pooling-interrupt" => pooling(facts, false),
         "byte-pooling" => pooling(facts, true),
         "tf32-operand" => tf32(facts),
+        "fp16-subnormals" => matmul(facts, FP16_FP32, (4, 32, 16), |matmul| {
+            let at = matmul.conv.a as usize;
+            // A subnormal, the least normal number, and the subnormal before it.
+            for (index, bits) in [0x8001_u16, 0x0400, 0x03ff].into_iter().enumerate() {
+                let at = at + 2 * index;
+                matmul.board.memory.bytes[at..at + 2].copy_from_slice(&bits.to_le_bytes());
+            }
+        }),
         "few-grains" => matmul(facts, FP16_FP32, (16, 64, 16), |matmul| {
             matmul.conv.grains = 8;
         }),

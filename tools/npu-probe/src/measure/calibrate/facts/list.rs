@@ -121,6 +121,8 @@ pub(crate) const FACTS: &[FactToSettle] = facts! {
         "Do CNA and CORE in later tasks of a chain need a separate S_POINTER write?";
     "core-idle-mainline": Impossible(BY_FIRST),
         "Does a matmul run if its program does not start DPU_RDMA?";
+    "fp16-subnormals": Impossible(BY_FIRST),
+        "Are fp16 operands below 2^-14 (subnormal) computed exactly?";
     "int8-reuse": Impossible(BY_FIRST),
         "Are int8 features right if a task reuses them from CBUF?";
     "int8-slack-bank": Impossible(BY_FIRST),
