@@ -5,8 +5,10 @@
 //! upper bound of speed the optimistic one. What `npu-probe calibrate` measured on the board
 //! replaces both sides. Plans do not depend on a side: they use the profile as it is.
 
-use rknpu_regcmd::timing::{Dram, Machine};
+use rknpu_regcmd::timing::{Dram, DriverCosts, Machine};
 use serde::{Deserialize, Serialize};
+
+use super::host::HostCores;
 
 const PS_PER_US: u64 = 1_000_000;
 
@@ -50,14 +52,14 @@ const DRAM: TwoSided<Dram> = TwoSided {
 /// (E-time-tiles); jobs of 64 small tasks take 10 us a task (E-time-cores).
 const KICK_PS: TwoSided<u64> = TwoSided {
     likely: 69 * PS_PER_US,
-    upper: 10 * PS_PER_US,
+    upper: DriverCosts::MAINLINE.kick_ps,
 };
 
 /// Bytes per second of FINI_BO of lines that the CPU wrote. Likely: estimated at 3 to 6 GB/s, not
 /// measured. Upper: the rate of clean lines (E-time-client), which need no write to DRAM.
 const DIRTY_SYNC: TwoSided<u64> = TwoSided {
     likely: 3_000_000_000,
-    upper: 13_210_000_000,
+    upper: HostCores::RK3588.sync_bytes_per_second,
 };
 
 /// Bytes per second of a new buffer until the CPU has written each page once: the kernel zeroes
