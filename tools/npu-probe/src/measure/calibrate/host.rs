@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Measures the CPU's share of a matmul: its kernels, memory and caches.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use npu_matmul::dtype::Dtype;
@@ -58,15 +58,24 @@ pub(super) fn measure(device: &Device) -> anyhow::Result<HostCores> {
     })
 }
 
-/// The shortest of several runs.
+/// Seconds of the shortest of several runs.
 pub(super) fn shortest(mut run: impl FnMut() -> anyhow::Result<()>) -> anyhow::Result<f64> {
-    let mut shortest = f64::INFINITY;
-    for _ in 0..REPEAT {
+    shortest_of(|| {
         let start = Instant::now();
         run()?;
-        shortest = shortest.min(start.elapsed().as_secs_f64());
+        Ok(start.elapsed())
+    })
+}
+
+/// The same, of the part of each run whose time `run` returns.
+pub(super) fn shortest_of(
+    mut run: impl FnMut() -> anyhow::Result<Duration>,
+) -> anyhow::Result<f64> {
+    let mut shortest = Duration::MAX;
+    for _ in 0..REPEAT {
+        shortest = shortest.min(run()?);
     }
-    Ok(shortest.max(f64::MIN_POSITIVE))
+    Ok(shortest.as_secs_f64().max(f64::MIN_POSITIVE))
 }
 
 /// Instructions per second of one core while it packs and reads, the unit of all kernels.

@@ -10,7 +10,7 @@ use npu_matmul::profile::KernelTimes;
 use npu_model::Opened;
 use rocket_uapi::{ByteLen, Deadline, Device};
 
-use super::host::{LARGE, MAX_SYNC_RATE, shortest};
+use super::host::{LARGE, MAX_SYNC_RATE, shortest, shortest_of};
 use super::machine::NOTHING;
 
 /// Longer than the 50 ms after which the driver suspends an idle core.
@@ -37,15 +37,13 @@ pub(super) fn measure(opened: &Opened) -> anyhow::Result<KernelTimes> {
 /// The shortest time in which FINI_BO passes a buffer that the CPU has just written.
 fn dirty_sync_seconds(device: &Device) -> anyhow::Result<f64> {
     let mut bo = device.alloc(ByteLen::new(LARGE)?)?;
-    let mut least = Duration::MAX;
-    for value in 0..9 {
+    shortest_of(|| {
         let mut write = bo.write(Deadline::FOREVER)?;
-        write.fill(value);
+        write.fill(1);
         let start = Instant::now();
         write.finish()?;
-        least = least.min(start.elapsed());
-    }
-    Ok(least.as_secs_f64().max(f64::MIN_POSITIVE))
+        Ok(start.elapsed())
+    })
 }
 
 /// Makes a buffer and writes each page of it once.
