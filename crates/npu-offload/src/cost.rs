@@ -15,9 +15,8 @@ use crate::precision::ComputeType;
 pub struct PlanTarget {
     /// Number of open file descriptors of the NPU: one for each core.
     pub fds: usize,
-    /// Plan options of the engine.
-    pub options: PlanOptions,
-    /// The same with the profile of a side, by which times are predicted.
+    options: PlanOptions,
+    /// Made of `options`, which thus cannot be changed: by these times are predicted.
     timed: PlanOptions,
 }
 
@@ -32,6 +31,12 @@ impl PlanTarget {
             options,
             timed,
         }
+    }
+
+    /// Plan options of the engine.
+    #[must_use]
+    pub const fn options(&self) -> &PlanOptions {
+        &self.options
     }
 
     /// The same target with times of this side. Its plans are the same.

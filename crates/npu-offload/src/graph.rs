@@ -156,6 +156,7 @@ impl<'a> Graph<'a> {
     /// Predicts attention of the tokens `from..to` of a prompt, by these rules.
     fn attention(&self, from: usize, to: usize, rules: Option<&OffloadRules>) -> GraphTime {
         let offloaded = rules.and_then(|rules| {
+            let target = rules.target.on(self.side);
             let mut sum = 0_u64;
             for (layers, window) in self.shape.layers_by_window() {
                 let batch = AttentionShape {
@@ -165,7 +166,7 @@ impl<'a> Graph<'a> {
                 if to - from < rules.fewest_attention_rows(batch)? {
                     return None;
                 }
-                let call = rules.target.on(self.side).attention(&batch)?;
+                let call = target.attention(&batch)?;
                 sum = sum.saturating_add(call.call_ps.saturating_mul(layers as u64));
             }
             Some(sum)

@@ -112,7 +112,7 @@ impl OffloadRules {
                 choice: PrecisionChoice::Auto,
                 min_rows: None,
                 attention: AttentionChoice::Auto,
-                is_calibrated: target.options.profile.is_calibrated(),
+                is_calibrated: target.options().profile.is_calibrated(),
                 target,
                 cpu: CpuSpeed::RK3588,
             },

@@ -58,7 +58,7 @@ pub(crate) fn open(
         format!("{error}; using the profile \"{profile}\" instead")
     });
     let target = PlanTarget::new(info.files(), options);
-    let engine = Engine::with_memory(pool, target.options.clone(), shares);
+    let engine = Engine::with_memory(pool, target.options().clone(), shares);
     let engine = match threads {
         None => engine,
         Some(threads) => engine.and_then(|engine| engine.with_threads(threads)),

@@ -124,7 +124,7 @@ fn open(
     }
     let info = opened.info;
     let description = describe::description(&info, Path::new("/"));
-    let machine = opened.target.options.profile.machine;
+    let machine = opened.target.options().profile.machine;
     let mut rules = OffloadRules::new(opened.target);
     rules.choice = config.precision;
     rules.min_rows = config.min_m;

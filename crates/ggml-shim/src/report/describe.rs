@@ -74,7 +74,7 @@ pub(crate) fn start_line(
         "assumed, until `npu-probe calibrate` measures this board"
     };
     let (precision, clock) = (rules.choice.word(), rules.target.megahertz());
-    let weights = weights(&rules.target.options);
+    let weights = weights(rules.target.options());
     format!(
         "{name}: {description}, {place}; precision {precision}; {limit}; {clock} MHz {source}; \
          {weights}"
@@ -196,7 +196,11 @@ mod tests {
              CBUF, until `npu-probe first` finds that they may stream"
         );
         rules.is_calibrated = false;
-        rules.target.options.unmeasured_tiles = Some(true);
+        let options = PlanOptions {
+            unmeasured_tiles: Some(true),
+            ..rules.target.options().clone()
+        };
+        rules.target = PlanTarget::new(rules.target.fds, options);
         let model = DeviceInfo {
             is_model: true,
             ..board()

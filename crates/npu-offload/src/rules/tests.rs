@@ -55,7 +55,7 @@ fn measured_times_decide_where_there_are_some() {
     let q8_0 = format("Q8_0");
     // A CPU on which the rotation costs more than it saves.
     let slow = |rules: &mut OffloadRules, cores| {
-        let mut options = rules.target.options.clone();
+        let mut options = rules.target.options().clone();
         Arc::make_mut(&mut options.profile).host.cores = cores;
         rules.target = PlanTarget::new(3, options);
     };
@@ -165,7 +165,7 @@ fn a_changed_setting_forgets_all_answers() {
     // On one core FP16 is faster for these, which only a calibrated board follows.
     let new = || {
         let mut rules = rules(600);
-        let mut options = rules.target.options.clone();
+        let mut options = rules.target.options().clone();
         Arc::make_mut(&mut options.profile).host.cores = 1;
         rules.target = PlanTarget::new(rules.target.fds, options);
         rules.cpu.attention /= 4;

@@ -112,7 +112,7 @@ fn report(model: &GgufModel, args: &GgufFlags, info: &DeviceInfo) -> ModelReport
     let budget_bytes = args.mem.or_else(|| Some(available()?.default_budget()));
     let limit = budget_bytes.unwrap_or(u64::MAX);
     let shares = MemoryShares::of(limit);
-    let mut memory = MemoryPlan::new(rules.target.fds, shares, &rules.target.options);
+    let mut memory = MemoryPlan::new(rules.target.fds, shares, rules.target.options());
     let weights = weights::place_all(model, &rules, &mut memory);
     let speed = || -> Result<SpeedReport, String> {
         let (shape, context) = shape::shape(model)?;
@@ -123,7 +123,7 @@ fn report(model: &GgufModel, args: &GgufFlags, info: &DeviceInfo) -> ModelReport
         Ok(speed) => (Some(speed), None),
         Err(why) => (None, Some(why)),
     };
-    let profile = &rules.target.options.profile;
+    let profile = &rules.target.options().profile;
     ModelReport {
         architecture: shape::architecture(model).to_owned(),
         files: model.parts,

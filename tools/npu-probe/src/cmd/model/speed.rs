@@ -101,7 +101,7 @@ impl SpeedReport {
 
 /// The same rules for a machine with another NPU clock.
 fn at_clock(rules: &OffloadRules, megahertz: u64) -> OffloadRules {
-    let mut options = rules.target.options.clone();
+    let mut options = rules.target.options().clone();
     if megahertz != rules.target.megahertz() {
         let profile = options.profile.at_clock(megahertz * HERTZ_PER_MHZ);
         options.profile = Arc::new(profile);
