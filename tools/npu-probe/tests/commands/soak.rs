@@ -48,8 +48,9 @@ fn interrupted(line: &str, begins: &str) -> (String, bool) {
         seen.clear();
         assert_ne!(out.read_line(&mut seen).unwrap(), 0, "no `{begins}`");
     }
+    // Not SIGINT: a shell has its background jobs ignore that, and so the tests among them.
     let pid = nix::unistd::Pid::from_raw(child.id().try_into().unwrap());
-    nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGINT).unwrap();
+    nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGTERM).unwrap();
     let mut rest = String::new();
     out.read_to_string(&mut rest).unwrap();
     (rest, child.wait().unwrap().success())
