@@ -3,6 +3,7 @@
 
 use std::fmt;
 use std::path::Path;
+use std::process::Command;
 
 /// An architecture that stock binaries can be run for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -76,6 +77,21 @@ impl Arch {
             Self::Amd64 => &["qemu-x86_64-static"],
             Self::Arm64 => &["qemu-aarch64-static", "-cpu", "cortex-a76"],
         }
+    }
+
+    /// A command that runs `program` of this architecture, on other machines under the emulator and
+    /// with the C library of Debian's cross compiler.
+    pub(crate) fn run(self, program: &Path) -> Command {
+        if self.is_native() {
+            return Command::new(program);
+        }
+        let emulator = self.emulator();
+        let mut command = Command::new(emulator[0]);
+        command
+            .args(&emulator[1..])
+            .args(["-L", &format!("/usr/{}", self.triplet())])
+            .arg(program);
+        command
     }
 
     /// How the kernel recognises programs of this architecture and starts the emulator, if this

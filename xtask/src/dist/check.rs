@@ -75,12 +75,8 @@ pub(super) fn static_archive(archive: &Path) -> Result<()> {
         ),
     ] {
         let program = root.join(program);
-        let emulator = Arch::Arm64.emulator();
-        let mut command = Command::new(emulator[0]);
-        command
-            .args(&emulator[1..])
-            .arg(&program)
-            .args(arguments.split(' '));
+        let mut command = Arch::Arm64.run(&program);
+        command.args(arguments.split(' '));
         let text = process::stdout(&command, process::LIMIT)
             .with_context(|| format!("running {}", program.display()))?;
         ensure!(text.contains(told), "{} says: {text}", program.display());

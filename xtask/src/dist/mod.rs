@@ -41,6 +41,8 @@ const IN_ARCHIVE: [&str; 4] = ["ggml-shim", "npu-matmul-c", "npu-probe", "rocket
 const IN_STATIC: [&str; 2] = ["npu-probe", "rocket-hw-tests"];
 /// The programs that are shipped.
 const PROGRAMS: [&str; 2] = ["--bin=npu-probe", "--bin=rocket-conformance"];
+/// The features with which they write their man pages and completions.
+const MANUALS: &str = "--features=npu-probe/manual,rocket-hw-tests/manual";
 
 /// Options of `dist`.
 #[derive(Debug, clap::Args)]
@@ -80,18 +82,17 @@ pub(crate) fn run(args: &DistArgs) -> Result<()> {
     for folder in [&to, &written] {
         fs::create_dir_all(folder).with_context(|| format!("making {}", folder.display()))?;
     }
-    println!("building; the first time it takes minutes");
-    manuals(&written)?;
     write_pages(&work("pages")?)?;
     let mut all = Vec::new();
     for arch in archs {
         let members = &PACKAGES.map(|(_, members)| members).concat();
-        let kinds = [&PROGRAMS[..], &["--lib"]].concat();
+        let kinds = [&PROGRAMS[..], &["--lib", MANUALS]].concat();
         let built = if args.unoptimised {
             build::unshipped(members, &kinds)
         } else {
             build::shipped(members, &kinds, arch.rust_target())
         }?;
+        manuals(&built, arch, &written)?;
         let make = |to: &Path| {
             let packages = PACKAGES.iter().map(|one| package(*one, &built, arch, to));
             packages.collect()
@@ -161,15 +162,21 @@ fn check_tools(archs: &[Arch]) -> Result<()> {
     if !missing.is_empty() {
         todo.push(format!("rustup target add {}", missing.join(" ")));
     }
-    if let Some(linker) = archs
-        .iter()
-        .filter(|arch| !arch.is_native())
-        .find_map(|arch| first_missing([arch.cross_linker()]))
-    {
-        let package = linker.trim_end_matches("-gcc");
-        todo.push(format!(
-            "sudo apt install gcc-{package}  (it lacks {linker})"
-        ));
+    let foreign = archs.iter().filter(|arch| !arch.is_native());
+    let packages: Vec<String> = foreign
+        .flat_map(|arch| {
+            let compiler = format!("gcc-{}", arch.triplet().replace('_', "-"));
+            [
+                (arch.cross_linker(), compiler),
+                // Runs the programs to write their manuals.
+                (arch.emulator()[0].to_owned(), "qemu-user-static".to_owned()),
+            ]
+        })
+        .filter(|(program, _)| first_missing([program]).is_some())
+        .map(|(_, package)| package)
+        .collect();
+    if !packages.is_empty() {
+        todo.push(format!("sudo apt install {}", packages.join(" ")));
     }
     ensure!(todo.is_empty(), "run first: {}", todo.join("; "));
     Ok(())
@@ -282,20 +289,12 @@ fn write_pages(folder: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Runs the programs to write man pages and completions.
-fn manuals(folder: &Path) -> Result<()> {
-    for (package, program, argument) in [
-        ("npu-probe", "npu-probe", "manual"),
-        ("rocket-hw-tests", "rocket-conformance", "--manual"),
-    ] {
-        let mut cargo = Command::new("cargo");
-        cargo
-            .args(["run", "--release", "--quiet", "--features=manual"])
-            .args(["--package", package])
-            .args(["--bin", program, "--", argument])
-            .arg(folder)
-            .current_dir(paths::root());
-        run_checked(&mut cargo)?;
+/// Runs the programs that were built for `arch` to write man pages and completions.
+fn manuals(built: &Path, arch: Arch, folder: &Path) -> Result<()> {
+    for (program, argument) in [("npu-probe", "manual"), ("rocket-conformance", "--manual")] {
+        let mut run = arch.run(&built.join(program));
+        run_checked(run.arg(argument).arg(folder))
+            .with_context(|| format!("writing the manual of {program}"))?;
     }
     Ok(())
 }
