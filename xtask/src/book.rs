@@ -56,7 +56,7 @@ pub(crate) fn run() -> Result<()> {
 
 /// Writes the pages as the book has them, with README as the first.
 fn write_pages(folder: &Path) -> Result<()> {
-    let summary = paths::text(&paths::root().join("docs/SUMMARY.md"))?;
+    let summary = pages::contents()?;
     let titles = titles(&summary);
     let write = |name: &str, text: String| {
         fs::write(folder.join(name), text).with_context(|| format!("writing {name}"))
