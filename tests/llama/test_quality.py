@@ -35,17 +35,14 @@ AUTO_BARS = {
 PRECISION_BARS = {
     "f16": None,
     "w8a8-hadamard": ("Q8_0", 2.0),
-    "w4a8-hadamard": ("Q4_0", 2.0),
 }
 # The least cosine to the CPU's vector by file and GGML_ROCKET_PRECISION, and what is computed in.
 # FP16 differs by the order of its sums. INT8 with one scale for each row of activations was
 # measured at 0.9965 by others with the same model, and less here with what is hardly a sentence;
-# rotation halves what is missing at least. Four bits are for those who need the memory: their bars
-# only show what is broken.
+# rotation halves what is missing at least.
 COSINE_BARS = {
     ("F16", "f16"): (0.9999, "fp16"),
     ("F16", "w8a8-hadamard"): (0.998, "int8-hadamard"),
-    ("F16", "w4a8-hadamard"): (0.92, "w4a8-hadamard"),
     ("Q8_0", "f16"): (0.999, "fp16"),
     ("Q8_0", "auto"): (0.998, "int8-hadamard"),
 }

@@ -11,7 +11,7 @@ use half::f16;
 use npu_matmul::plan::WeightPlan;
 use npu_matmul::quantise::Quantisation;
 use npu_matmul::quantise::nmse;
-use npu_matmul::{Activations, Dtype, Engine, Plan, PlanOptions, WeightFormat, Weights};
+use npu_matmul::{Activations, Dtype, Engine, Plan, PlanOptions, Weights};
 use npu_model::{Level, Model, ModelOptions};
 use rknpu_regcmd::timing::Machine;
 use rocket_uapi::DevicePool;
@@ -37,7 +37,7 @@ const LARGE: f32 = 60.0;
 const LARGE_WEIGHTS: usize = 400;
 const LARGE_WEIGHT: f32 = 8.0;
 
-const HEADS: &str = "quantisation | matmul passes | bytes per weight | modelled NPU time \
+const HEADS: &str = "quantisation | matmul | bytes per weight | modelled NPU time \
                      | CPU, results | NMSE, Gaussian | NMSE, outliers";
 
 /// The table, as Markdown.
@@ -55,11 +55,11 @@ pub(crate) fn markdown() -> Result<String> {
         )
     };
     let losses = [fp16_loss(&data[0])?, fp16_loss(&data[1])?];
-    let mut rows = vec![row("FP16", "1 FP16", whole, losses)];
+    let mut rows = vec![row("FP16", "FP16", whole, losses)];
+    let int8 = int8_cost()?;
     for to in Quantisation::ALL {
-        let matmuls = format!("{} {}", to.passes(), to.dtype().to_string().to_uppercase());
         let losses = [loss(to, &data[0])?, loss(to, &data[1])?];
-        rows.push(row(&format!("{to:?}"), &matmuls, cost(to)?, losses));
+        rows.push(row(&format!("{to:?}"), "INT8", int8, losses));
     }
     Ok(table(HEADS, rows))
 }
@@ -77,17 +77,15 @@ struct MatmulCost {
 
 /// Cost of the matmul in FP16, the base of the table's other rows.
 fn fp16_cost() -> Result<MatmulCost> {
-    planned(Dtype::Fp16, COST[0], &conditions())
+    planned(Dtype::Fp16)
 }
 
-/// Cost of the matmul with this quantisation.
-fn cost(to: Quantisation) -> Result<MatmulCost> {
-    let [m, _, k] = COST;
-    let plan = WeightFormat::Quantised(to).plan_options(&conditions());
-    let cost = planned(to.dtype(), m * to.passes(), &plan)?;
-    let scales = k.div_ceil(to.group(k)) * size_of::<f32>();
+/// Cost of the matmul with any quantisation.
+fn int8_cost() -> Result<MatmulCost> {
+    let cost = planned(Dtype::Int8)?;
+    let scale = size_of::<f32>();
     Ok(MatmulCost {
-        weight_bytes: cost.weight_bytes + scales as f64 / k as f64,
+        weight_bytes: cost.weight_bytes + scale as f64 / COST[2] as f64,
         ..cost
     })
 }
@@ -97,13 +95,14 @@ fn conditions() -> PlanOptions {
     PlanOptions::uncalibrated(Machine::RK3588.clock_hz)
 }
 
-fn planned(dtype: Dtype, rows: usize, options: &PlanOptions) -> Result<MatmulCost> {
-    let [_, n, k] = COST;
-    let weights = WeightPlan::new(dtype, n, k, FDS, options)?;
-    let plan = Plan::new(&weights, rows, options)?;
+fn planned(dtype: Dtype) -> Result<MatmulCost> {
+    let [m, n, k] = COST;
+    let options = conditions();
+    let weights = WeightPlan::new(dtype, n, k, FDS, &options)?;
+    let plan = Plan::new(&weights, m, &options)?;
     Ok(MatmulCost {
         npu_ps: plan.predict(&options.profile.machine).npu_ps,
-        results_ps: plan.call(options).unpack_ps,
+        results_ps: plan.call(&options).unpack_ps,
         weight_bytes: weights.device_bytes() as f64 / (n * k) as f64,
     })
 }
@@ -199,27 +198,20 @@ mod tests {
     fn losses_are_in_the_order_that_the_page_tells() {
         let (gaussian, outliers) = (OperandMatrices::gaussian(), OperandMatrices::outliers());
         let of = |data| Quantisation::ALL.map(|to| loss(to, data).unwrap());
-        let [plain, rotated, four] = of(&gaussian);
+        let [plain, rotated] = of(&gaussian);
         assert!((0.5..2.0).contains(&(plain / rotated)));
-        assert!(four > 30.0 * rotated, "{four:e} {rotated:e}");
         // Outliers spoil a single scale for each row; rotated rows have no outliers.
-        let [plain_outliers, rotated_outliers, four_outliers] = of(&outliers);
+        let [plain_outliers, rotated_outliers] = of(&outliers);
         assert!(plain_outliers > 20.0 * plain);
         assert!(rotated_outliers < 1.5 * rotated);
-        assert!(four_outliers < 2.0 * four);
     }
 
     /// Times and memory are in the proportions that docs/quality.md states.
     #[test]
     fn costs_are_in_the_proportions_that_the_page_tells() {
         let fp16 = fp16_cost().unwrap();
-        let [plain, rotated, four] = Quantisation::ALL.map(|to| cost(to).unwrap());
-        // A rotation costs the NPU nothing.
-        assert_eq!(plain.npu_ps, rotated.npu_ps);
-        assert!((0.49..0.51).contains(&(plain.weight_bytes / fp16.weight_bytes)));
-        // Four bits save memory, not time.
-        assert!(four.npu_ps > 2 * fp16.npu_ps);
-        assert!((0.6..0.65).contains(&(four.weight_bytes / plain.weight_bytes)));
-        assert!(four.results_ps > plain.results_ps);
+        let int8 = int8_cost().unwrap();
+        assert!((0.49..0.51).contains(&(int8.weight_bytes / fp16.weight_bytes)));
+        assert!(int8.npu_ps < fp16.npu_ps && int8.results_ps < fp16.results_ps);
     }
 }

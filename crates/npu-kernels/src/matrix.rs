@@ -8,10 +8,6 @@ use std::ops::Range;
 pub struct MatrixView<'a, T> {
     data: &'a [T],
     stride: usize,
-    /// Rows of the view for each row of `data`.
-    times: usize,
-    /// Rows of the view before its first, within the same row of `data`.
-    skipped: usize,
     rows: usize,
     columns: usize,
 }
@@ -35,8 +31,6 @@ impl<'a, T> MatrixView<'a, T> {
         Some(Self {
             data,
             stride,
-            times: 1,
-            skipped: 0,
             rows,
             columns,
         })
@@ -48,32 +42,11 @@ impl<'a, T> MatrixView<'a, T> {
         let Self {
             data,
             stride,
-            times,
-            skipped,
             rows,
             columns,
         } = *self;
         std::ptr::eq(data, other.data)
-            && [stride, times, skipped, rows, columns]
-                == [
-                    other.stride,
-                    other.times,
-                    other.skipped,
-                    other.rows,
-                    other.columns,
-                ]
-    }
-
-    /// Repeats each row `times` times in sequence, for matmuls that split a row's elements into
-    /// several rows. If `times` is 0, the view has no rows.
-    #[must_use]
-    pub const fn repeated(self, times: usize) -> Self {
-        Self {
-            times: self.times.saturating_mul(times),
-            skipped: self.skipped.saturating_mul(times),
-            rows: self.rows.saturating_mul(times),
-            ..self
-        }
+            && [stride, rows, columns] == [other.stride, other.rows, other.columns]
     }
 
     /// The part of this view in both ranges, clipped to the view.
@@ -84,9 +57,11 @@ impl<'a, T> MatrixView<'a, T> {
         let column_end = columns.end.min(self.columns);
         let column_start = columns.start.min(column_end);
         // An empty block may begin behind the last element.
+        let start = row_start
+            .saturating_mul(self.stride)
+            .saturating_add(column_start);
         Self {
-            data: self.data.get(column_start..).unwrap_or_default(),
-            skipped: self.skipped + row_start,
+            data: self.data.get(start..).unwrap_or_default(),
             rows: row_end - row_start,
             columns: column_end - column_start,
             ..*self
@@ -111,7 +86,6 @@ impl<'a, T> MatrixView<'a, T> {
         if row >= self.rows {
             return &[];
         }
-        let row = (self.skipped + row) / self.times;
         &self.data[row * self.stride..][..self.columns]
     }
 }
@@ -146,22 +120,5 @@ mod tests {
         assert!(MatrixView::strided(&data, 3, 3, 5).is_none());
         assert!(MatrixView::strided(&data, usize::MAX, 3, 5).is_none());
         assert!(MatrixView::strided(&data, 0, 30, 5).is_some());
-    }
-
-    #[test]
-    fn rows_several_times() {
-        let data: Vec<u32> = (0..12).collect();
-        let matrix = MatrixView::new(&data, 3, 4).unwrap();
-        let twice = matrix.block(1..3, 1..3).repeated(2);
-        assert_eq!((twice.rows(), twice.columns()), (4, 2));
-        let rows: Vec<_> = (0..5).map(|row| twice.row(row)).collect();
-        assert_eq!(rows, [&[5, 6][..], &[5, 6], &[9, 10], &[9, 10], &[]]);
-        // A block may begin between repeats of the same row.
-        let block = twice.block(1..9, 1..2);
-        assert_eq!(
-            (block.rows(), block.row(0), block.row(1)),
-            (3, &[6][..], &[10][..])
-        );
-        assert_eq!(matrix.repeated(0).row(0), [0; 0]);
     }
 }

@@ -1,12 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Signed 4-bit integers, two in a byte, the even element in the low nibble.
-//!
-//! An 8-bit a from -128 to [`SPLIT_MAX`] is split into 16 h + l with h and l in -8..=7: l is the
-//! low four bits of a, h is (a + 8) / 16 rounded down. So two 4-bit products give an exact product
-//! of eight bits by four.
-
-/// The largest integer that can be split into two signed nibbles: 16 * 7 + 7.
-pub const SPLIT_MAX: i8 = 119;
 
 /// A pair of elements as in memory: the even one in the low byte.
 const fn pair(elements: [i8; 2]) -> u16 {
@@ -19,35 +12,17 @@ const fn low_nibbles(pair: u16) -> u8 {
     ((pair & 0x0f) | (pair >> 4 & 0xf0)) as u8
 }
 
-/// Packs the h of each element in a pair.
-const fn high_nibbles(pair: u16) -> u8 {
-    ((((pair & 0xff) + 8) >> 4 & 0x0f) | (((pair >> 8) + 8) & 0xf0)) as u8
-}
-
 fastest! {
-    /// Packs the low four bits of each element: the element itself if in -8..=7, else its l. An
-    /// element without a partner gets a zero. Bytes or elements beyond the shorter slice are
-    /// unchanged.
+    /// Packs the low four bits of each element. An element without a partner gets a zero. Bytes or
+    /// elements beyond the shorter slice are unchanged.
     pub fn pack_low(elements: &[i8], out: &mut [u8]) {
-        map_pairs(elements, out, low_nibbles);
-    }
-}
-
-fastest! {
-    /// Packs the h of each element as [`pack_low`] does. Elements above [`SPLIT_MAX`] wrap around.
-    pub fn pack_high(elements: &[i8], out: &mut [u8]) {
-        map_pairs(elements, out, high_nibbles);
-    }
-}
-
-#[inline(always)]
-fn map_pairs(elements: &[i8], out: &mut [u8], map: impl Fn(u16) -> u8) {
-    let (pairs, odd) = elements.as_chunks::<2>();
-    for (byte, &elements) in out.iter_mut().zip(pairs) {
-        *byte = map(pair(elements));
-    }
-    if let (Some(byte), &[last]) = (out.get_mut(pairs.len()), odd) {
-        *byte = map(pair([last, 0]));
+        let (pairs, odd) = elements.as_chunks::<2>();
+        for (byte, &elements) in out.iter_mut().zip(pairs) {
+            *byte = low_nibbles(pair(elements));
+        }
+        if let (Some(byte), &[last]) = (out.get_mut(pairs.len()), odd) {
+            *byte = low_nibbles(pair([last, 0]));
+        }
     }
 }
 
@@ -90,20 +65,17 @@ mod tests {
         #![proptest_config(test_support::cases(128))]
 
         #[test]
-        fn nibbles_make_the_whole(a in prop::collection::vec(i8::MIN..=SPLIT_MAX, 0..300)) {
-            let mut low = vec![0xa5; a.len().div_ceil(2) + 1];
-            let mut high = low.clone();
-            pack_low(&a, &mut low);
-            pack_high(&a, &mut high);
+        fn low_bits_are_kept(a in prop::collection::vec(any::<i8>(), 0..300)) {
+            let mut packed = vec![0xa5; a.len().div_ceil(2) + 1];
+            pack_low(&a, &mut packed);
             for (index, &a) in a.iter().enumerate() {
-                let (h, l) = (element(&high, index), element(&low, index));
-                prop_assert_eq!(16 * i32::from(h) + i32::from(l), i32::from(a));
+                prop_assert_eq!(element(&packed, index), a << 4 >> 4);
             }
             // Checks the missing partner and the byte behind.
             if a.len() % 2 == 1 {
-                prop_assert_eq!((element(&low, a.len()), element(&high, a.len())), (0, 0));
+                prop_assert_eq!(element(&packed, a.len()), 0);
             }
-            prop_assert_eq!((low.last(), high.last()), (Some(&0xa5), Some(&0xa5)));
+            prop_assert_eq!(packed.last(), Some(&0xa5));
         }
 
         #[test]
@@ -119,23 +91,11 @@ mod tests {
     }
 
     #[test]
-    fn every_byte_splits_or_is_outside() {
-        for a in i8::MIN..=i8::MAX {
-            let (mut low, mut high) = ([0], [0]);
-            pack_low(&[0, a], &mut low);
-            pack_high(&[0, a], &mut high);
-            let whole = 16 * i32::from(element(&high, 1)) + i32::from(element(&low, 1));
-            let outside = first_outside(&[a], i8::MIN, SPLIT_MAX).is_some();
-            assert_eq!(whole == i32::from(a), !outside, "{a}");
-        }
-    }
-
-    #[test]
     fn less_room_than_elements() {
         let mut out = [0; 1];
         pack_low(&[1, 2, 3, 4], &mut out);
         assert_eq!(out, [0x21]);
-        pack_high(&[], &mut out);
+        pack_low(&[], &mut out);
         assert_eq!(out, [0x21]);
     }
 }

@@ -45,9 +45,9 @@ pub trait Encode {
     /// Bits of a packed element.
     const BITS: usize;
 
-    /// Encodes elements of row `row`, at most as many as fill a stripe; pads with zeros. The result
-    /// may be in `scratch`, or the elements themselves if nothing changes.
-    fn encode<'a>(row: usize, elements: &'a [Self::Host], scratch: &'a mut Stripe) -> &'a Stripe;
+    /// Encodes elements of a row, at most as many as fill a stripe; pads with zeros. The result may
+    /// be in `scratch`, or the elements themselves if nothing changes.
+    fn encode<'a>(elements: &'a [Self::Host], scratch: &'a mut Stripe) -> &'a Stripe;
 }
 
 /// Copies bytes without encoding, if a copy is needed.
@@ -70,7 +70,7 @@ impl Encode for Bytes {
     const BITS: usize = 8;
 
     #[inline]
-    fn encode<'a>(_: usize, elements: &'a [i8], scratch: &'a mut Stripe) -> &'a Stripe {
+    fn encode<'a>(elements: &'a [i8], scratch: &'a mut Stripe) -> &'a Stripe {
         plain(elements.as_bytes(), scratch)
     }
 }
@@ -84,7 +84,7 @@ impl Encode for Halves {
     const BITS: usize = 16;
 
     #[inline]
-    fn encode<'a>(_: usize, elements: &'a [f16], scratch: &'a mut Stripe) -> &'a Stripe {
+    fn encode<'a>(elements: &'a [f16], scratch: &'a mut Stripe) -> &'a Stripe {
         plain(elements.as_bytes(), scratch)
     }
 }
@@ -98,29 +98,8 @@ impl Encode for LowNibbles {
     const BITS: usize = 4;
 
     #[inline]
-    fn encode<'a>(_: usize, elements: &'a [i8], scratch: &'a mut Stripe) -> &'a Stripe {
+    fn encode<'a>(elements: &'a [i8], scratch: &'a mut Stripe) -> &'a Stripe {
         nibble::pack_low(elements, scratch);
-        scratch[elements.len().div_ceil(2)..].fill(0);
-        scratch
-    }
-}
-
-/// Both parts of 16 h + l, for rows that are there twice ([`MatrixView::repeated`]): h in even
-/// rows, l in odd rows; see [`nibble`].
-#[derive(Debug)]
-pub struct SplitNibbles;
-
-impl Encode for SplitNibbles {
-    type Host = i8;
-    const BITS: usize = 4;
-
-    #[inline]
-    fn encode<'a>(row: usize, elements: &'a [i8], scratch: &'a mut Stripe) -> &'a Stripe {
-        if row.is_multiple_of(2) {
-            nibble::pack_high(elements, scratch);
-        } else {
-            nibble::pack_low(elements, scratch);
-        }
         scratch[elements.len().div_ceil(2)..].fill(0);
         scratch
     }
@@ -172,7 +151,7 @@ fn encode_rows<'a, E: Encode>(
         let next = part(row + 1);
         prefetch(next.as_bytes());
         if !elements.is_empty() {
-            *stripe = E::encode(row, elements, scratch);
+            *stripe = E::encode(elements, scratch);
         }
         elements = next;
     }

@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Quantises rows of floats to integers of at most eight bits, and finds their largest magnitude.
+//! Quantises rows of floats to 8-bit integers, and finds their largest magnitude.
+
+/// Largest magnitude of a quantised element. -128 is not used, so that negation stays in range.
+pub const INT8_MAX: f32 = 127.0;
 
 /// Adding 1.5 * 2^23 to an f32 of magnitude below 2^22 rounds it to an integer, halves to even, and
 /// leaves that integer in the low mantissa bits. Rounding is one addition, which vectorises on any
@@ -21,12 +24,11 @@ fastest! {
 }
 
 fastest! {
-    /// Computes `out = round(row * inverse)`, halves to even, clamped to `-limit..=limit`. A NaN
-    /// becomes `limit`. `limit` is an integer from 0 to 127. Elements beyond the shorter slice are
-    /// unchanged.
-    pub fn quantise(row: &[f32], inverse: f32, limit: f32, out: &mut [i8]) {
+    /// Computes `out = round(row * inverse)`, halves to even, clamped to +-[`INT8_MAX`]. A NaN
+    /// becomes [`INT8_MAX`]. Elements beyond the shorter slice are unchanged.
+    pub fn quantise(row: &[f32], inverse: f32, out: &mut [i8]) {
         for (q, &x) in out.iter_mut().zip(row) {
-            let within = clamped(x * inverse, limit);
+            let within = clamped(x * inverse, INT8_MAX);
             // The cast keeps the low byte: the integer in two's complement.
             *q = (within + ROUND_TO_INTEGER).to_bits() as i8;
         }
@@ -47,29 +49,24 @@ fn clamped(number: f32, limit: f32) -> f32 {
 /// The bits of infinity. The bits of any finite magnitude are below it.
 const INFINITY_BITS: u32 = 0x7f80_0000;
 
-/// The scale of a row: max|x| / limit. It is 0 for a row of zeros, or if the scale would be
-/// subnormal. It is NaN for a row with a NaN or infinity.
-#[must_use]
-pub fn row_scale(row: &[f32], limit: f32) -> f32 {
+/// Quantises a row to integers q with x ~ scale * q, and returns the scale: max|x| / 127. Nothing
+/// is clamped: |x / scale| is at most 127 * (1 + 2^-22).
+///
+/// The scale is 0 for a row of zeros, or if it would be subnormal, and NaN for a row with a NaN or
+/// infinity; then the integers are zeros.
+pub fn quantise_row(row: &[f32], out: &mut [i8]) -> f32 {
     let largest = largest_magnitude(row);
-    if largest >= INFINITY_BITS {
-        return f32::NAN;
-    }
-    let scale = f32::from_bits(largest) / limit;
-    if scale < f32::MIN_POSITIVE {
-        0.0
-    } else {
-        scale
-    }
-}
-
-/// [`quantise`] with a row's scale; zeros if the scale is 0 or NaN.
-pub fn quantise_scaled(row: &[f32], scale: f32, limit: f32, out: &mut [i8]) {
-    if scale.is_nan() || scale == 0.0 {
-        out.fill(0);
-    } else {
-        quantise(row, scale.recip(), limit, out);
-    }
+    let scale = f32::from_bits(largest) / INT8_MAX;
+    let special = match largest {
+        INFINITY_BITS.. => f32::NAN,
+        _ if scale < f32::MIN_POSITIVE => 0.0,
+        _ => {
+            quantise(row, scale.recip(), out);
+            return scale;
+        }
+    };
+    out.fill(0);
+    special
 }
 
 #[cfg(test)]
@@ -77,9 +74,14 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn reference(row: &[f32], inverse: f32, limit: f32) -> Vec<i8> {
+    fn reference(row: &[f32], inverse: f32) -> Vec<i8> {
+        let number = |x: f32| if x.is_nan() { INT8_MAX } else { x };
         row.iter()
-            .map(|x| (x * inverse).min(limit).max(-limit).round_ties_even() as i8)
+            .map(|x| {
+                number(x * inverse)
+                    .clamp(-INT8_MAX, INT8_MAX)
+                    .round_ties_even() as i8
+            })
             .collect()
     }
 
@@ -90,11 +92,10 @@ mod tests {
         fn any_bits(
             row in prop::collection::vec(any::<u32>().prop_map(f32::from_bits), 0..300),
             inverse in any::<u32>().prop_map(f32::from_bits),
-            limit in 0..=127_u8,
         ) {
             let mut out = vec![1; row.len()];
-            quantise(&row, inverse, limit.into(), &mut out);
-            prop_assert_eq!(out, reference(&row, inverse, limit.into()));
+            quantise(&row, inverse, &mut out);
+            prop_assert_eq!(out, reference(&row, inverse));
             let largest = row.iter().map(|x| x.abs().to_bits()).max().unwrap_or(0);
             prop_assert_eq!(largest_magnitude(&row), largest);
         }
@@ -102,7 +103,6 @@ mod tests {
         #[test]
         fn halves_and_their_neighbours(
             row in prop::collection::vec((-300..=300_i32, -1..=1_i32), 1..200),
-            limit in 1..=127_u8,
         ) {
             let row: Vec<f32> = row
                 .into_iter()
@@ -112,17 +112,17 @@ mod tests {
                 })
                 .collect();
             let mut out = vec![0; row.len()];
-            quantise(&row, 1.0, limit.into(), &mut out);
-            prop_assert_eq!(out, reference(&row, 1.0, limit.into()));
+            quantise(&row, 1.0, &mut out);
+            prop_assert_eq!(out, reference(&row, 1.0));
         }
     }
 
     #[test]
     fn lengths_that_differ() {
         let mut out = [9; 3];
-        quantise(&[1.0, 2.0], 1.0, 127.0, &mut out);
+        quantise(&[1.0, 2.0], 1.0, &mut out);
         assert_eq!(out, [1, 2, 9]);
-        quantise(&[3.0; 9], 1.0, 127.0, &mut out);
+        quantise(&[3.0; 9], 1.0, &mut out);
         assert_eq!(out, [3; 3]);
     }
 }

@@ -15,8 +15,8 @@ use std::array;
 
 pub use lines::{Destination, Mode, ROWS, TileRows};
 use lines::{LINE, Take, each_line};
-pub use partial::{Partial, Split};
-pub use scaled::{Scales, unpack_dequantised, unpack_scaled};
+pub use partial::Partial;
+pub use scaled::{Scales, unpack_dequantised};
 
 fastest! {
     /// Unpacks the sums of a tile into rows of a result. Elements outside the tile are unchanged.

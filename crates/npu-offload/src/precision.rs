@@ -11,13 +11,11 @@ pub enum ComputeType {
     Fp16,
     /// [`Quantisation::W8A8Hadamard`].
     Int8Hadamard,
-    /// [`Quantisation::W4A8Hadamard`].
-    W4A8Hadamard,
 }
 
 impl ComputeType {
     /// All precisions, in the order of the statistics.
-    pub const ALL: [Self; 3] = [Self::Fp16, Self::Int8Hadamard, Self::W4A8Hadamard];
+    pub const ALL: [Self; 2] = [Self::Fp16, Self::Int8Hadamard];
 
     /// Short name in the statistics.
     #[must_use]
@@ -25,7 +23,6 @@ impl ComputeType {
         match self {
             Self::Fp16 => "fp16",
             Self::Int8Hadamard => "int8-hadamard",
-            Self::W4A8Hadamard => "w4a8-hadamard",
         }
     }
 
@@ -36,7 +33,6 @@ impl ComputeType {
         match self {
             Self::Fp16 => None,
             Self::Int8Hadamard => Some(Quantisation::W8A8Hadamard),
-            Self::W4A8Hadamard => Some(Quantisation::W4A8Hadamard),
         }
     }
 
@@ -60,11 +56,10 @@ pub enum PrecisionChoice {
 
 impl PrecisionChoice {
     /// All choices with their words.
-    pub const WORDS: [(&'static str, Self); 4] = [
+    pub const WORDS: [(&'static str, Self); 3] = [
         ("auto", Self::Auto),
         ("f16", Self::Always(ComputeType::Fp16)),
         ("w8a8-hadamard", Self::Always(ComputeType::Int8Hadamard)),
-        ("w4a8-hadamard", Self::Always(ComputeType::W4A8Hadamard)),
     ];
 
     /// Its word in `GGML_ROCKET_PRECISION`.

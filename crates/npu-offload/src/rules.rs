@@ -158,9 +158,6 @@ impl OffloadRules {
     ///
     /// Rotated INT8 is chosen for its memory. On a calibrated board, FP16 is chosen for sizes in
     /// which it is faster.
-    ///
-    /// Four-bit weights break the promise with trained weights, even for files of four bits. They
-    /// are experimental and need [`PrecisionChoice::Always`].
     fn precision(&self, weights: NumberFormat, size: [usize; 2]) -> ComputeType {
         if let PrecisionChoice::Always(precision) = self.choice {
             return precision;

@@ -9,8 +9,8 @@ use half::f16;
 use npu_kernels::hadamard::Hadamard;
 use npu_kernels::half::{all_finite, to_f16};
 use npu_kernels::matrix::MatrixView;
-use npu_kernels::pack::{Bytes, Encode, Halves, LowNibbles, SplitNibbles, pack};
-use npu_kernels::quantise::{largest_magnitude, quantise_scaled, row_scale};
+use npu_kernels::pack::{Bytes, Encode, Halves, LowNibbles, pack};
+use npu_kernels::quantise::{largest_magnitude, quantise_row};
 use npu_kernels::softmax::{
     self, Atom, Bias, ReadMode, ScoreRows, bias_row, cut_row, largest, read_scores,
 };
@@ -22,8 +22,6 @@ use rayon::prelude::*;
 
 /// Inner dimension, and columns of results.
 const K: usize = 4096;
-/// The largest integer of a quantised row.
-const LIMIT: f32 = 127.0;
 /// Bytes of a run of activations.
 const ATOM: usize = 16;
 
@@ -49,7 +47,7 @@ pub struct Kernel {
 
 /// All kernels. Their memory is resident after the first run.
 pub fn all(size: Size) -> impl Iterator<Item = Kernel> {
-    let makers: [fn(Size) -> Kernel; 21] = [
+    let makers: [fn(Size) -> Kernel; 20] = [
         |size| packing::<32, Bytes>("pack int8 weights", size, 32, 1),
         |size| packing::<64, Halves>("pack f16 weights", size, 16, f16::ONE),
         |size| packing::<16, LowNibbles>("pack int4 weights", size, 64, 1),
@@ -58,7 +56,6 @@ pub fn all(size: Size) -> impl Iterator<Item = Kernel> {
         rounding,
         absmax,
         quantising,
-        splitting,
         |size| unpacking::<i32>("unpack int32, add", size, Mode::Add, false),
         |size| unpacking::<i16>("unpack int16 to int32", size, Mode::Store, false),
         |size| unpacking::<i32>("unpack int32, dequantise", size, Mode::Store, true),
@@ -159,22 +156,7 @@ fn quantising(size: Size) -> Kernel {
         (source, K),
         (integers, K),
         |row, out| {
-            quantise_scaled(row, row_scale(row, LIMIT), LIMIT, out);
-        },
-    )
-}
-
-/// Packs both nibbles of 8-bit activations: each row becomes two of a tile.
-fn splitting(size: Size) -> Kernel {
-    let (source, tiles) = (vec![100_i8; size.bytes], vec![0; size.bytes]);
-    let (name, rows) = ("split into nibbles and pack", size.tile_rows / 2);
-    converting(
-        name,
-        (source, rows * K),
-        (tiles, rows * K),
-        move |source, tile| {
-            let matrix = MatrixView::new(source, rows, K).unwrap().repeated(2);
-            pack::<ATOM, SplitNibbles>(matrix, 2 * rows, tile);
+            quantise_row(row, out);
         },
     )
 }
@@ -198,7 +180,6 @@ fn unpacking<T: Partial<Sum = i32>>(
         run: Box::new(move || {
             let scales = Scales {
                 rows: &row_scales,
-                row_step: 1,
                 columns: &scales,
             };
             out.par_chunks_mut(tile_rows * K)

@@ -116,7 +116,10 @@ impl Config {
         let precision = variables.parse(PRECISION, "auto", |text| {
             let words = PrecisionChoice::WORDS;
             let found = words.into_iter().find(|(word, _)| *word == text);
-            let wanted = || format!("one of {}", words.map(|(word, _)| word).join(", "));
+            let wanted = || match text {
+                "w4a8-hadamard" => "a precision any more: take w8a8-hadamard".to_owned(),
+                _ => format!("one of {}", words.map(|(word, _)| word).join(", ")),
+            };
             found.map(|(_, choice)| choice).ok_or_else(wanted)
         });
         let memory = variables.parse(MEM, "half of the free memory", |text| {
@@ -350,7 +353,7 @@ mod tests {
 
     #[test]
     fn bad_values_are_named_and_replaced() {
-        let precisions = "is not one of auto, f16, w8a8-hadamard, w4a8-hadamard; using auto";
+        let precisions = "is not one of auto, f16, w8a8-hadamard; using auto";
         let rows = "is not a number of rows of at least 1, or auto; using the default";
         let (defaults, _) = parse(&[]);
         for (name, value, said) in [
@@ -365,6 +368,11 @@ mod tests {
             (PRECISION, "w8a8", precisions),
             (PRECISION, "w4a8", precisions),
             (PRECISION, "w4a4-hadamard", precisions),
+            (
+                PRECISION,
+                "w4a8-hadamard",
+                "any more: take w8a8-hadamard; using auto",
+            ),
             (MEM, "lots", "using half of the free memory"),
             (TENSORS, "blk.[0", "not closed"),
             (STATS, "yes", "not 0, 1 or the path"),

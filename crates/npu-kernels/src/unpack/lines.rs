@@ -4,9 +4,10 @@
 use std::array;
 use std::ops::Range;
 
-use zerocopy::{FromBytes, IntoBytes};
+use zerocopy::IntoBytes;
 
 use super::partial::Partial;
+use crate::ATOM_BYTES;
 use crate::prefetch::prefetch;
 
 /// Rows processed at a time. A caller that splits a tile between threads gives each thread a
@@ -32,8 +33,7 @@ pub enum Mode {
     Add,
 }
 
-/// Rows of an output tile, counted as rows of the result: each is [`Partial::TILE_ROWS`] rows of
-/// the tile.
+/// Rows of an output tile.
 #[derive(Clone, Copy, Debug)]
 pub struct TileRows<'a> {
     /// The tile; bytes behind its last column are ignored.
@@ -81,8 +81,7 @@ pub(super) fn each_line<T: Partial, Out: Copy + Default, How: Take<T, Out>>(
     to: Destination<'_, Out>,
     how: &How,
 ) {
-    let whole = tile.bytes.len() / size_of::<T::Bytes>() * size_of::<T::Bytes>();
-    let atoms = <[T::Bytes]>::ref_from_bytes(&tile.bytes[..whole]).unwrap_or_default();
+    let (atoms, _) = tile.bytes.as_chunks::<ATOM_BYTES>();
     // The next atom of the tile's first row follows its last row.
     let height = tile.rows.saturating_sub(tile.first);
     if height == 0 || to.stride < to.columns.end {
@@ -97,7 +96,7 @@ pub(super) fn each_line<T: Partial, Out: Copy + Default, How: Take<T, Out>>(
             let width = LINE.min(to.columns.end - column);
             let surface = (column - to.columns.start) / T::LANES;
             // The rows' part of a surface.
-            let of_surface = |surface: usize| -> &[T::Bytes] {
+            let of_surface = |surface: usize| -> &[[u8; ATOM_BYTES]] {
                 let first = surface * tile.rows + tile.first + first_row;
                 let atoms = atoms.get(first..).unwrap_or_default();
                 atoms.get(..count).unwrap_or(atoms)

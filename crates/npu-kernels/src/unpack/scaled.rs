@@ -11,8 +11,6 @@ use super::partial::Partial;
 pub struct Scales<'a> {
     /// Scales of the destination's rows, starting at its first.
     pub rows: &'a [f32],
-    /// Distance between the scales of two rows.
-    pub row_step: usize,
     /// Scales of the destination's columns, starting at its first.
     pub columns: &'a [f32],
 }
@@ -20,11 +18,7 @@ pub struct Scales<'a> {
 impl Scales<'_> {
     #[inline(always)]
     fn row(&self, row: usize) -> f64 {
-        self.rows
-            .get(row * self.row_step)
-            .copied()
-            .unwrap_or(f32::NAN)
-            .into()
+        self.rows.get(row).copied().unwrap_or(f32::NAN).into()
     }
 
     #[inline(always)]
@@ -60,27 +54,6 @@ fastest! {
         let bits = |sum: i32, row, column| scaled(sum.into(), row, column).to_bits().cast_signed();
         let store = |x: T, _, row, column| bits(x.widen(), row, column);
         let add = |x: T, old, row, column| bits(x.add_to(old), row, column);
-        match mode {
-            Mode::Store => each_line(tile, to, &Scaling { scales, take: store }),
-            Mode::Add => each_line(tile, to, &Scaling { scales, take: add }),
-        }
-    }
-}
-
-fastest! {
-    /// Unpacks the sums of a tile, each times its two scales, into rows of a result. If they are
-    /// added to old values, each is rounded to f32 once. Elements outside the tile are unchanged.
-    pub fn unpack_scaled<T: Partial<Sum: Into<f64>>>(
-        tile: TileRows<'_>,
-        mode: Mode,
-        scales: Scales<'_>,
-        to: Destination<'_, f32>,
-    ) {
-        let store = |x: T, _, row, column| scaled(x.widen().into(), row, column);
-        // Computed in f64, rounded once.
-        let add = |x: T, old: f32, row: f64, column: f64| {
-            (f64::from(old) + x.widen().into() * row * column) as f32
-        };
         match mode {
             Mode::Store => each_line(tile, to, &Scaling { scales, take: store }),
             Mode::Add => each_line(tile, to, &Scaling { scales, take: add }),

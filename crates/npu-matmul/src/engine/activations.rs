@@ -4,13 +4,13 @@
 use std::collections::TryReserveError;
 use std::time::Instant;
 
-use npu_kernels::quantise::row_scale;
+use npu_kernels::quantise::quantise_row;
 use rayon::prelude::*;
 
 use crate::device::times::Section;
 use crate::engine::Engine;
+use crate::numbers::quantise::Quantisation;
 use crate::numbers::quantise::rotate::Rotation;
-use crate::numbers::quantise::{Quantisation, quantise_groups};
 use crate::numbers::scratch::resize;
 use crate::plan::error::Error;
 use crate::plan::observe::Activity;
@@ -22,7 +22,7 @@ pub(crate) struct QuantisedRows<'a> {
     of: FloatRows<'a>,
     /// M x K.
     pub(crate) integers: Vec<i8>,
-    /// All groups of K of a row, then those of the next row.
+    /// One for each row.
     pub(crate) scales: Vec<f32>,
 }
 
@@ -82,22 +82,19 @@ impl<'a> QuantisedRows<'a> {
         let FloatRows {
             floats: a,
             k,
-            quantisation,
             rotation,
+            ..
         } = of;
-        let group = quantisation.group(k);
-        let groups = k.div_ceil(group);
-        let limit = quantisation.activation_max();
         // Every element of both is written below.
         let mut integers = engine.integers.take(a.len())?;
-        let mut scales = engine.scales.take(a.len() / k * groups)?;
+        let mut scales = engine.scales.take(a.len() / k)?;
         let start = || (engine.stopwatch(Section::Pack), Vec::new());
         engine.workers.run(|| {
             integers
                 .par_chunks_mut(k)
-                .zip(scales.par_chunks_mut(groups))
+                .zip(&mut scales)
                 .zip(a.par_chunks(k))
-                .try_for_each_init(start, |(_, scratch), ((out, scales), row)| {
+                .try_for_each_init(start, |(_, scratch), ((out, scale), row)| {
                     let row = match rotation {
                         None => row,
                         Some(rotation) => {
@@ -107,8 +104,7 @@ impl<'a> QuantisedRows<'a> {
                             &scratch[..]
                         }
                     };
-                    let scale_of = |row: &[f32]| row_scale(row, limit);
-                    quantise_groups(row, group, (scale_of, limit), (out, scales));
+                    *scale = quantise_row(row, out);
                     Ok::<_, TryReserveError>(())
                 })
         })?;
@@ -131,7 +127,7 @@ mod tests {
         #![proptest_config(test_support::cases(64))]
 
         #[test]
-        fn rows_differ_in_each_field(numbers in [[0..2_usize, 1..3, 0..3, 0..3], [0..2, 1..3, 0..3, 0..3]]) {
+        fn rows_differ_in_each_field(numbers in [[0..2_usize, 1..3, 0..2, 0..3], [0..2, 1..3, 0..2, 0..3]]) {
             let floats = [[0.0_f32; 4], [1.0; 4]];
             let rotations = [Rotation::new(4, 1), Rotation::new(4, 2), None];
             let [one, other] = numbers.map(|[of, k, quantisation, rotation]| FloatRows {

@@ -44,7 +44,7 @@ pub struct PackedWeights {
 #[derive(Debug)]
 pub(crate) struct WeightScales {
     pub(crate) quantisation: Quantisation,
-    /// Scales of all output channels for the first group of K, then for the next.
+    /// A scale for each output channel.
     pub(crate) columns: Vec<f32>,
     /// Rotation that the activations need.
     pub(crate) rotation: Option<Rotation>,

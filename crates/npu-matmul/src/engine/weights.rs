@@ -6,15 +6,15 @@ use std::fmt;
 use std::sync::Arc;
 
 use half::f16;
+use npu_kernels::quantise::quantise_row;
 use rayon::prelude::*;
 
 use crate::device::times::Section;
 use crate::engine::packed::{PackedWeights, WeightScales};
 use crate::engine::{Engine, check_int4, matrix};
-use crate::numbers::dtype::Dtype;
 use crate::numbers::pack::{Fp16, Int4, Int8};
+use crate::numbers::quantise::Quantisation;
 use crate::numbers::quantise::rotate::{self, Rotation};
-use crate::numbers::quantise::{Quantisation, quantise_groups};
 use crate::numbers::scratch::{resize, zeroed};
 use crate::plan::error::Error;
 use crate::plan::weight_format::WeightFormat;
@@ -171,38 +171,30 @@ impl Engine {
         to: Quantisation,
         fill: &(impl Fn(usize, &mut [f32]) + Sync),
     ) -> Result<PackedWeights, Error> {
-        let (format, group) = (WeightFormat::Quantised(to), to.group(k));
+        let format = WeightFormat::Quantised(to);
         // Rejects bad sizes before anything is allocated.
         let plan = self.weight_plan(format, n, k)?;
         let rotation = Rotation::new(k, rotate::SEED).filter(|_| to.is_rotated());
-        let groups = k.div_ceil(group);
-        let (mut integers, mut scales) = (zeroed(n * k)?, zeroed(n * groups)?);
+        let (mut integers, mut columns) = (zeroed(n * k)?, zeroed(n)?);
         let start = || (self.stopwatch(Section::PackWeights), Vec::new());
-        let scaling = (|row: &[f32]| to.weight_scale(row), to.weight_max());
         self.workers.run(|| {
-            let channels = integers
-                .par_chunks_mut(k)
-                .zip(scales.par_chunks_mut(groups));
-            let channels = channels.enumerate();
-            channels.try_for_each_init(start, |(_, row), (channel, of_channel)| {
+            let channels = integers.par_chunks_mut(k).zip(&mut columns).enumerate();
+            channels.try_for_each_init(start, |(_, row), (channel, (integers, scale))| {
                 resize(row, k)?;
                 fill(channel, row);
                 if let Some(rotation) = &rotation {
                     rotation.apply(row);
                 }
-                quantise_groups(row, group, scaling, of_channel);
+                *scale = quantise_row(row, integers);
                 Ok::<_, TryReserveError>(())
             })
         })?;
         let scales = WeightScales {
             quantisation: to,
-            columns: group_major(&scales, groups)?,
+            columns,
             rotation,
         };
-        match to.dtype() {
-            Dtype::Int4 => self.pack::<Int4>(plan, format, &integers, Some(scales)),
-            Dtype::Int8 | Dtype::Fp16 => self.pack::<Int8>(plan, format, &integers, Some(scales)),
-        }
+        self.pack::<Int8>(plan, format, &integers, Some(scales))
     }
 
     /// Plans weights of `n x k` without loading any.
@@ -215,15 +207,6 @@ impl Engine {
         n: usize,
         k: usize,
     ) -> Result<Arc<WeightPlan>, Error> {
-        self.plan_weights(format, n, k, &format.plan_options(&self.options))
+        self.plan_weights(format, n, k, &self.options)
     }
-}
-
-/// Reorders scales: all channels of the first group, then those of the next.
-fn group_major(scales: &[f32], groups: usize) -> Result<Vec<f32>, TryReserveError> {
-    let of_group = |group| scales.iter().skip(group).step_by(groups).copied();
-    let mut ordered = Vec::new();
-    ordered.try_reserve_exact(scales.len())?;
-    ordered.extend((0..groups).flat_map(of_group));
-    Ok(ordered)
 }

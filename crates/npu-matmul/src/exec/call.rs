@@ -8,7 +8,6 @@ use crate::engine::activations::{FloatRows, QuantisedRows};
 use crate::engine::packed::PackedWeights;
 use crate::engine::{Engine, check_int4, matrix};
 use crate::exec::{AbortCheck, Again, CheckedCall, EncodedRows, Epilogue, MatmulRun, Operand};
-use crate::numbers::dtype::Dtype;
 use crate::numbers::operands::{Activations, Outputs};
 use crate::plan::Plan;
 use crate::plan::error::{EngineCallError, Error};
@@ -44,11 +43,10 @@ impl Engine {
         weights: &'a PackedWeights,
         m: usize,
     ) -> Result<Matmul<'a>, Error> {
-        let rows = m.saturating_mul(weights.format().passes());
         Ok(Matmul {
             engine: self,
             weights,
-            prepared: self.prepared(weights, rows)?,
+            prepared: self.prepared(weights, m)?,
             m,
         })
     }
@@ -167,9 +165,7 @@ impl<'a> Matmul<'a> {
     /// ulp of the exact sum, where T is the number of K tiles.
     ///
     /// Quantised weights: rows of A are quantised like the weights, with scales that clip nothing.
-    /// C is `sum * row scale * channel scale`. If groups of K have scales, C is the f32 sum of T
-    /// such terms, one for each group. It is within T * 2^-24 * (1 + T * 2^-22) * sum|terms| of the
-    /// exact sum of the terms, if no sum is subnormal, sum|terms| is finite and T is below 2^22.
+    /// C is `sum * row scale * channel scale`, rounded once.
     ///
     /// # Errors
     /// See [`Error`]: operands of the wrong size or type, or a device that fails.
@@ -194,8 +190,7 @@ impl<'a> Matmul<'a> {
         }
     }
 
-    /// The plan of this matmul. It counts the rows that the NPU multiplies:
-    /// [`WeightFormat::passes`] for each row of A.
+    /// The plan of this matmul.
     #[must_use]
     pub fn plan(&self) -> &Plan {
         &self.prepared.plan
@@ -302,20 +297,11 @@ impl<'a> MatmulCall<'a> {
         };
         let epilogue = match (self.c, weights.scales.as_ref().zip(rows)) {
             (Outputs::F32(c), Some((scales, of_a))) => {
-                let (rows, columns) = (&of_a.scales[..], &scales.columns[..]);
-                match weights.dtype() {
-                    Dtype::Int4 => Epilogue::Grouped {
-                        c,
-                        rows,
-                        columns,
-                        groups: rows.len() / m.max(1),
-                    },
-                    Dtype::Int8 | Dtype::Fp16 => Epilogue::Dequantised {
-                        // i32 and f32 both have 4 bytes.
-                        c: zerocopy::transmute_mut!(c),
-                        rows,
-                        columns,
-                    },
+                Epilogue::Dequantised {
+                    // i32 and f32 both have 4 bytes.
+                    c: zerocopy::transmute_mut!(c),
+                    rows: &of_a.scales,
+                    columns: &scales.columns,
                 }
             }
             (Outputs::I32(c), _) => Epilogue::I32(c),

@@ -12,13 +12,12 @@ use crate::engine::packed::PackedWeights;
 use crate::matrix::MatrixView;
 use crate::numbers::dtype::Dtype;
 use crate::numbers::layout;
-use crate::numbers::pack::{Format, Fp16, Int4, Int8, SplitInt8, pack_activation};
+use crate::numbers::pack::{Format, Fp16, Int4, Int8, pack_activation};
 use crate::plan::kept_plan::KeptPlan;
 use crate::plan::weight_format::WeightFormat;
 use crate::plan::{Band, JobPlan};
 use crate::unpack::{
-    Destination, Mode, Partial, ROWS, Scales, Split, TileRows, unpack, unpack_dequantised,
-    unpack_scaled,
+    Destination, Mode, Partial, ROWS, Scales, TileRows, unpack, unpack_dequantised,
 };
 
 /// A matmul with checked operands.
@@ -26,7 +25,7 @@ pub(crate) struct CheckedCall<'a> {
     pub(crate) weights: &'a PackedWeights,
     /// Rows of A and C.
     pub(crate) m: usize,
-    /// Its plan, with [`Partial::TILE_ROWS`] rows for each row of A.
+    /// Its plan.
     pub(crate) prepared: Arc<KeptPlan>,
     pub(crate) a: EncodedRows<'a>,
     pub(crate) epilogue: Epilogue<'a>,
@@ -50,16 +49,6 @@ pub(crate) enum Epilogue<'a> {
         c: &'a mut [i32],
         rows: &'a [f32],
         columns: &'a [f32],
-    },
-    /// Integers that are scaled and added up for each group of K.
-    Grouped {
-        c: &'a mut [f32],
-        /// All groups of K of a row, then those of the next row.
-        rows: &'a [f32],
-        /// All columns of a group of K, then those of the next group.
-        columns: &'a [f32],
-        /// Number of groups; each is a K tile.
-        groups: usize,
     },
 }
 
@@ -86,8 +75,7 @@ impl PartialEq for EncodedRows<'_> {
     }
 }
 
-/// Some rows of an output tile. Row numbers are those of C; each is [`Partial::TILE_ROWS`] rows of
-/// the tile.
+/// Some rows of an output tile.
 struct OutputTile<'a> {
     rows: TileRows<'a>,
     /// The first row in C.
@@ -123,14 +111,10 @@ impl OutputTile<'_> {
 impl EncodedRows<'_> {
     /// Packs the tiles of A into the activation buffer.
     pub(super) fn pack(&self, clock: &SectionTimes, band: &Band, memory: &mut [u8]) {
-        match (self.rows, self.format.dtype(), self.format.passes()) {
-            (Operand::Halves(a), ..) => pack_band::<Fp16>(a, clock, band, memory),
-            (Operand::Integers(a), Dtype::Int4, 1) => pack_band::<Int4>(a, clock, band, memory),
-            // Each row twice, as high and low nibbles.
-            (Operand::Integers(a), Dtype::Int4, passes) => {
-                pack_band::<SplitInt8>(a.repeated(passes), clock, band, memory);
-            }
-            (Operand::Integers(a), ..) => pack_band::<Int8>(a, clock, band, memory),
+        match (self.rows, self.format.dtype()) {
+            (Operand::Halves(a), _) => pack_band::<Fp16>(a, clock, band, memory),
+            (Operand::Integers(a), Dtype::Int4) => pack_band::<Int4>(a, clock, band, memory),
+            (Operand::Integers(a), _) => pack_band::<Int8>(a, clock, band, memory),
         }
     }
 }
@@ -158,30 +142,15 @@ impl CheckedCall<'_> {
                 Dtype::Int8 | Dtype::Fp16 => each.add_up::<i32>(c),
             },
             Epilogue::F32(c) => each.add_up::<f32>(c),
-            Epilogue::Dequantised { c, rows, columns } => each.collect::<i32, _>(c, |tile, c| {
+            Epilogue::Dequantised { c, rows, columns } => each.collect(c, |tile, c| {
                 if !tile.completes {
                     return unpack::<i32>(tile.rows, tile.mode(), tile.to(c, n));
                 }
                 let scales = Scales {
                     rows: &rows[tile.row..],
-                    row_step: 1,
                     columns,
                 };
                 unpack_dequantised::<i32>(tile.rows, tile.mode(), scales, tile.to(c, n));
-            }),
-            Epilogue::Grouped {
-                c,
-                rows,
-                columns,
-                groups,
-            } => each.collect::<Split, _>(c, |tile, c| {
-                let group = tile.k_tile;
-                let scales = Scales {
-                    rows: &rows[tile.row * *groups + group..],
-                    row_step: *groups,
-                    columns: &columns[group * n..][..n],
-                };
-                unpack_scaled::<Split>(tile.rows, tile.mode(), scales, tile.to(c, n));
             }),
         }
     }
@@ -224,15 +193,9 @@ struct OutputTiles<'a> {
 
 impl OutputTiles<'_> {
     /// Calls `collect` with parts of each tile, and their rows of C.
-    fn collect<T: Partial, S: Send>(
-        &self,
-        c: &mut [S],
-        collect: impl Fn(&OutputTile<'_>, &mut [S]) + Sync,
-    ) {
+    fn collect<S: Send>(&self, c: &mut [S], collect: impl Fn(&OutputTile<'_>, &mut [S]) + Sync) {
         let (n, band) = (self.n, &*self.job.band);
-        // Both divisions are exact: a band begins at a multiple of four rows, and the plan has a
-        // multiple of TILE_ROWS.
-        let rows = band.rows.start / T::TILE_ROWS..band.rows.end / T::TILE_ROWS;
+        let rows = band.rows.clone();
         let collect_rows = |chunk: usize, c: &mut [S]| {
             let first_row = chunk * ROWS;
             for (at, a) in band.k_tiles.iter().enumerate() {
@@ -241,7 +204,7 @@ impl OutputTiles<'_> {
                         rows: TileRows {
                             // The tile begins here; its length follows from the columns.
                             bytes: &self.memory[task.c as usize..],
-                            rows: band.padded / T::TILE_ROWS,
+                            rows: band.padded,
                             first: first_row,
                         },
                         row: rows.start + first_row,
@@ -262,7 +225,7 @@ impl OutputTiles<'_> {
 
     /// Stores the results of the first K tile, and adds those of the others.
     fn add_up<T: Partial<Sum: Send>>(&self, sums: &mut [T::Sum]) {
-        self.collect::<T, _>(sums, |tile, sums| {
+        self.collect(sums, |tile, sums| {
             unpack::<T>(tile.rows, tile.mode(), tile.to(sums, self.n));
         });
     }

@@ -3,7 +3,6 @@
 
 use crate::numbers::dtype::Dtype;
 use crate::numbers::quantise::{INT8_K_MAX, Quantisation};
-use crate::plan::PlanOptions;
 
 /// Format of weights on the devices; it determines the types of activations and results.
 ///
@@ -30,31 +29,10 @@ impl WeightFormat {
     #[must_use]
     pub const fn dtype(&self) -> Dtype {
         match self {
-            Self::Int8 => Dtype::Int8,
+            Self::Int8 | Self::Quantised(_) => Dtype::Int8,
             Self::Int4 => Dtype::Int4,
             Self::Fp16 => Dtype::Fp16,
-            Self::Quantised(quantisation) => quantisation.dtype(),
         }
-    }
-
-    /// Rows that the NPU multiplies for each row of A.
-    #[must_use]
-    pub const fn passes(&self) -> usize {
-        match self {
-            Self::Int8 | Self::Int4 | Self::Fp16 => 1,
-            Self::Quantised(quantisation) => quantisation.passes(),
-        }
-    }
-
-    /// Options for planning weights of this format, based on the engine's `options`.
-    #[must_use]
-    pub fn plan_options(&self, options: &PlanOptions) -> PlanOptions {
-        let mut plan = options.clone();
-        plan.batch_rows = plan.batch_rows.saturating_mul(self.passes());
-        if let Self::Quantised(quantisation) = self {
-            plan.k_tile = quantisation.k_tile().or(plan.k_tile);
-        }
-        plan
     }
 
     /// Largest K whose sums fit in 32 bits for all values.
@@ -63,9 +41,8 @@ impl WeightFormat {
         match self {
             Self::Int8 => sums / (128 * 128),
             Self::Int4 => sums / (8 * 8),
-            Self::Quantised(Quantisation::W8A8 | Quantisation::W8A8Hadamard) => INT8_K_MAX,
-            // Only the sums of a group are integers.
-            Self::Fp16 | Self::Quantised(Quantisation::W4A8Hadamard) => usize::MAX,
+            Self::Quantised(_) => INT8_K_MAX,
+            Self::Fp16 => usize::MAX,
         }
     }
 
@@ -77,7 +54,6 @@ impl WeightFormat {
             Self::Fp16 => "fp16",
             Self::Quantised(Quantisation::W8A8) => "quantised int8",
             Self::Quantised(Quantisation::W8A8Hadamard) => "rotated and quantised int8",
-            Self::Quantised(Quantisation::W4A8Hadamard) => "rotated and quantised int4",
         }
     }
 }

@@ -107,8 +107,7 @@ impl KernelCost {
         match dtype {
             Dtype::Int8 => Self::new(50, 16),
             Dtype::Fp16 => Self::new(100, 32),
-            // An 8-bit activation becomes two rows of nibbles.
-            Dtype::Int4 => Self::new(53, 8),
+            Dtype::Int4 => Self::new(53, 12),
         }
     }
 

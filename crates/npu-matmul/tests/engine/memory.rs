@@ -120,7 +120,10 @@ fn weights_take_what_was_said_and_matmuls_no_more() {
 #[test]
 fn matmuls_of_different_weights_at_once_take_no_more() {
     let (engine, _, peak) = watched(None);
-    let formats = [Quantisation::W8A8, Quantisation::W4A8Hadamard].map(WeightFormat::Quantised);
+    let formats = [
+        WeightFormat::Quantised(Quantisation::W8A8),
+        WeightFormat::Int4,
+    ];
     let mut plan = engine.memory_plan();
     let mut matmuls = Vec::new();
     for _ in 0..8 {

@@ -155,7 +155,7 @@ fn a_changed_setting_forgets_all_answers() {
         is_calibrated: _,
     } = *rules(600);
     let changes: [fn(&mut OffloadSettings); 6] = [
-        |settings| settings.choice = PrecisionChoice::Always(ComputeType::W4A8Hadamard),
+        |settings| settings.choice = PrecisionChoice::Always(ComputeType::Int8Hadamard),
         |settings| settings.min_rows = Some(7),
         |settings| settings.attention = AttentionChoice::From(7),
         |settings| settings.target = PlanTarget::at_clock(50_000_000),
@@ -190,10 +190,10 @@ fn a_changed_setting_forgets_all_answers() {
 #[test]
 fn the_user_has_the_last_word() {
     let mut rules = rules(600);
-    rules.choice = PrecisionChoice::Always(ComputeType::W4A8Hadamard);
+    rules.choice = PrecisionChoice::Always(ComputeType::Int8Hadamard);
     rules.min_rows = Some(7);
     let decision = rules.decide(format("F16"), SIZE);
-    assert_eq!(decision.precision, ComputeType::W4A8Hadamard);
+    assert_eq!(decision.precision, ComputeType::Int8Hadamard);
     assert_eq!(decision.fewest_rows, Some(7));
     for (rows, is_worth) in [(6, false), (7, true)] {
         assert_eq!(rules.is_worth(format("F16"), SIZE, rows, 1), is_worth);

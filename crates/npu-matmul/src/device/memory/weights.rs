@@ -89,15 +89,15 @@ impl WeightMemory {
 }
 
 /// Upper bound for what weights keep in the host, in bytes: a scale or factor for each output
-/// channel, in INT4 for each K tile of it, and the signs of a rotation.
+/// channel, and the signs of a rotation.
 fn host_bytes(weights: &WeightPlan) -> u64 {
-    let (scales, signs) = match weights.dtype {
-        Dtype::Fp16 => (1, 0),
-        Dtype::Int8 => (1, weights.k),
-        Dtype::Int4 => (weights.k_tile_count(), weights.k),
+    let signs = match weights.dtype {
+        Dtype::Int8 => weights.k,
+        Dtype::Fp16 | Dtype::Int4 => 0,
     };
-    let numbers = (weights.n as u64).saturating_mul(scales as u64);
-    (numbers.saturating_add(signs as u64)).saturating_mul(size_of::<f32>() as u64)
+    (weights.n as u64)
+        .saturating_add(signs as u64)
+        .saturating_mul(size_of::<f32>() as u64)
 }
 
 /// Upper bound for the programs of one job, in bytes.
@@ -125,9 +125,7 @@ mod tests {
 
     use super::*;
     use crate::device::weight_pool::CHUNK_BYTES;
-    use crate::numbers::quantise::Quantisation;
     use crate::plan::emit;
-    use crate::plan::weight_format::WeightFormat;
 
     /// Bytes of a job's programs as `ProgramBo` stores them.
     fn emitted(job: &crate::plan::JobPlan) -> u64 {
@@ -145,13 +143,10 @@ mod tests {
         /// As many numbers as `Engine::load` makes.
         #[test]
         fn each_scale_and_sign_is_counted(
-            to in prop::sample::select(&Quantisation::ALL[..]),
             (n, k) in (1..3000_usize, 1..3000_usize),
         ) {
-            let options = WeightFormat::Quantised(to).plan_options(&PlanOptions::default());
-            let weights = WeightPlan::new(to.dtype(), n, k, 3, &options).unwrap();
-            let numbers = n * k.div_ceil(to.group(k)) + k;
-            prop_assert_eq!(host_bytes(&weights), 4 * numbers as u64);
+            let weights = WeightPlan::new(Dtype::Int8, n, k, 3, &PlanOptions::default()).unwrap();
+            prop_assert_eq!(host_bytes(&weights), 4 * (n + k) as u64);
         }
 
         #[test]

@@ -7,7 +7,7 @@
 #[cfg(test)]
 mod tests;
 
-use npu_kernels::pack::{Bytes, Encode, Halves, LowNibbles, SplitNibbles, pack};
+use npu_kernels::pack::{Bytes, Encode, Halves, LowNibbles, pack};
 
 use crate::matrix::MatrixView;
 use crate::numbers::dtype::{ATOM_BYTES, CHANNEL_GROUP, Dtype};
@@ -29,10 +29,6 @@ pub type Fp16 = Halves;
 /// ([`npu_kernels::nibble::first_outside`]).
 pub type Int4 = LowNibbles;
 
-/// 8-bit activations of [`Dtype::Int4`] matmuls, from -128 to 119. Each row becomes two: its high
-/// nibbles and its low nibbles ([`npu_kernels::nibble`]).
-pub type SplitInt8 = SplitNibbles;
-
 impl Format for Int8 {
     const DTYPE: Dtype = Dtype::Int8;
 }
@@ -42,10 +38,6 @@ impl Format for Fp16 {
 }
 
 impl Format for Int4 {
-    const DTYPE: Dtype = Dtype::Int4;
-}
-
-impl Format for SplitInt8 {
     const DTYPE: Dtype = Dtype::Int4;
 }
 

@@ -11,15 +11,13 @@
 //!  - A row with a NaN or infinity becomes zeros with scale NaN. All results that depend on it are
 //!    NaN; other results are unaffected.
 //!
-//! [`Quantisation`] lists the schemes of an engine. [`search`] finds scales that clip, [`rotate`]
-//! makes rows that need no clipping, and [`nmse`] measures both.
+//! [`Quantisation`] lists the schemes of an engine. [`rotate`] spreads outliers over a row, and
+//! [`nmse`] measures errors.
 
 pub mod rotate;
 mod rows;
 mod scheme;
-pub mod search;
 
-pub(crate) use rows::quantise_groups;
 pub use rows::quantise_rows;
 pub use scheme::{INT8_K_MAX, Quantisation};
 

@@ -1,10 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Quantises rows to 8 bits.
 
-use npu_kernels::quantise::{quantise_scaled, row_scale};
-
-/// Largest magnitude of a quantised element. -128 is not used, so that negation stays in range.
-pub(super) const INT8_MAX: f32 = 127.0;
+use npu_kernels::quantise::quantise_row;
 
 /// Quantises the rows of a row-major matrix with `columns` columns. Returns the integers, and one
 /// scale for each row: max|x| / 127, or 0 or NaN for special rows; see the module.
@@ -12,33 +9,9 @@ pub(super) const INT8_MAX: f32 = 127.0;
 pub fn quantise_rows(matrix: &[f32], columns: usize) -> (Vec<i8>, Vec<f32>) {
     let columns = columns.max(1);
     let mut integers = vec![0; matrix.len()];
-    let mut scales = vec![0.0; matrix.len().div_ceil(columns)];
-    let scale_of = |row: &[f32]| row_scale(row, INT8_MAX);
-    quantise_groups(
-        matrix,
-        columns,
-        (scale_of, INT8_MAX),
-        (&mut integers, &mut scales),
-    );
+    let rows = matrix.chunks(columns).zip(integers.chunks_mut(columns));
+    let scales = rows.map(|(row, out)| quantise_row(row, out)).collect();
     (integers, scales)
-}
-
-/// Quantises each group of a row to integers of at most `limit`, with the scale that `scale_of`
-/// finds for it.
-///
-/// With a scale of [`row_scale`] nothing is clamped: |x / scale| is at most limit * (1 + 2^-22). A
-/// smaller scale clips the largest elements.
-pub(crate) fn quantise_groups(
-    row: &[f32],
-    group: usize,
-    (scale_of, limit): (impl Fn(&[f32]) -> f32, f32),
-    (integers, scales): (&mut [i8], &mut [f32]),
-) {
-    let groups = row.chunks(group).zip(integers.chunks_mut(group));
-    for ((row, out), scale) in groups.zip(scales) {
-        *scale = scale_of(row);
-        quantise_scaled(row, *scale, limit, out);
-    }
 }
 
 #[cfg(test)]

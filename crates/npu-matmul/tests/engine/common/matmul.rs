@@ -76,12 +76,12 @@ impl Matmul {
     }
 
     /// Matmuls of the same random rows, one for each of these weights: format and output channels.
-    pub(crate) fn of_same_rows(
+    pub(crate) fn of_same_rows<const N: usize>(
         engine: &Engine,
         m: usize,
         k: usize,
-        weights: [(WeightFormat, usize); 3],
-    ) -> [Self; 3] {
+        weights: [(WeightFormat, usize); N],
+    ) -> [Self; N] {
         let a = Arc::new(random(weights[0].0, 0, m * k));
         weights.map(|(format, n)| {
             let b = random(format, n as u64, n * k);

@@ -61,7 +61,7 @@ impl Problem {
 
     /// Weights on any device.
     pub(crate) fn load(engine: &Engine) -> Result<Self, Error> {
-        let to = WeightFormat::Quantised(Quantisation::W4A8Hadamard);
+        let to = WeightFormat::Quantised(Quantisation::W8A8Hadamard);
         Ok(Self {
             integers: Matmul::new(engine, WeightFormat::Int8, SHAPE, 1)?,
             quantised: Matmul::new(engine, to, SHAPE, 1)?,
