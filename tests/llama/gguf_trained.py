@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from gguf_llama import SPACE, pieces
+from gguf_llama import HEAD_DIM, SPACE, pieces
 from llama_training import Model, Shape, save, train
 
 LICENCES = Path("/usr/share/common-licenses")
@@ -29,6 +29,12 @@ NAME = "small trained llama"
 # How many times as large outliers make some channels behind each norm. The weights that they
 # meet are as many times smaller, so that the function is the same.
 OUTLIER_CHANNELS, OUTLIER_FACTOR = 4, 24.0
+# A smaller model, which has biases of queries and keys when it is trained: their norms in a head, and
+# the pair of channels in each layer that has them. RoPE turns the last pair slowest.
+BIASED = Shape(embedding=128, feed_forward=256, layers=2, kv_heads=1, length=64)
+BIASED_STEPS = 600
+QUERY_BIAS, KEY_BIAS = 60.0, 200.0
+BIASED_PAIRS = [31, 24]
 
 
 def tokens(text: str, table: list) -> np.ndarray:
@@ -64,20 +70,47 @@ def add_outliers(weights: dict[str, np.ndarray], random: np.random.Generator) ->
             weights[matrix][:, channels] /= OUTLIER_FACTOR
 
 
-def write(plain: Path, with_outliers: Path) -> None:
-    """Writes the model, and the same with outliers in its activations."""
-    random = np.random.default_rng(1)
-    table, _ = pieces()
+def biases(shape: Shape) -> dict[str, np.ndarray]:
+    """The same in each head of a layer. All scores of a row get what a query's and a key's make, 1500,
+    less where RoPE turns one against the other."""
+    result = {}
+    for layer, pair in enumerate(BIASED_PAIRS):
+        parts = [("attn_q", shape.heads, QUERY_BIAS), ("attn_k", shape.kv_heads, KEY_BIAS)]
+        for name, heads, norm in parts:
+            bias = np.zeros((heads, HEAD_DIM), np.float32)
+            bias[:, 2 * pair : 2 * pair + 2] = norm * np.float32(0.5**0.5)
+            result[f"blk.{layer}.{name}"] = bias.ravel()
+    return result
+
+
+def teach(random: np.random.Generator, table: list, model: Model, steps: int) -> None:
+    """Trains a model on the licences."""
     texts = [LICENCES / name for name in TEXTS if (LICENCES / name).exists()]
     text = "\n".join(path.read_text(errors="replace") for path in texts)
     given = tokens(text, table)
 
-    def batch() -> np.ndarray:
-        starts = random.integers(0, len(given) - SHAPE.length - 1, SEQUENCES)
-        return np.stack([given[start : start + SHAPE.length + 1] for start in starts])
+    length = model.shape.length
 
+    def batch() -> np.ndarray:
+        starts = random.integers(0, len(given) - length - 1, SEQUENCES)
+        return np.stack([given[start : start + length + 1] for start in starts])
+
+    train(model, steps, batch)
+
+
+def write(plain: Path, with_outliers: Path) -> None:
+    """Writes the model, and the same with outliers in its activations."""
+    random, (table, _) = np.random.default_rng(1), pieces()
     model = Model(random, len(table), SHAPE)
-    train(model, STEPS, batch)
+    teach(random, table, model, STEPS)
     save(plain, NAME, table, model)
     add_outliers(model.weights, random)
     save(with_outliers, NAME, table, model)
+
+
+def write_biased(path: Path) -> None:
+    """Writes the model with biases."""
+    random, (table, _) = np.random.default_rng(1), pieces()
+    model = Model(random, len(table), BIASED, biases(BIASED))
+    teach(random, table, model, BIASED_STEPS)
+    save(path, "small trained llama with biases", table, model)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 """A llama model that numpy trains, and how it becomes a file."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -29,10 +29,17 @@ class Shape:
 
 
 class Model:
-    """A llama model whose gradients are written out."""
+    """A llama model whose gradients are written out. `biases` are added to the results of the
+    matrices with these names; training leaves them as they are."""
 
-    def __init__(self, random: np.random.Generator, vocabulary: int, shape: Shape):
-        self.shape = shape
+    def __init__(
+        self,
+        random: np.random.Generator,
+        vocabulary: int,
+        shape: Shape,
+        biases: Mapping[str, np.ndarray] = {},
+    ):
+        self.shape, self.biases = shape, biases
         width = shape.embedding
 
         def matrix(rows, columns, scale=1.0):
@@ -82,7 +89,8 @@ class Model:
                 gradients[name] = flat.T @ x.reshape(-1, x.shape[-1])
                 return dy @ weights[name]
 
-            return x @ weights[name].T, back
+            y = x @ weights[name].T
+            return y + self.biases[name] if name in self.biases else y, back
 
         def norm(name, x):
             inverse = 1.0 / np.sqrt((x * x).mean(-1, keepdims=True) + np.float32(EPSILON))
@@ -183,11 +191,13 @@ def train(model: Model, steps: int, batch: Callable[[], np.ndarray], *, start: i
 
 
 def save(path: Path, name: str, table: list, model: Model) -> None:
-    """Writes the model in F16."""
+    """Writes the model in F16, biases in F32."""
     shape = model.shape
     sizes = dict(embedding=shape.embedding, feed_forward=shape.feed_forward)
     writer = new_writer(path, name, table, **sizes, layers=shape.layers, kv_heads=shape.kv_heads)
     for name, values in model.weights.items():
         kind = np.float32 if values.ndim == 1 else np.float16
         writer.add_tensor(f"{name}.weight", values.astype(kind))
+    for name, values in model.biases.items():
+        writer.add_tensor(f"{name}.bias", values.astype(np.float32))
     finish(writer)

@@ -53,13 +53,14 @@ class Models(Stock):
 
     @functools.cache
     def full(self, name: str) -> Path:
-        """A model in F16: of a recipe, `minilm`, `sums`, of TRAINED or REAL, or
+        """A model in F16: of a recipe, `minilm`, `sums`, `biased`, of TRAINED or REAL, or
         `tiny-SEED`."""
         path = WORK / f"{name}-f16.gguf"
         made = {
             "minilm": self._fetch_minilm,
             "smollm2": self._fetch_smollm2,
             "sums": self._train_sums,
+            "biased": self._train_biased,
         }
         if name in TRAINED:
             if not path.exists():
@@ -102,6 +103,10 @@ class Models(Stock):
     def _train_sums(self, path: Path) -> None:
         print("training a model that adds digits, for a minute or some")
         gguf_sums.write(path)
+
+    def _train_biased(self, path: Path) -> None:
+        print("training a model with biases of queries and keys, for half a minute")
+        gguf_trained.write_biased(path)
 
     def _fetch_minilm(self, path: Path) -> None:
         install(MINILM)

@@ -6,6 +6,8 @@ COMPUTED = "matmuls computed in "
 FAILED = "graphs failed"
 HANDED_OVER = "lists handed to the CPU"
 AGAIN = "jobs run again"
+# Attention that the guard of its scores sent to the CPU.
+OUT_OF_RANGE = "attention nodes that the CPU computed (large scores)"
 # What a run without a fault has none of.
 FAULTS = [FAILED, HANDED_OVER, AGAIN]
 # Weights whose buffer the backend does not watch: only a host that makes buffers before it loads the

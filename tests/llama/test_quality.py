@@ -10,6 +10,7 @@ import embeddings
 import logits
 import page
 from models import FORMATS, KINDS, REAL, TRAINED
+from stats import OUT_OF_RANGE
 from stock import Stock
 
 # What `auto` may lose against the model in F16, as a multiple of what the file has lost already
@@ -172,7 +173,7 @@ def auto(
 
 
 # In F16, where nothing else is lost, and in the hardest type.
-ATTENTIVE = list(product([*REAL, "trained", "plain"], ["F16", "Q8_0"]))
+ATTENTIVE = list(product([*REAL, "trained", "biased", "plain"], ["F16", "Q8_0"]))
 
 
 def attention(stock: Stock, bars: Bars, files: list[tuple[str, str]] = ATTENTIVE) -> str:
@@ -185,6 +186,7 @@ def attention(stock: Stock, bars: Bars, files: list[tuple[str, str]] = ATTENTIVE
         ours = logits.with_backend(stock, file)
         others = logits.measure(stock, file, True, {"GGML_ROCKET_ATTENTION": "0"})
         assert ours.stats.attention and not others.stats.attention
+        assert not ours.stats[OUT_OF_RANGE], ours.stats.text
         ours, others = (logits.divergences(exact, run.logits) for run in (ours, others))
         more, other = ours - others, float(others.mean())
         error = float(more.std()) / len(more) ** 0.5
