@@ -9,7 +9,7 @@ use crate::paths;
 const PAGE_WORDS: usize = 2600;
 
 /// Most words of the table of facts.
-const EVIDENCE_WORDS: usize = 4500;
+const EVIDENCE_WORDS: usize = 3900;
 
 /// Most words of all pages.
 const ALL_WORDS: usize = 42_000;
