@@ -27,7 +27,7 @@ use std::time::Instant;
 use npu_offload::ComputeType;
 use serde_json::json;
 
-use self::calls::GraphFailure;
+use self::calls::{GraphFailure, NodeCalls};
 use self::hand_over::{can_fall_back, hand_over};
 use crate::compute::attention::AttentionNode;
 use crate::compute::classify::attention::attention_data;
@@ -260,13 +260,18 @@ unsafe fn run(runtime: &Runtime, stream: &Stream, list: NodeList<'_>) -> Result<
     let (nodes, steps) = (list.nodes, list.steps);
     let attentions = list.attention.len() as u64;
     let has_calls = !list.matmuls.is_empty() || !list.attention.is_empty();
-    let computed = calls::compute(list.matmuls, runtime, stream)
-        .and_then(|matmuls| Ok((matmuls, calls::compute(list.attention, runtime, stream)?)));
+    let (names, calls): (Vec<_>, _) = list.matmuls.into_iter().unzip();
+    let matmuls = calls::compute(&names, NodeCalls::Matmul(calls), runtime, stream);
+    let computed = matmuls.and_then(|matmuls| {
+        let (names, calls): (Vec<_>, _) = list.attention.into_iter().unzip();
+        let attention = calls::compute(&names, NodeCalls::Attention(calls), runtime, stream)?;
+        Ok((matmuls.into_iter(), attention.into_iter()))
+    });
     if has_calls {
         let consequence = computed.as_ref().err().map(GraphFailure::consequence);
         rest::count_jobs(runtime, consequence);
     }
-    let (matmuls, attention) = match computed {
+    let (mut matmuls, mut attention) = match computed {
         Ok(computed) => computed,
         Err(failure) => {
             if failure.consequence() == Consequence::CpuOutOfRange {
@@ -277,10 +282,6 @@ unsafe fn run(runtime: &Runtime, stream: &Stream, list: NodeList<'_>) -> Result<
             return compute_on_cpu(runtime, stream, &nodes);
         }
     };
-    let matmuls = matmuls.into_iter().filter_map(|call| call.out.aside());
-    let attention = attention.into_iter().filter_map(|call| call.out.aside());
-    let mut matmuls = matmuls.collect::<Vec<_>>().into_iter();
-    let mut attention = attention.collect::<Vec<_>>().into_iter();
     // No slice of the nodes' data is left from here on.
     let mut cpu_ops = Vec::new();
     for step in steps {

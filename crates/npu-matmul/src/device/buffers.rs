@@ -251,7 +251,6 @@ mod tests {
     use test_support::assert_each_field_counts;
 
     use super::*;
-    use crate::plan::kept_plan::JobIndex;
 
     proptest! {
         #![proptest_config(test_support::cases(64))]
@@ -261,7 +260,8 @@ mod tests {
             let [one, other] = numbers.map(|[step, address, len]| ProgramsKey {
                 job: JobId {
                     plan: 0,
-                    at: JobIndex { step, job: 0 },
+                    step,
+                    job: 0,
                 },
                 operands: [0, 1, 2].map(|more| OperandPlace {
                     address: Iova(address as u32 + more),

@@ -16,83 +16,77 @@ use crate::engine::Engine;
 use crate::plan::emit;
 use crate::plan::error::Error;
 use crate::plan::first_run::TaskOperands;
-use crate::plan::kept_plan::{JobIndex, PlanJob};
+use crate::plan::kept_plan::PlanJob;
 use crate::plan::observe::{Activity, JobEvent};
 use crate::plan::{BandCopy, BandSlice, JobPlan};
 
-/// Activations in a buffer of one device, shared by all jobs of a run that read the same.
-pub(super) struct Input<'a> {
-    /// What to pack. Its readers are the jobs that have not ended, including those not submitted
-    /// yet.
-    planned: BandCopy<EncodedRows<'a>>,
-    /// The packed buffer, from the first reader's SUBMIT to the last one's end.
-    bo: OnceLock<FrozenBo>,
-}
-
-/// A job of a plan, to submit alone or with jobs of other matmuls.
+/// A job of a run, to submit alone or with jobs of other calls.
 #[derive(Clone, Copy)]
-pub(super) struct PlannedJob {
-    /// Index of the matmul.
-    pub(super) matmul: usize,
-    pub(super) at: JobIndex,
+pub(super) struct JobPlace {
+    /// Index of the call.
+    pub(super) call: usize,
+    /// Index of the step in the plan.
+    pub(super) step: usize,
+    /// Index of the job in the step.
+    pub(super) job: usize,
     /// The activations that the job reads.
-    pub(super) input: BandSlice,
+    pub(super) slice: BandSlice,
     /// The number of its step, which joined steps have in common. On each device their jobs are
     /// submitted as one.
-    pub(super) joined: usize,
+    pub(super) joint: usize,
 }
 
-/// The activations of a run.
-pub(super) struct Inputs<'a>(Vec<Input<'a>>);
+/// The activations of a run: copies, each shared by all jobs that read it.
+pub(super) struct BandCopies<'a> {
+    /// What to pack. Readers are the jobs that have not ended, including those not submitted yet.
+    planned: Vec<BandCopy<EncodedRows<'a>>>,
+    /// The packed buffer of each, from the first reader's SUBMIT to the last one's end.
+    packed: Vec<OnceLock<FrozenBo>>,
+}
 
-impl<'a> Inputs<'a> {
+impl<'a> BandCopies<'a> {
     pub(super) fn new(planned: Vec<BandCopy<EncodedRows<'a>>>) -> Self {
-        let input = |planned| Input {
-            planned,
-            bo: OnceLock::new(),
-        };
-        Self(planned.into_iter().map(input).collect())
+        let packed = planned.iter().map(|_| OnceLock::new()).collect();
+        Self { planned, packed }
     }
 
     /// Bytes of packed activations that still have readers, on the device with the most.
     pub(super) fn packed_bytes(&self, devices: usize) -> usize {
         let mut bytes = vec![0; devices];
-        for Input { planned, bo } in &self.0 {
+        for (copy, bo) in self.planned.iter().zip(&self.packed) {
             if bo.get().is_some() {
-                bytes[planned.device] += planned.band.activation_bytes;
+                bytes[copy.device] += copy.band.activation_bytes;
             }
         }
         bytes.into_iter().max().unwrap_or(0)
     }
 
     /// The packed buffer, if any.
-    pub(super) fn bo(&self, index: usize) -> Option<&FrozenBo> {
-        self.0[index].bo.get()
+    pub(super) fn bo(&self, copy: usize) -> Option<&FrozenBo> {
+        self.packed[copy].get()
     }
 
     /// Recycles buffers that no job reads any more; `ended` lists what the ended jobs read.
     pub(super) fn release(&mut self, engine: &Engine, ended: &[usize]) {
-        for &index in ended {
-            let input = &mut self.0[index];
-            input.planned.readers = input.planned.readers.saturating_sub(1);
-            if input.planned.readers == 0 {
-                input.release(engine);
+        for &copy in ended {
+            let readers = &mut self.planned[copy].readers;
+            *readers = readers.saturating_sub(1);
+            if *readers == 0 {
+                self.release_copy(engine, copy);
             }
         }
     }
 
     /// Recycles all buffers; all jobs have ended.
     pub(super) fn release_all(&mut self, engine: &Engine) {
-        for input in &mut self.0 {
-            input.release(engine);
+        for copy in 0..self.packed.len() {
+            self.release_copy(engine, copy);
         }
     }
-}
 
-impl Input<'_> {
-    fn release(&mut self, engine: &Engine) {
-        if let Some(bo) = self.bo.take() {
-            engine.devices[self.planned.device].release(bo);
+    fn release_copy(&mut self, engine: &Engine, copy: usize) {
+        if let Some(bo) = self.packed[copy].take() {
+            engine.devices[self.planned[copy].device].release(bo);
         }
     }
 }
@@ -137,22 +131,19 @@ impl<'e> DeviceWork<'e> {
         Error::on_device(self.device)
     }
 
-    /// The activations with this index: packed now, or for an earlier job.
-    pub(super) fn packed(self, inputs: &Inputs<'_>, index: usize) -> Result<FrozenBo, Error> {
-        let Input {
-            planned,
-            bo: packed,
-        } = &inputs.0[index];
-        if let Some(bo) = packed.get() {
+    /// The buffer of a copy: packed now, or for an earlier job.
+    pub(super) fn packed(self, copies: &BandCopies<'_>, copy: usize) -> Result<FrozenBo, Error> {
+        if let Some(bo) = copies.bo(copy) {
             return Ok(bo.clone());
         }
-        let bytes = planned.band.activation_bytes;
+        let BandCopy { a, band, .. } = &copies.planned[copy];
+        let bytes = band.activation_bytes;
         let bo = self.filled(bytes, Activity::Pack { bytes }, |memory| {
-            planned.a.pack(&self.engine.clock, &planned.band, memory);
+            a.pack(&self.engine.clock, band, memory);
             Ok(())
         })?;
         // Only this device reads it, so that no other thread fills it.
-        Ok(packed.get_or_init(|| bo).clone())
+        Ok(copies.packed[copy].get_or_init(|| bo).clone())
     }
 
     /// Fills a buffer for the NPU to read, by this activity.

@@ -6,64 +6,59 @@ use std::sync::atomic::Ordering;
 
 use super::again::Again;
 use super::checked_call::CheckedCall;
-use super::job::{Inputs, PlannedJob};
+use super::job::{BandCopies, JobPlace};
 use super::wave::RunningWave;
 use crate::engine::Engine;
 use crate::plan::error::EngineCallError;
-use crate::plan::kept_plan::JobIndex;
 use crate::plan::{WaveSize, waves};
 
 /// Matmuls in progress. Dropping it waits for the submitted jobs.
 pub(crate) struct MatmulRun<'a> {
     engine: &'a Engine,
-    matmuls: Vec<CheckedCall<'a>>,
+    calls: Vec<CheckedCall<'a>>,
     /// Waves not submitted yet, with their sizes.
-    waiting: VecDeque<(Vec<PlannedJob>, WaveSize)>,
+    waiting: VecDeque<(Vec<JobPlace>, WaveSize)>,
     running: VecDeque<RunningWave<'a>>,
     /// Packed activations.
-    inputs: Inputs<'a>,
+    copies: BandCopies<'a>,
     /// The observer's token.
     token: u64,
     again: Again<'a>,
 }
 
 impl<'a> MatmulRun<'a> {
-    pub(crate) fn new(engine: &'a Engine, matmuls: Vec<CheckedCall<'a>>, again: Again<'a>) -> Self {
+    pub(crate) fn new(engine: &'a Engine, calls: Vec<CheckedCall<'a>>, again: Again<'a>) -> Self {
         let token = engine.observer.token();
-        for matmul in &matmuls {
-            engine.observer.planned(token, &matmul.prepared.plan);
+        for call in &calls {
+            engine.observer.planned(token, &call.prepared.plan);
         }
-        let lists = matmuls.iter();
-        let lists: Vec<_> = lists
-            .map(|matmul| (matmul.a, &matmul.prepared.steps[..]))
+        let lists: Vec<_> = calls
+            .iter()
+            .map(|call| (call.a, &call.prepared.steps[..]))
             .collect();
-        let (waves, inputs) = waves(&lists, &engine.options.limits);
-        let mut joined = 0;
+        let (waves, copies) = waves(&lists, &engine.options.limits);
+        let mut joint = 0;
         let waiting = waves.into_iter().map(|wave| {
-            let mut jobs = Vec::with_capacity(wave.size.jobs);
+            let mut places = Vec::with_capacity(wave.size.jobs);
             for step in wave.steps {
-                joined += usize::from(!step.is_joined);
-                let of_step = step.inputs.into_iter().enumerate();
-                jobs.extend(of_step.map(|(job, input)| PlannedJob {
-                    matmul: step.matmul,
-                    at: JobIndex {
-                        step: step.index,
-                        job,
-                    },
-                    input,
-                    joined,
+                joint += usize::from(!step.is_joined);
+                let slices = step.slices.into_iter().enumerate();
+                places.extend(slices.map(|(job, slice)| JobPlace {
+                    call: step.matmul,
+                    step: step.index,
+                    job,
+                    slice,
+                    joint,
                 }));
             }
-            (jobs, wave.size)
+            (places, wave.size)
         });
-        let waiting = waiting.collect();
-        let inputs = Inputs::new(inputs);
         Self {
             engine,
-            matmuls,
-            waiting,
+            waiting: waiting.collect(),
+            calls,
             running: VecDeque::new(),
-            inputs,
+            copies: BandCopies::new(copies),
             token,
             again,
         }
@@ -81,15 +76,15 @@ impl<'a> MatmulRun<'a> {
             let Some(oldest) = self.running.pop_front() else {
                 break;
             };
-            let needed = oldest.inputs();
-            oldest.finish(&mut self.matmuls, &self.inputs)?;
-            self.inputs.release(self.engine, &needed);
+            let ended = oldest.copies();
+            oldest.finish(&mut self.calls, &self.copies)?;
+            self.copies.release(self.engine, &ended);
         }
-        for matmul in &self.matmuls {
+        for call in &self.calls {
             let mut totals = self.engine.totals();
             totals.calls += 1;
-            totals.macs += matmul.macs();
-            let prepared = &matmul.prepared;
+            totals.macs += call.macs();
+            let prepared = &call.prepared;
             if !prepared.is_checked.load(Ordering::Relaxed) {
                 // Operands may have shown nothing.
                 let mut jobs = prepared.steps.iter().flat_map(|step| &step.jobs);
@@ -108,18 +103,17 @@ impl<'a> MatmulRun<'a> {
             let results: usize = sizes.clone().map(WaveSize::result_bytes).sum();
             let jobs = sizes.map(|size| size.jobs).sum();
             let in_flight = [
-                results + self.inputs.packed_bytes(self.engine.devices.len()),
+                results + self.copies.packed_bytes(self.engine.devices.len()),
                 jobs,
             ];
             if !self.running.is_empty() && !size.fits(in_flight, &limits) {
                 break;
             }
-            let Some((jobs, size)) = self.waiting.pop_front() else {
+            let Some((places, size)) = self.waiting.pop_front() else {
                 break;
             };
-            let (matmuls, inputs) = (&self.matmuls, &self.inputs);
-            let call = (self.engine, self.token, self.again);
-            let wave = RunningWave::start(call, matmuls, &jobs, size, inputs)?;
+            let run = (self.engine, self.token, self.again);
+            let wave = RunningWave::start(run, &self.calls, &places, size, &self.copies)?;
             self.running.push_back(wave);
         }
         Ok(())
@@ -131,6 +125,6 @@ impl Drop for MatmulRun<'_> {
         for wave in self.running.drain(..) {
             wave.drain();
         }
-        self.inputs.release_all(self.engine);
+        self.copies.release_all(self.engine);
     }
 }

@@ -10,26 +10,27 @@ use rocket_uapi::{Bo, Deadline, FrozenBo, Job, PendingJob};
 
 use super::again::Again;
 use super::checked_call::CheckedCall;
-use super::job::{DeviceWork, Inputs, PlannedJob};
+use super::job::{BandCopies, DeviceWork, JobPlace};
 use crate::device::times::Section;
 use crate::engine::Engine;
 use crate::plan::WaveSize;
 use crate::plan::error::{EngineCallError, Error};
+use crate::plan::kept_plan::PlanJob;
 use crate::plan::observe::Activity;
 
 /// A submitted job.
 struct RunningJob<'e> {
     on: DeviceWork<'e>,
     /// The joined jobs that it consists of, in order; never empty.
-    planned: Vec<PlannedJob>,
+    places: Vec<JobPlace>,
     pending: PendingJob,
     /// Time of its SUBMIT.
     at: Instant,
 }
 
 impl RunningJob<'_> {
-    fn first(&self) -> PlannedJob {
-        self.planned[0]
+    fn joint(&self) -> usize {
+        self.places[0].joint
     }
 }
 
@@ -46,27 +47,27 @@ impl<'e> RunningWave<'e> {
     /// ended on return.
     pub(super) fn start(
         (engine, token, again): (&'e Engine, u64, Again<'e>),
-        matmuls: &[CheckedCall<'_>],
-        jobs: &[PlannedJob],
+        calls: &[CheckedCall<'_>],
+        places: &[JobPlace],
         size: WaveSize,
-        inputs: &Inputs<'_>,
+        copies: &BandCopies<'_>,
     ) -> Result<Self, EngineCallError> {
-        let mut of_devices = vec![Vec::new(); engine.devices.len()];
-        for job in jobs {
-            of_devices[matmuls[job.matmul].prepared.job(job.at).device].push(*job);
+        let mut devices = vec![Vec::new(); engine.devices.len()];
+        for place in places {
+            devices[plan_job(calls, place).plan.device].push(*place);
         }
-        let started: Vec<_> = of_devices
+        let started: Vec<_> = devices
             .into_par_iter()
             .enumerate()
-            .filter(|(_, jobs)| !jobs.is_empty())
-            .map(|(device, jobs)| {
+            .filter(|(_, places)| !places.is_empty())
+            .map(|(device, places)| {
                 let on = DeviceWork::new(engine, device, token, again);
-                start_on(on, matmuls, &jobs, inputs)
+                start_on(on, calls, &places, copies)
             })
             .collect();
         let mut wave = Self {
             size,
-            jobs: Vec::with_capacity(jobs.len()),
+            jobs: Vec::with_capacity(places.len()),
         };
         let mut failure = None;
         for jobs in started {
@@ -75,7 +76,7 @@ impl<'e> RunningWave<'e> {
                 Err(error) => failure = failure.or(Some(error)),
             }
         }
-        wave.jobs.sort_by_key(|job| job.first().joined);
+        wave.jobs.sort_by_key(RunningJob::joint);
         match failure {
             None => Ok(wave),
             Some(error) => {
@@ -85,25 +86,28 @@ impl<'e> RunningWave<'e> {
         }
     }
 
-    /// The activations that the wave's jobs read.
-    pub(super) fn inputs(&self) -> Vec<usize> {
-        let planned = self.jobs.iter().flat_map(|job| &job.planned);
-        planned.map(|planned| planned.input.index).collect()
+    /// The copies that the wave's jobs read.
+    pub(super) fn copies(&self) -> Vec<usize> {
+        let places = self.jobs.iter().flat_map(|job| &job.places);
+        places.map(|place| place.slice.copy).collect()
     }
 
     /// Waits for the jobs, step by step, joined steps together, and collects their results. After
     /// an error it still waits for all jobs.
     pub(super) fn finish(
         mut self,
-        matmuls: &mut [CheckedCall<'_>],
-        inputs: &Inputs<'_>,
+        calls: &mut [CheckedCall<'_>],
+        copies: &BandCopies<'_>,
     ) -> Result<(), EngineCallError> {
-        while let Some(joined) = self.jobs.first().map(|job| job.first().joined) {
-            let is_same = |job: &&RunningJob<'_>| job.first().joined == joined;
-            let same = self.jobs.iter().take_while(is_same).count();
-            let later = self.jobs.split_off(same);
+        while let Some(joint) = self.jobs.first().map(RunningJob::joint) {
+            let count = self
+                .jobs
+                .iter()
+                .take_while(|job| job.joint() == joint)
+                .count();
+            let later = self.jobs.split_off(count);
             let jobs = std::mem::replace(&mut self.jobs, later);
-            let finished = finish_steps(matmuls, jobs, inputs);
+            let finished = finish_steps(calls, jobs, copies);
             if let Err(error) = finished {
                 self.drain();
                 return Err(error);
@@ -120,37 +124,40 @@ impl<'e> RunningWave<'e> {
     }
 }
 
+/// The plan of a job.
+fn plan_job<'p>(calls: &'p [CheckedCall<'_>], place: &JobPlace) -> PlanJob<'p> {
+    calls[place.call].prepared.job(place.step, place.job)
+}
+
 /// Waits for all jobs of a step, or of joined steps, in parallel, because a wait also maintains the
 /// caches of the results. Then collects the results.
 fn finish_steps<'e>(
-    matmuls: &mut [CheckedCall<'_>],
+    calls: &mut [CheckedCall<'_>],
     jobs: Vec<RunningJob<'e>>,
-    inputs: &Inputs<'_>,
+    copies: &BandCopies<'_>,
 ) -> Result<(), EngineCallError> {
     let ended: Vec<_> = {
         let engine = jobs.first().map(|job| job.on.engine);
         let _waiting = engine.map(|engine| engine.stopwatch(Section::Wait));
-        let end_of = |job: RunningJob<'e>| (job.on, job.planned, job.at, job.on.wait(job.pending));
+        let end_of = |job: RunningJob<'e>| (job.on, job.places, job.at, job.on.wait(job.pending));
         jobs.into_par_iter().map(end_of).collect()
     };
     let mut result = Ok(());
-    for (on, planned, submitted, done) in ended {
+    for (on, places, submitted, done) in ended {
         let done = match done {
             Ok(done) => done,
             Err(error) => {
                 // Which of the joined jobs failed is not known.
-                result = result.and(Err(EngineCallError::of(planned[0].matmul)(error)));
+                result = result.and(Err(EngineCallError::of(places[0].call)(error)));
                 continue;
             }
         };
-        let plans = planned
-            .iter()
-            .map(|job| matmuls[job.matmul].prepared.job(job.at));
+        let plans = places.iter().map(|place| plan_job(calls, place).plan);
         on.ended(plans, submitted);
-        for (job, c) in planned.into_iter().zip(&done.writes) {
+        for (place, c) in places.into_iter().zip(&done.writes) {
             if result.is_ok() {
-                result = collect(on, &mut matmuls[job.matmul], job, inputs, c)
-                    .map_err(EngineCallError::of(job.matmul));
+                result = collect(on, &mut calls[place.call], place, copies, c)
+                    .map_err(EngineCallError::of(place.call));
             }
         }
         on.keep(done.reads, done.writes);
@@ -161,23 +168,23 @@ fn finish_steps<'e>(
 /// Checks and collects the results `c` of a job of a plan.
 fn collect(
     on: DeviceWork<'_>,
-    matmul: &mut CheckedCall<'_>,
-    job: PlannedJob,
-    inputs: &Inputs<'_>,
+    call: &mut CheckedCall<'_>,
+    place: JobPlace,
+    copies: &BandCopies<'_>,
     c: &Bo,
 ) -> Result<(), Error> {
-    let prepared = Arc::clone(&matmul.prepared);
-    let plan = prepared.job(job.at);
-    if let Some(a) = inputs.bo(job.input.index)
+    let prepared = Arc::clone(&call.prepared);
+    let plan = prepared.job(place.step, place.job).plan;
+    if let Some(a) = copies.bo(place.slice.copy)
         && !prepared.is_checked.load(Ordering::Relaxed)
     {
-        let block = &matmul.weights.blocks[plan.block];
+        let block = &call.weights.blocks[plan.block];
         let b = (&block.buffer(), block.range.clone());
-        on.check(plan, (a, job.input.range(plan)), b, c)?;
+        on.check(plan, (a, place.slice.range(plan)), b, c)?;
     }
     let memory = c.read(Deadline::FOREVER).map_err(on.failed())?;
     let from = Instant::now();
-    matmul.unpack(&on.engine.clock, plan, &memory);
+    call.unpack(&on.engine.clock, plan, &memory);
     let bytes = plan.output_bytes;
     on.done(Activity::Unpack { bytes }, from);
     Ok(())
@@ -186,14 +193,14 @@ fn collect(
 /// Packs, builds and submits the jobs of one device.
 fn start_on<'e>(
     on: DeviceWork<'e>,
-    matmuls: &[CheckedCall<'_>],
-    planned: &[PlannedJob],
-    inputs: &Inputs<'_>,
+    calls: &[CheckedCall<'_>],
+    places: &[JobPlace],
+    copies: &BandCopies<'_>,
 ) -> Result<Vec<RunningJob<'e>>, EngineCallError> {
-    let joined = || planned.chunk_by(|one, next| one.joined == next.joined);
+    let joined = || places.chunk_by(|one, next| one.joint == next.joint);
     let mut jobs: Vec<Job> = Vec::with_capacity(joined().count());
-    for planned in joined() {
-        match build(on, matmuls, planned, inputs) {
+    for places in joined() {
+        match build(on, calls, places, copies) {
             Ok(job) => jobs.push(job),
             Err(error) => {
                 on.discard(jobs);
@@ -202,13 +209,13 @@ fn start_on<'e>(
         }
     }
     let at = Instant::now();
-    let first = planned.first().map_or(0, |job| job.matmul);
+    let first = places.first().map_or(0, |place| place.call);
     let submitted = on.submit(jobs).map_err(EngineCallError::of(first))?;
     let submitted = submitted.into_iter().zip(joined());
     Ok(submitted
-        .map(|(pending, planned)| RunningJob {
+        .map(|(pending, places)| RunningJob {
             on,
-            planned: planned.to_vec(),
+            places: places.to_vec(),
             pending,
             at,
         })
@@ -218,24 +225,23 @@ fn start_on<'e>(
 /// Packs and builds joined jobs as one.
 fn build(
     on: DeviceWork<'_>,
-    matmuls: &[CheckedCall<'_>],
-    planned: &[PlannedJob],
-    inputs: &Inputs<'_>,
+    calls: &[CheckedCall<'_>],
+    places: &[JobPlace],
+    copies: &BandCopies<'_>,
 ) -> Result<Job, EngineCallError> {
     let mut builder = on.job_builder();
-    for job in planned {
-        let matmul = &matmuls[job.matmul];
-        let plan = matmul.prepared.job(job.at);
+    for place in places {
+        let job = plan_job(calls, place);
         let add = |a: FrozenBo| {
-            let c = on.buffers().take(plan.output_bytes).map_err(on.failed())?;
-            let block = &matmul.weights.blocks[plan.block];
+            let bytes = job.plan.output_bytes;
+            let c = on.buffers().take(bytes).map_err(on.failed())?;
+            let block = &calls[place.call].weights.blocks[job.plan.block];
             let b = (&block.buffer(), block.range.clone());
-            let a = (&a, job.input.range(plan));
-            on.add(builder, matmul.prepared.plan_job(job.at), a, b, c)
+            on.add(builder, job, (&a, place.slice.range(job.plan)), b, c)
         };
-        let added = on.packed(inputs, job.input.index).and_then(add);
-        builder = added.map_err(EngineCallError::of(job.matmul))?;
+        let added = on.packed(copies, place.slice.copy).and_then(add);
+        builder = added.map_err(EngineCallError::of(place.call))?;
     }
-    let first = planned.first().map_or(0, |job| job.matmul);
+    let first = places.first().map_or(0, |place| place.call);
     on.build(builder).map_err(EngineCallError::of(first))
 }

@@ -48,20 +48,17 @@ impl KeptPlan {
         })
     }
 
-    /// A job of the plan.
-    pub(crate) fn job(&self, at: JobIndex) -> &JobPlan {
-        &self.steps[at.step].jobs[at.job]
-    }
-
-    /// A job of the plan, to be submitted.
-    pub(crate) fn plan_job(&self, at: JobIndex) -> PlanJob<'_> {
-        let id = JobId { plan: self.id, at };
-        let plan = self.job(at);
-        PlanJob { id, plan }
+    /// A job of a step.
+    pub(crate) fn job(&self, step: usize, job: usize) -> PlanJob<'_> {
+        let plan = self.id;
+        PlanJob {
+            id: JobId { plan, step, job },
+            plan: &self.steps[step].jobs[job],
+        }
     }
 }
 
-/// A job of a plan. The plans of jobs with the same `id` are the same.
+/// A job of a plan, to be submitted. The plans of jobs with the same `id` are the same.
 #[derive(Clone, Copy)]
 pub(crate) struct PlanJob<'p> {
     pub(crate) id: JobId,
@@ -73,12 +70,6 @@ pub(crate) struct PlanJob<'p> {
 pub(crate) struct JobId {
     /// The number of its plan, from [`next_id`].
     pub(crate) plan: u64,
-    pub(crate) at: JobIndex,
-}
-
-/// Index of a job in a prepared matmul.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(crate) struct JobIndex {
     /// Index of the step.
     pub(crate) step: usize,
     /// Index of the job in the step.
@@ -186,10 +177,10 @@ mod tests {
             assert_each_field_counts!(PlanKey { weights, m, options }, one, other);
             let [one, other] = numbers.map(|[plan, step, job]| JobId {
                 plan: plan as u64,
-                at: JobIndex { step, job },
+                step,
+                job,
             });
-            assert_each_field_counts!(JobId { plan, at }, one, other);
-            assert_each_field_counts!(JobIndex { step, job }, one.at, other.at);
+            assert_each_field_counts!(JobId { plan, step, job }, one, other);
         }
     }
 }

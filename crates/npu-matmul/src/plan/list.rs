@@ -108,12 +108,12 @@ pub(crate) struct BandCopy<A> {
     pub(crate) readers: usize,
 }
 
-/// The activations that a job reads.
+/// The part of a copy that a job reads.
 #[derive(Clone, Copy)]
 pub(crate) struct BandSlice {
-    /// Their index among the activations of the list.
-    pub(crate) index: usize,
-    /// Byte offset of the job's band in them.
+    /// Index of the copy in its list.
+    pub(crate) copy: usize,
+    /// Byte offset of the job's band in the copy.
     pub(crate) offset: usize,
 }
 
@@ -124,33 +124,36 @@ impl BandSlice {
     }
 }
 
-/// The activations that `job` reads, among `inputs`. Adds them if they are new.
-pub(crate) fn input_of<A: PartialEq>(
-    inputs: &mut Vec<BandCopy<A>>,
+/// The part that `job` reads of one of these copies. Adds a copy if none has its band.
+pub(crate) fn slice_of<A: PartialEq>(
+    copies: &mut Vec<BandCopy<A>>,
     a: A,
     job: &JobPlan,
 ) -> BandSlice {
-    let found = inputs.iter().enumerate().rev().find_map(|(index, input)| {
-        if input.device != job.device || input.a != a {
+    let found = copies.iter().enumerate().rev().find_map(|(index, copy)| {
+        if copy.device != job.device || copy.a != a {
             return None;
         }
-        let offset = job.offset_in(&input.band)?;
-        Some(BandSlice { index, offset })
+        let offset = job.offset_in(&copy.band)?;
+        Some(BandSlice {
+            copy: index,
+            offset,
+        })
     });
-    let input = found.unwrap_or(BandSlice {
-        index: inputs.len(),
-        offset: 0,
-    });
-    if input.index == inputs.len() {
-        inputs.push(BandCopy {
+    let slice = found.unwrap_or_else(|| {
+        copies.push(BandCopy {
             a,
             device: job.device,
             band: Arc::clone(&job.band),
             readers: 0,
         });
-    }
-    inputs[input.index].readers += 1;
-    input
+        BandSlice {
+            copy: copies.len() - 1,
+            offset: 0,
+        }
+    });
+    copies[slice.copy].readers += 1;
+    slice
 }
 
 /// A step in a wave.
@@ -160,8 +163,8 @@ pub(crate) struct WaveStep<'s> {
     pub(crate) matmul: usize,
     /// Index of the step in its matmul.
     pub(crate) index: usize,
-    /// For each of its jobs, the activations that it reads.
-    pub(crate) inputs: Vec<BandSlice>,
+    /// For each of its jobs, the part of a copy that it reads.
+    pub(crate) slices: Vec<BandSlice>,
     /// For each of its jobs, whether it packs its activations.
     pub(crate) packs: Vec<bool>,
     /// Whether its jobs are joined with those of the step before.
@@ -223,39 +226,39 @@ impl<'s> WavePlan<'s> {
     }
 }
 
-/// The waves of a list of matmuls, if nothing else runs, and the activations that they read. Each
+/// The waves of a list of matmuls, if nothing else runs, and the copies that they read. Each
 /// matmul has its steps, and an `A` that identifies its matrix. Without steps there is one empty
 /// wave.
 pub(crate) fn waves<'s, A: PartialEq + Copy>(
     matmuls: &[(A, &'s [Step])],
     limits: &JobLimits,
 ) -> (Vec<WavePlan<'s>>, Vec<BandCopy<A>>) {
-    let (mut inputs, mut all) = (Vec::new(), Vec::new());
+    let (mut copies, mut all) = (Vec::new(), Vec::new());
     for (matmul, (a, steps)) in matmuls.iter().enumerate() {
         // The last activations that it has read, and the number of steps since then.
         let mut turn = (0, 0);
         for (index, step) in steps.iter().enumerate() {
-            let of_jobs = step.jobs.iter().map(|job| input_of(&mut inputs, *a, job));
+            let slices = step.jobs.iter().map(|job| slice_of(&mut copies, *a, job));
             let step = WaveStep {
                 step,
                 matmul,
                 index,
-                inputs: of_jobs.collect(),
+                slices: slices.collect(),
                 packs: Vec::new(),
                 is_joined: false,
             };
             // Each matmul keeps the order of its steps, whatever others have packed.
-            let input = step.inputs.first().map_or(0, |input| input.index);
-            turn = (turn.0, turn.1 + 1).max((input, 0));
+            let copy = step.slices.first().map_or(0, |slice| slice.copy);
+            turn = (turn.0, turn.1 + 1).max((copy, 0));
             all.push((turn, step));
         }
     }
     all.sort_by_key(|(turn, _)| *turn);
-    let mut packed = vec![false; inputs.len()];
+    let mut packed = vec![false; copies.len()];
     let (mut waves, mut wave) = (Vec::new(), WavePlan::default());
     for (_, mut step) in all {
-        let packs = |input: &BandSlice| !std::mem::replace(&mut packed[input.index], true);
-        step.packs = step.inputs.iter().map(packs).collect();
+        let packs = |slice: &BandSlice| !std::mem::replace(&mut packed[slice.copy], true);
+        step.packs = step.slices.iter().map(packs).collect();
         let mut together = wave.size.clone();
         together.add(&step);
         if !wave.accepts(&step, &together, limits) {
@@ -269,7 +272,7 @@ pub(crate) fn waves<'s, A: PartialEq + Copy>(
     }
     wave.join(true, limits);
     waves.push(wave);
-    (waves, inputs)
+    (waves, copies)
 }
 
 #[cfg(test)]
@@ -314,7 +317,7 @@ mod tests {
             // Matrices of different depth are different.
             let of = sizes.iter().zip(&all);
             let matmuls: Vec<_> = of.map(|(&(a, _, k, _), steps)| ((a, k), &steps[..])).collect();
-            let (waves, inputs) = waves(&matmuls, &options.limits);
+            let (waves, copies) = waves(&matmuls, &options.limits);
 
             let mut next = vec![0; all.len()];
             let mut packed = HashSet::new();
@@ -331,12 +334,12 @@ mod tests {
                     let follows_another = before.is_some_and(|m| m != step.matmul);
                     prop_assert!(!step.is_joined || (joined && follows_another));
                     before = Some(step.matmul);
-                    for (at, input) in step.inputs.iter().enumerate() {
-                        let is_first = packed.insert(input.index);
+                    for (at, slice) in step.slices.iter().enumerate() {
+                        let is_first = packed.insert(slice.copy);
                         prop_assert_eq!(step.packs[at], is_first);
-                        let (job, band) = (&step.step.jobs[at], &inputs[input.index].band);
-                        prop_assert_eq!(job.offset_in(band), Some(input.offset));
-                        prop_assert!(input.range(job).end <= band.activation_bytes);
+                        let (job, band) = (&step.step.jobs[at], &copies[slice.copy].band);
+                        prop_assert_eq!(job.offset_in(band), Some(slice.offset));
+                        prop_assert!(slice.range(job).end <= band.activation_bytes);
                         // So the wave's size counts all that is packed.
                         prop_assert!(!is_first || job.band == *band);
                     }
@@ -345,7 +348,7 @@ mod tests {
                 prop_assert_eq!(wave.size.jobs, of_steps.sum::<usize>());
             }
             prop_assert_eq!(next, all.iter().map(Vec::len).collect::<Vec<_>>());
-            let readers: usize = inputs.iter().map(|input| input.readers).sum();
+            let readers: usize = copies.iter().map(|copy| copy.readers).sum();
             let jobs = all.iter().flatten().map(|step| step.jobs.len());
             prop_assert_eq!(readers, jobs.sum::<usize>());
         }

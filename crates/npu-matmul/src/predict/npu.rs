@@ -12,7 +12,7 @@ use rocket_uapi::PAGE_BYTES;
 
 use crate::numbers::dtype::Dtype;
 use crate::plan::emit;
-use crate::plan::{JobPlan, Plan, TaskPlan, input_of};
+use crate::plan::{JobPlan, Plan, TaskPlan, slice_of};
 use crate::profile::{Choices, PS_PER_SECOND, clamped};
 
 /// Prediction for a plan on a machine, with operands in place and no CPU work in between. Times are
@@ -80,11 +80,11 @@ impl Plan {
         let mut works = TaskWorks::default();
         let mut jobs = Vec::new();
         let mut devices: BTreeMap<usize, (Parts, u64)> = BTreeMap::new();
-        let mut inputs = Vec::new();
+        let mut copies = Vec::new();
         for step in self.steps() {
             for job in &step.jobs {
-                let input = input_of(&mut inputs, (), job).index;
-                if inputs[input].readers == 1 {
+                let copy = slice_of(&mut copies, (), job).copy;
+                if copies[copy].readers == 1 {
                     prediction.packed_bytes += job.band.activation_bytes as u64;
                 }
                 prediction.read_bytes += job.output_bytes as u64;
@@ -131,13 +131,13 @@ impl Plan {
     #[must_use]
     pub fn cache_bytes(&self, choices: &Choices) -> [u64; 2] {
         let input_bits = self.weights.dtype.input_bits() as u64;
-        let mut inputs = Vec::new();
+        let mut copies = Vec::new();
         let slack = choices.slack_bytes.value;
         let [mut needed, mut passed] = [0; 2];
         let pages = |bytes: usize| bytes.next_multiple_of(PAGE_BYTES) as u64;
         for job in self.steps().flat_map(|step| step.jobs) {
-            let input = input_of(&mut inputs, (), &job).index;
-            if inputs[input].readers == 1 {
+            let copy = slice_of(&mut copies, (), &job).copy;
+            if copies[copy].readers == 1 {
                 let depth: usize = job.band.k_tiles.iter().map(|a| a.k.len()).sum();
                 let elements = job.band.rows.len() as u64 * depth as u64;
                 needed += (elements * input_bits).div_ceil(8);

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use crate::compute::attention::{self, AttentionNode};
 use crate::compute::matmul::{self, MatmulNode, RowScratch};
 use crate::compute::runtime::Runtime;
-use crate::decide::offload::MatmulSize;
+use crate::decide::offload::{AttentionOffload, MatmulSize};
 use crate::ggml::abi::status;
 use crate::ggml::log::LogLevel;
 use crate::ggml::stream::Stream;
@@ -75,42 +75,129 @@ impl From<String> for GraphFailure {
     }
 }
 
-/// A kind of call that nodes ask of the engine.
-pub(super) trait EngineCall: Sized + Send {
-    /// Categories in the trace: for computed calls, and for failed calls.
-    const CATEGORIES: [&'static str; 2];
-
-    /// Computes calls that do not depend on each other.
-    /// `gives_up` is asked before a failed job runs again.
-    fn compute(
-        engine: &Engine,
-        scratch: &RowScratch,
-        calls: &mut [Self],
-        gives_up: AbortCheck<'_>,
-    ) -> Result<(), FailedNode>;
-
-    /// Errors of its outputs against the CPU's, if it is verified.
-    fn errors(&mut self) -> &mut Option<OutputErrors>;
-
-    /// Sizes and precision, for people.
-    fn describe(&self) -> String;
-
-    /// The same for the trace.
-    fn args(&self) -> Value;
-
-    /// Counts calls that were computed together in `time`.
-    fn count(calls: &[Self], time: Duration, stats: &mut Stats);
+/// Calls of one kind. The nodes of a list do not depend on each other.
+pub(super) enum NodeCalls<'a> {
+    Matmul(Vec<MatmulNode<'a>>),
+    Attention(Vec<AttentionNode<'a>>),
 }
 
-/// Computes calls that do not depend on each other, each with the name of its node.
-pub(super) fn compute<T: EngineCall>(
-    calls: Vec<(String, T)>,
+impl NodeCalls<'_> {
+    /// Category in the trace.
+    const fn category(&self, has_failed: bool) -> &'static str {
+        match (self, has_failed) {
+            (Self::Matmul(_), false) => "matmul",
+            (Self::Matmul(_), true) => "failed matmul",
+            (Self::Attention(_), false) => "attention",
+            (Self::Attention(_), true) => "failed attention",
+        }
+    }
+
+    /// Computes the calls. `gives_up` is asked before a failed job runs again.
+    fn compute(
+        &mut self,
+        engine: &Engine,
+        scratch: &RowScratch,
+        gives_up: AbortCheck<'_>,
+    ) -> Result<(), FailedNode> {
+        match self {
+            Self::Matmul(calls) => matmul::compute(engine, scratch, calls, matmul::MOST, gives_up),
+            Self::Attention(calls) => attention::compute(engine, scratch, calls, gives_up),
+        }
+    }
+
+    /// For each call, the errors of its outputs against the CPU's, if it is verified.
+    fn errors(&mut self) -> Vec<&mut Option<OutputErrors>> {
+        match self {
+            Self::Matmul(calls) => calls.iter_mut().map(|call| &mut call.errors).collect(),
+            Self::Attention(calls) => calls.iter_mut().map(|call| &mut call.errors).collect(),
+        }
+    }
+
+    /// Sizes and precision of a call, for people.
+    fn describe(&self, call: usize) -> String {
+        match self {
+            Self::Matmul(calls) => {
+                let offload = &calls[call].offload;
+                let (rows, precision) = (offload.rows(), offload.precision.name());
+                let MatmulSize { n, k, .. } = offload.shape;
+                format!("{rows} x {k} times {k} x {n}, {precision}")
+            }
+            Self::Attention(calls) => {
+                let AttentionShape {
+                    rows, heads, keys, ..
+                } = calls[call].shape.batch;
+                format!("{rows} rows of {heads} heads, {keys} keys")
+            }
+        }
+    }
+
+    /// The same for the trace.
+    fn args(&self, call: usize) -> Value {
+        match self {
+            Self::Matmul(calls) => {
+                let offload = &calls[call].offload;
+                json!({
+                    "rows": offload.rows(),
+                    "k": offload.shape.k,
+                    "n": offload.shape.n,
+                    "precision": offload.precision.name(),
+                })
+            }
+            Self::Attention(calls) => {
+                let AttentionOffload { batch, streams, .. } = &calls[call].shape;
+                json!({
+                    "rows": batch.rows,
+                    "keys": batch.keys,
+                    "heads": batch.heads,
+                    "kv heads": batch.kv_heads,
+                    "streams": streams,
+                    "head": batch.head_dim,
+                    "value": batch.value_dim,
+                })
+            }
+        }
+    }
+
+    /// Counts the calls, which were computed together in `time`.
+    fn count(&self, time: Duration, stats: &mut Stats) {
+        match self {
+            Self::Matmul(calls) => {
+                stats.lists += 1;
+                for MatmulNode { offload, .. } in calls {
+                    stats.computed[offload.precision as usize] += 1;
+                    stats.macs += offload.outputs() as u64 * offload.shape.k as u64;
+                }
+            }
+            Self::Attention(calls) => {
+                stats.attention_time += time;
+                stats.attentions += calls.len() as u64;
+                for AttentionNode { shape, .. } in calls {
+                    let rows = shape.batch.rows as u64 * shape.streams as u64;
+                    stats.attention_pairs += rows * shape.batch.keys as u64;
+                }
+            }
+        }
+    }
+
+    /// The outputs that were set aside.
+    fn aside(self) -> Vec<Vec<f32>> {
+        match self {
+            Self::Matmul(calls) => calls.into_iter().filter_map(|c| c.out.aside()).collect(),
+            Self::Attention(calls) => calls.into_iter().filter_map(|c| c.out.aside()).collect(),
+        }
+    }
+}
+
+/// Computes the calls of nodes with these names. Returns the outputs that were set aside; no slice
+/// of the nodes' data is left then.
+pub(super) fn compute(
+    names: &[String],
+    mut calls: NodeCalls<'_>,
     runtime: &Runtime,
     stream: &Stream,
-) -> Result<Vec<T>, GraphFailure> {
-    let (names, mut calls): (Vec<_>, Vec<_>) = calls.into_iter().unzip();
+) -> Result<Vec<Vec<f32>>, GraphFailure> {
     let Some(first) = names.first() else {
-        return Ok(calls);
+        return Ok(Vec::new());
     };
     let engine = runtime
         .engine()
@@ -130,7 +217,7 @@ pub(super) fn compute<T: EngineCall>(
     let computed = loop {
         let computed = stream.run(|| {
             trace::in_list(number, || {
-                T::compute(&engine, &runtime.row_scratch, &mut calls, &gives_up)
+                calls.compute(&engine, &runtime.row_scratch, &gives_up)
             })
         });
         match computed {
@@ -138,7 +225,7 @@ pub(super) fn compute<T: EngineCall>(
             Err(FailedNode { call, error }) if error.may_run_again() => {
                 let line = format!("computing {} again: {error}", names[call]);
                 runtime.log(LogLevel::Warn, &line);
-                for errors in calls.iter_mut().filter_map(|call| call.errors().as_mut()) {
+                for errors in calls.errors().into_iter().flatten() {
                     *errors = OutputErrors::default();
                 }
             }
@@ -147,9 +234,9 @@ pub(super) fn compute<T: EngineCall>(
     };
     let ended = Instant::now();
     if let Some(trace) = runtime.trace() {
-        let category = T::CATEGORIES[usize::from(computed.is_err())];
-        for (name, call) in names.iter().zip(&calls) {
-            let mut args = call.args();
+        let category = calls.category(computed.is_err());
+        for (call, name) in names.iter().enumerate() {
+            let mut args = calls.args(call);
             args["list"] = number.into();
             trace.slice(category, name, (began, ended), args);
         }
@@ -164,102 +251,17 @@ pub(super) fn compute<T: EngineCall>(
         } else {
             error
         };
-        let what = format!("{} ({})", names[call], calls[call].describe());
+        let what = format!("{} ({})", names[call], calls.describe(call));
         GraphFailure::of(&what, error, runtime.model.as_ref())
     })?;
-    T::count(&calls, ended - began, &mut runtime.stats());
-    for (name, call) in names.iter().zip(&mut calls) {
-        if let Some(errors) = *call.errors() {
-            let (nmse, what) = (errors.nmse(), call.describe());
+    calls.count(ended - began, &mut runtime.stats());
+    let errors: Vec<_> = calls.errors().into_iter().map(|errors| *errors).collect();
+    for (call, (name, errors)) in names.iter().zip(errors).enumerate() {
+        if let Some(errors) = errors {
+            let (nmse, what) = (errors.nmse(), calls.describe(call));
             let line = format!("verified {name} ({what}): NMSE {nmse:.3e}");
             runtime.log(LogLevel::Info, &line);
         }
     }
-    Ok(calls)
-}
-
-impl EngineCall for MatmulNode<'_> {
-    const CATEGORIES: [&'static str; 2] = ["matmul", "failed matmul"];
-
-    fn compute(
-        engine: &Engine,
-        scratch: &RowScratch,
-        calls: &mut [Self],
-        gives_up: AbortCheck<'_>,
-    ) -> Result<(), FailedNode> {
-        matmul::compute(engine, scratch, calls, matmul::MOST, gives_up)
-    }
-
-    fn errors(&mut self) -> &mut Option<OutputErrors> {
-        &mut self.errors
-    }
-
-    fn describe(&self) -> String {
-        let (rows, precision) = (self.offload.rows(), self.offload.precision.name());
-        let MatmulSize { n, k, .. } = self.offload.shape;
-        format!("{rows} x {k} times {k} x {n}, {precision}")
-    }
-
-    fn args(&self) -> Value {
-        json!({
-            "rows": self.offload.rows(),
-            "k": self.offload.shape.k,
-            "n": self.offload.shape.n,
-            "precision": self.offload.precision.name(),
-        })
-    }
-
-    fn count(calls: &[Self], _time: Duration, stats: &mut Stats) {
-        stats.lists += 1;
-        for Self { offload, .. } in calls {
-            stats.computed[offload.precision as usize] += 1;
-            stats.macs += offload.outputs() as u64 * offload.shape.k as u64;
-        }
-    }
-}
-
-impl EngineCall for AttentionNode<'_> {
-    const CATEGORIES: [&'static str; 2] = ["attention", "failed attention"];
-
-    fn compute(
-        engine: &Engine,
-        scratch: &RowScratch,
-        calls: &mut [Self],
-        gives_up: AbortCheck<'_>,
-    ) -> Result<(), FailedNode> {
-        attention::compute(engine, scratch, calls, gives_up)
-    }
-
-    fn errors(&mut self) -> &mut Option<OutputErrors> {
-        &mut self.errors
-    }
-
-    fn describe(&self) -> String {
-        let AttentionShape {
-            rows, heads, keys, ..
-        } = self.shape.batch;
-        format!("{rows} rows of {heads} heads, {keys} keys")
-    }
-
-    fn args(&self) -> Value {
-        let batch = &self.shape.batch;
-        json!({
-            "rows": batch.rows,
-            "keys": batch.keys,
-            "heads": batch.heads,
-            "kv heads": batch.kv_heads,
-            "streams": self.shape.streams,
-            "head": batch.head_dim,
-            "value": batch.value_dim,
-        })
-    }
-
-    fn count(calls: &[Self], time: Duration, stats: &mut Stats) {
-        stats.attention_time += time;
-        stats.attentions += calls.len() as u64;
-        for Self { shape, .. } in calls {
-            let rows = shape.batch.rows as u64 * shape.streams as u64;
-            stats.attention_pairs += rows * shape.batch.keys as u64;
-        }
-    }
+    Ok(calls.aside())
 }

@@ -25,7 +25,7 @@ use super::call::AttentionShape;
 use super::mask::VisibleBlock;
 use crate::numbers::dtype::{Dtype, ROW_MULTIPLE};
 use crate::numbers::layout::weight_bytes;
-use crate::plan::kept_plan::{JobId, JobIndex, PlanJob, next_id};
+use crate::plan::kept_plan::{JobId, PlanJob, next_id};
 use crate::plan::{Band, JobLimits, JobPlan, KTile, PlanError, PlanOptions, even_tile, pieces};
 
 /// Precision of operands: binary16.
@@ -343,10 +343,11 @@ impl AttentionSteps {
 
     /// The job of this index, to be submitted.
     pub(crate) fn plan_job(&self, step: usize) -> PlanJob<'_> {
-        let at = JobIndex { step, job: 0 };
-        let id = JobId { plan: self.id, at };
-        let plan = &self.jobs[step];
-        PlanJob { id, plan }
+        let (plan, job) = (self.id, 0);
+        PlanJob {
+            id: JobId { plan, step, job },
+            plan: &self.jobs[step],
+        }
     }
 
     /// Bytes that they take.
