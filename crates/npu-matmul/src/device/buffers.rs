@@ -3,8 +3,9 @@
 //!
 //! A new buffer costs a system call, zeroed pages, and mappings for the CPU and the NPU. Callers
 //! mostly multiply the same shapes again, as every layer of a language model does, and then get the
-//! buffers of the previous call. Sizes match exactly: PREP_BO and FINI_BO maintain the caches of a
-//! whole buffer, even if little of it is used.
+//! buffers of the previous call. Another number of rows takes buffers that are a little larger than
+//! it needs; not much, since PREP_BO and FINI_BO maintain the caches of a whole buffer, even if
+//! little of it is used.
 //!
 //! Programs contain buffer addresses. So the next matmul with the same weights and row count mostly
 //! needs exactly the programs of the last one: nothing is emitted, linked or copied to the device.
@@ -24,6 +25,9 @@ use crate::profile::Choices;
 
 /// Buffers that a device keeps for reuse: each is a mapping of the process.
 pub(crate) const IDLE_BUFFERS_MAX: usize = 512;
+
+/// A buffer is reused if it exceeds what is needed by at most this part of it.
+pub(crate) const REUSE_WASTE: usize = 4;
 
 /// Limits of idle program buffers on a device. Only programs reuse them: programs contain buffer
 /// addresses, so buffers should keep their roles.
@@ -131,7 +135,7 @@ impl Buffers {
         })
     }
 
-    /// Returns a buffer of `bytes` bytes, rounded up to pages, with arbitrary contents. Put it back
+    /// Returns a buffer of at least `bytes` bytes, in whole pages, with arbitrary contents. Put it back
     /// with [`Buffers::put`]; a dropped buffer is freed, so error paths lose nothing.
     pub(crate) fn take(&self, bytes: usize) -> Result<Bo, Error> {
         self.take_of(&self.idle, bytes)
@@ -215,14 +219,17 @@ impl IdleBuffers {
         Self { free, most }
     }
 
-    /// Returns a buffer of exactly this size, the one at the lowest address. So the same sequence
-    /// of matmuls gets the same buffers in the same roles each time, and finds its programs in the
-    /// cache.
+    /// Returns the smallest buffer of at least this size and little more; of equal ones that at the
+    /// lowest address. So the same sequence of matmuls gets the same buffers in the same roles each
+    /// time, and finds its programs in the cache.
     fn take(&self, bytes: usize) -> Option<Bo> {
+        let sizes = bytes..=bytes.saturating_add(bytes / REUSE_WASTE);
         let mut idle = lock(&self.free);
-        let fitting = idle.iter().enumerate().filter(|(_, bo)| bo.len() == bytes);
-        let lowest = fitting.min_by_key(|(_, bo)| bo.iova().0).map(|(at, _)| at);
-        idle.remove(lowest?)
+        let fitting = idle.iter().enumerate();
+        let fitting = fitting.filter(|(_, bo)| sizes.contains(&bo.len()));
+        let best = fitting.min_by_key(|(_, bo)| (bo.len(), bo.iova().0));
+        let at = best.map(|(at, _)| at)?;
+        idle.remove(at)
     }
 
     fn take_all(&self) -> VecDeque<Bo> {

@@ -3,12 +3,14 @@
 //! Results are right on a device whose caches need it.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use npu_matmul::{Counters, Engine, PlanOptions, Profile, WeightFormat};
 use npu_model::driver::Caches;
 use npu_model::event::Event;
 use npu_model::{Model, ModelOptions};
 
+use crate::common::faults::faulty_engine;
 use crate::common::matmul::Matmul;
 use crate::common::slow::slow;
 use crate::common::{self, DEVICES, Shape, engine_on};
@@ -51,8 +53,9 @@ const SHAPES: [(Shape, bool); 4] = [
 
 #[test]
 fn matmuls_pass_what_their_plan_says() {
-    let (engine, model) = manual_caches_engine(PlanOptions::default());
     for (shape, is_near) in SHAPES {
+        // A new engine has no larger buffers to reuse.
+        let (engine, model) = manual_caches_engine(PlanOptions::default());
         let (counters, [needed, planned], steps) = counters_of(&engine, shape);
         let passed = counters.prep_bytes + counters.fini_bytes;
         assert_eq!(passed, planned, "{shape:?}");
@@ -64,8 +67,30 @@ fn matmuls_pass_what_their_plan_says() {
             let range = needed..=needed / 2 * 3;
             assert!(range.contains(&passed), "{needed} {passed}");
         }
+        let events = model.take_events();
+        let missed = |event: &&Event| matches!(event, Event::MissedCall { .. });
+        assert_eq!(events.iter().find(missed), None);
     }
-    let events = model.take_events();
-    let missed = |event: &&Event| matches!(event, Event::MissedCall { .. });
-    assert_eq!(events.iter().find(missed), None);
+}
+
+/// The last batch of a prompt has any number of rows.
+#[test]
+fn a_little_fewer_rows_need_no_new_operand_buffers() {
+    for format in Matmul::formats() {
+        let (engine, faults) = faulty_engine(DEVICES);
+        let matmul = Matmul::new(&engine, format, Shape::new(240, 130, 320), 1).unwrap();
+        matmul.run(&engine).unwrap();
+        let count = || {
+            let counts = [&faults.made, &faults.jobs];
+            counts.map(|count| count.load(Ordering::Relaxed))
+        };
+        for m in [236, 220, 204] {
+            let before = count();
+            matmul.with_rows(m, 2).run(&engine).unwrap();
+            let after = count();
+            let [made, jobs] = [0, 1].map(|at| after[at] - before[at]);
+            // Each job has new programs, in a buffer object of their own.
+            assert_eq!(made, jobs, "{format:?} {m}");
+        }
+    }
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use super::shares::MemoryShares;
 use super::weights::{DeviceMemory, PAGE, WeightMemory};
-use crate::device::buffers::{IDLE_BUFFERS_MAX, PROGRAMS_KEPT};
+use crate::device::buffers::{IDLE_BUFFERS_MAX, PROGRAMS_KEPT, REUSE_WASTE};
 use crate::plan::{
     BUFFERS_OF_A_JOB, DEVICE_BYTES_MAX, PlanOptions, WAVE_JOBS, WAVES_IN_FLIGHT, WeightPlan,
 };
@@ -31,6 +31,7 @@ fn buffer_bytes(options: &PlanOptions, idle: usize) -> u64 {
     let choices = &options.profile.choices;
     let page_and_slack = (each + 1) * PAGE + choices.slack_bytes.value as u64;
     let wave = largest.saturating_add(WAVE_JOBS as u64 * page_and_slack);
+    let wave = wave.saturating_add(wave / REUSE_WASTE as u64);
     let guard = if choices.guard_page.value { PAGE } else { 0 };
     (wave.saturating_mul(WAVES_IN_FLIGHT as u64)).saturating_add(idle as u64 + guard)
 }
