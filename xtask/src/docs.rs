@@ -21,13 +21,14 @@ pub(crate) struct DocsArgs {
 type Writer = fn() -> Result<String>;
 
 /// Generated sections of pages: page, section, writer.
-const SECTIONS: [(&str, &str, Writer); 6] = [
+const SECTIONS: [(&str, &str, Writer); 7] = [
     ("first.md", "boards", played::boards),
     ("timing-figures.md", "timing", timing::markdown),
     ("../README.md", "expected", plans::expected),
     ("regcmd.md", "precisions", precisions::markdown),
     ("quality.md", "schemes", quantisation::markdown),
     ("speed.md", "prompts", offload::prompts),
+    ("speed.md", "shares", offload::shares),
 ];
 
 /// Writes or checks all sections.

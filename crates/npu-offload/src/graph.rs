@@ -2,6 +2,7 @@
 //! Predicts the time of a prompt or a step of several sequences, on the NPU and the CPU.
 
 use npu_matmul::attention::AttentionShape;
+use npu_matmul::predict::CallTime;
 use npu_matmul::profile::CostSide;
 
 use crate::cpu::{CpuSpeed, ps};
@@ -24,6 +25,10 @@ pub struct GraphTime {
     pub attention: u64,
     /// Norms, positions, activations, sums: on the CPU.
     pub other: u64,
+    /// Of the parts on the NPU: kicks of tasks and starts of jobs.
+    pub driver: u64,
+    /// Of the parts on the NPU: work of the CPU while no core computes.
+    pub uncovered: u64,
 }
 
 impl GraphTime {
@@ -33,6 +38,13 @@ impl GraphTime {
         let matmuls = self.offloaded.saturating_add(self.matmuls);
         let attention = self.offloaded_attention.saturating_add(self.attention);
         matmuls.saturating_add(attention).saturating_add(self.other)
+    }
+
+    /// The cores' time for moving and multiplying.
+    #[must_use]
+    pub const fn npu_work(&self) -> u64 {
+        let calls = self.offloaded.saturating_add(self.offloaded_attention);
+        calls.saturating_sub(self.driver.saturating_add(self.uncovered))
     }
 
     /// Tokens per second, if `tokens` tokens take this time.
@@ -63,6 +75,16 @@ impl GraphTime {
             (self.offloaded_attention).saturating_add(other.offloaded_attention);
         self.attention = self.attention.saturating_add(other.attention);
         self.other = self.other.saturating_add(other.other);
+        self.driver = self.driver.saturating_add(other.driver);
+        self.uncovered = self.uncovered.saturating_add(other.uncovered);
+    }
+
+    /// Counts the causes of the time of `count` calls, and returns the time.
+    fn add_calls(&mut self, call: CallTime, count: usize) -> u64 {
+        let all = |ps: u64| ps.saturating_mul(count as u64);
+        self.driver = self.driver.saturating_add(all(call.driver_ps));
+        self.uncovered = self.uncovered.saturating_add(all(call.uncovered_ps()));
+        all(call.call_ps)
     }
 }
 
@@ -157,7 +179,7 @@ impl<'a> Graph<'a> {
     fn attention(&self, from: usize, to: usize, rules: Option<&OffloadRules>) -> GraphTime {
         let offloaded = rules.and_then(|rules| {
             let target = rules.target.on(self.side);
-            let mut sum = 0_u64;
+            let mut time = GraphTime::default();
             for (layers, window) in self.shape.layers_by_window() {
                 let batch = AttentionShape {
                     window: Some(window),
@@ -166,20 +188,18 @@ impl<'a> Graph<'a> {
                 if to - from < rules.fewest_attention_rows(batch)? {
                     return None;
                 }
-                let call = target.attention(&batch)?;
-                sum = sum.saturating_add(call.call_ps.saturating_mul(layers as u64));
+                let ps = time.add_calls(target.attention(&batch)?, layers);
+                time.offloaded_attention = time.offloaded_attention.saturating_add(ps);
             }
-            Some(sum)
+            Some(time)
         });
-        let mut time = GraphTime::default();
-        match offloaded {
-            Some(ps) => time.offloaded_attention = ps,
-            None => {
-                let macs = self.shape.attention_macs(from, to);
-                time.attention = ps(macs, self.cpu.attention_on(self.side));
+        offloaded.unwrap_or_else(|| {
+            let macs = self.shape.attention_macs(from, to);
+            GraphTime {
+                attention: ps(macs, self.cpu.attention_on(self.side)),
+                ..GraphTime::default()
             }
-        }
-        time
+        })
     }
 
     /// Predicts `rows` tokens without attention. `outputs` of them need the output matrix.
@@ -203,13 +223,12 @@ impl<'a> Graph<'a> {
         if let Some(rules) = self.rules {
             let calls = calls(&offloaded, self.shape.layers);
             let target = rules.target.on(self.side);
-            let ps = calls.iter().map(|call| {
+            for call in &calls {
                 let rows = if call.is_output { outputs } else { rows };
-                let time = target.matmuls(&call.weights, rows);
-                let ps = time.map_or(0, |time| time.call_ps);
-                ps.saturating_mul(call.count as u64)
-            });
-            time.offloaded = ps.fold(0, u64::saturating_add);
+                let predicted = target.matmuls(&call.weights, rows).unwrap_or_default();
+                let ps = time.add_calls(predicted, call.count);
+                time.offloaded = time.offloaded.saturating_add(ps);
+            }
         }
         time
     }

@@ -28,6 +28,8 @@ const ROWS_MAX: usize = 1 << 24;
 struct TileTime {
     /// NPU time: scores, values.
     npu_ps: [u64; 2],
+    /// Part of it: kicks of tasks and starts of jobs.
+    driver_ps: u64,
     /// CPU time: queries, softmax, results.
     cpu_ps: [u64; 3],
     bytes: u64,
@@ -103,7 +105,14 @@ impl AttentionShape {
             moved = moved.saturating_add(tile.bytes);
             rounds[device].push(tile);
         }
-        let mut call = CallTime::default();
+        let of_driver = |device: &Vec<TileTime>| {
+            let each = device.iter().map(|tile| tile.driver_ps);
+            each.fold(0, u64::saturating_add)
+        };
+        let mut call = CallTime {
+            driver_ps: rounds.iter().map(of_driver).max().unwrap_or(0),
+            ..CallTime::default()
+        };
         let count = rounds.iter().map(Vec::len).max().unwrap_or(0);
         for round in 0..count + 2 {
             // The tile that a device started so many rounds before; no work if there is none.
@@ -151,8 +160,8 @@ impl Times<'_> {
             return *known;
         }
         let [scores, values] = &AttentionSteps::new(&key).jobs;
-        let (scores_ps, score_bytes) = self.job(scores);
-        let (values_ps, value_bytes) = self.job(values);
+        let (scores_ps, score_driver_ps, score_bytes) = self.job(scores);
+        let (values_ps, value_driver_ps, value_bytes) = self.job(values);
         let host = &self.options.profile.host;
         let m = key.m as u64;
         let queries = m * self.size.head_dim as u64;
@@ -169,6 +178,7 @@ impl Times<'_> {
         let written = |bytes: usize| self.options.profile.dirty_sync_ps(bytes as u64);
         let time = TileTime {
             npu_ps: [scores_ps, values_ps],
+            driver_ps: score_driver_ps.saturating_add(value_driver_ps),
             cpu_ps: [
                 host.kernel_ps(queries, rounding)
                     + host.kernel_ps(queries, pack)
@@ -195,15 +205,15 @@ impl Times<'_> {
         time
     }
 
-    /// NPU time of a job, and bytes that it moves.
-    fn job(&mut self, job: &JobPlan) -> (u64, u64) {
+    /// NPU time of a job, the driver's part of it, and bytes that it moves.
+    fn job(&mut self, job: &JobPlan) -> (u64, u64, u64) {
         let machine = &self.options.profile.machine;
         let driver = &machine.driver;
         let tasks = self.works.of(job);
         let each = tasks.iter().map(|task| task.duration_ps(machine));
         let fixed = driver.attach_ps + driver.kick_ps * tasks.len() as u64 + driver.wake_ps;
         let bytes = tasks.iter().map(|task| task.total_bytes());
-        (each.fold(fixed, u64::saturating_add), bytes.sum())
+        (each.fold(fixed, u64::saturating_add), fixed, bytes.sum())
     }
 }
 

@@ -8,7 +8,7 @@
 //! the DRAM's time for the bytes of both ([`CallTime::memory_ps`]). The wait of matmuls that exceed
 //! what [`JobLimits`](crate::plan::JobLimits) allow in flight is not modelled.
 
-use rknpu_regcmd::timing::{ScheduledJob, TaskWork, schedule};
+use rknpu_regcmd::timing::{DriverCosts, ScheduledJob, TaskWork, schedule};
 
 use super::npu::TaskWorks;
 use crate::plan::{JobLimits, Plan, PlanOptions, Step, WavePlan, WaveStep, waves};
@@ -21,6 +21,8 @@ pub struct CallTime {
     pub call_ps: u64,
     /// Time in which at least one core computes.
     pub npu_ps: u64,
+    /// Part of [`Self::npu_ps`]: kicks of tasks and starts of jobs, on the device with the most.
+    pub driver_ps: u64,
     /// Time in which the CPU packs.
     pub pack_ps: u64,
     /// Time in which the CPU unpacks.
@@ -36,6 +38,12 @@ impl CallTime {
     #[must_use]
     pub const fn cpu_ps(&self) -> u64 {
         self.pack_ps.saturating_add(self.unpack_ps)
+    }
+
+    /// Time in which the CPU works for the call and no core does.
+    #[must_use]
+    pub const fn uncovered_ps(&self) -> u64 {
+        self.call_ps.saturating_sub(self.npu_ps)
     }
 
     /// The bottleneck of the call: "CPU", "NPU", or "memory" if the DRAM limits both.
@@ -155,6 +163,7 @@ pub fn call_together(plans: &[&Plan], options: &PlanOptions) -> CallTime {
     CallTime {
         call_ps: now.max(memory_ps),
         npu_ps: npu.iter().map(|[from, to]| to - from).sum(),
+        driver_ps: submitted.driver_ps(driver),
         pack_ps,
         unpack_ps,
         overlap_ps: common(&cpu, &npu),
@@ -221,6 +230,18 @@ impl Submitted {
             });
         }
         self.of_steps.push(of_step);
+    }
+
+    /// Picoseconds that the driver adds on the device with the most.
+    fn driver_ps(&self, driver: &DriverCosts) -> u64 {
+        let mut devices = vec![0_u64; self.devices.len()];
+        for job in &self.jobs {
+            let kicks = driver.kick_ps.saturating_mul(job.tasks.len() as u64);
+            if let Some(device) = devices.get_mut(job.file as usize) {
+                *device = device.saturating_add(driver.attach_ps.saturating_add(kicks));
+            }
+        }
+        devices.into_iter().max().unwrap_or(0)
     }
 }
 
