@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Speed of the CPU alone, from published figures. This project measured none of them.
 
+use npu_matmul::Profile;
 use npu_matmul::profile::CostSide;
 
 use crate::format::{FormatClass, NumberFormat};
@@ -46,6 +47,18 @@ impl CpuSpeed {
         bytes: 17_000_000_000,
     };
 
+    /// [`Self::RK3588`], with what the profile of the board measured in its place.
+    #[must_use]
+    pub fn of(profile: &Profile) -> Self {
+        let published = Self::RK3588;
+        let measured = profile.attention_macs_per_second;
+        Self {
+            attention: measured.unwrap_or(published.attention),
+            attention_most: measured.unwrap_or(published.attention_most),
+            ..published
+        }
+    }
+
     /// Multiply-adds a second in attention, on this side.
     #[must_use]
     pub const fn attention_on(&self, side: CostSide) -> u64 {
@@ -87,4 +100,21 @@ impl CpuSpeed {
 pub(crate) fn ps(amount: u64, rate: u64) -> u64 {
     let ps = u128::from(amount) * 1_000_000_000_000 / u128::from(rate.max(1));
     u64::try_from(ps).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_measured_rate_replaces_both_sides() {
+        let mut profile = Profile::clone(&Profile::built_in());
+        assert_eq!(CpuSpeed::of(&profile), CpuSpeed::RK3588);
+        profile.attention_macs_per_second = Some(30_000_000_000);
+        let cpu = CpuSpeed::of(&profile);
+        for side in [CostSide::Likely, CostSide::Upper] {
+            assert_eq!(cpu.attention_on(side), 30_000_000_000);
+        }
+        assert_eq!(cpu.mean_attention_ps(30), 1000);
+    }
 }

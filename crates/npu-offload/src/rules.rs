@@ -113,8 +113,8 @@ impl OffloadRules {
                 min_rows: None,
                 attention: AttentionChoice::Auto,
                 is_calibrated: target.options().profile.is_calibrated(),
+                cpu: CpuSpeed::of(&target.options().profile),
                 target,
-                cpu: CpuSpeed::RK3588,
             },
             known: KnownAnswers::default(),
         }

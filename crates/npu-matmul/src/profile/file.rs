@@ -187,6 +187,11 @@ impl Profile {
                 PER_SECOND,
             ),
             ("resume_ps", kernel.resume_ps, 0..=COST_PS_MAX),
+            (
+                "attention_macs_per_second",
+                self.attention_macs_per_second,
+                PER_SECOND,
+            ),
         ];
         let measured = measured
             .into_iter()

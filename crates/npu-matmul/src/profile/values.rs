@@ -33,6 +33,9 @@ pub struct Profile {
     /// Costs of the kernel that nothing but a measurement shows.
     #[serde(default)]
     pub kernel: KernelTimes,
+    /// Multiply-adds a second of the CPU's own attention in llama.cpp; `None` if not measured.
+    #[serde(default)]
+    pub attention_macs_per_second: Option<u64>,
     /// Choices for programs and buffers where sources differ or are silent.
     #[serde(default = "Choices::published")]
     pub choices: Choices,
@@ -50,6 +53,7 @@ static BUILT_IN: LazyLock<Arc<Profile>> = LazyLock::new(|| {
         machine: Machine::RK3588.at_clock(Machine::BOOT_CLOCK_HZ),
         host: HostCores::RK3588,
         kernel: KernelTimes::default(),
+        attention_macs_per_second: None,
         choices: Choices::published(),
         envelope: envelope::published(),
         facts: Vec::new(),

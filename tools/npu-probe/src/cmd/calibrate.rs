@@ -1,19 +1,22 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `npu-probe calibrate`: measures this board and saves its profile.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::anyhow;
 use clap::Args;
 use npu_matmul::Profile;
+use npu_offload::ModelShape;
 
+use super::model::shape::shape;
 use crate::base::exit::{Failure, Verdict};
 use crate::base::flags::{DeviceFlags, ReportFlags};
 use crate::base::progress::ProgressLine;
 use crate::base::{output, sudo};
+use crate::matmul::gguf::GgufModel;
 use crate::matmul::report::DeviceReport;
 use crate::measure::calibrate::facts::report::FactReport;
-use crate::measure::calibrate::{self, CalibrateReport, facts};
+use crate::measure::calibrate::{self, CalibrateReport, attention, facts};
 
 #[derive(Debug, Args)]
 pub(crate) struct CalibrateFlags {
@@ -21,6 +24,10 @@ pub(crate) struct CalibrateFlags {
     /// configuration]
     #[arg(long, alias = "out", value_name = "FILE", conflicts_with = "facts")]
     profile: Option<PathBuf>,
+
+    /// Also measure the CPU's attention: run llama-bench, which must be in PATH, with this model
+    #[arg(long, value_name = "FILE", conflicts_with = "facts")]
+    model: Option<PathBuf>,
 
     /// Check only these contested facts, by name or `all`, and write no profile
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
@@ -45,6 +52,16 @@ pub(crate) struct CalibrateFlags {
     report: ReportFlags,
 }
 
+/// The file of a model, and its shape.
+fn shape_of(file: &Path) -> Result<(&Path, ModelShape), Failure> {
+    let shape = || {
+        let (shape, _) = shape(&GgufModel::read(file)?).map_err(anyhow::Error::msg)?;
+        Ok::<_, anyhow::Error>(shape)
+    };
+    let shape = shape().map_err(Failure::usage(file.display().to_string()))?;
+    Ok((file, shape))
+}
+
 pub(crate) fn run(args: &CalibrateFlags) -> Result<Verdict, Failure> {
     // Reports misspelt names before anything runs.
     let chosen = facts::choose(&args.facts)?;
@@ -56,6 +73,8 @@ pub(crate) fn run(args: &CalibrateFlags) -> Result<Verdict, Failure> {
             "HOME is not set, so the profile has no default path; use --profile FILE"
         )));
     }
+    // A model that cannot be measured with is refused before anything runs.
+    let model = args.model.as_deref().map(shape_of).transpose()?;
     let opened = super::open(&args.device)?;
     let device = DeviceReport::new(opened.device.info(), opened.why.clone());
     let progress = ProgressLine::endless("calibrating");
@@ -73,7 +92,19 @@ pub(crate) fn run(args: &CalibrateFlags) -> Result<Verdict, Failure> {
         _ => Ok(()),
     };
     if file.is_some() {
-        profile = Some(calibrate::measured(&opened, &tell, &keep)?);
+        let mut measured = calibrate::measured(&opened, &tell, &keep)?;
+        // The software model's times are modelled, the CPU's with them.
+        if let Some((file, shape)) = model.filter(|_| !info.is_model) {
+            tell("attention on the CPU");
+            let rate = attention::measure(file, &shape).map_err(Failure::Device)?;
+            tell(&format!(
+                "  {:.1} G multiply-adds a second",
+                rate as f64 / 1e9
+            ));
+            measured.attention_macs_per_second = Some(rate);
+            keep(&measured)?;
+        }
+        profile = Some(measured);
         tell("contested facts");
     }
     progress.doing("running experiments");

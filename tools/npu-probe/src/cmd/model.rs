@@ -4,7 +4,7 @@
 //! [`npu_offload`] decides. This module converts a file's head into the inputs of
 //! `npu_offload`, and the decisions into tables.
 
-mod shape;
+pub(super) mod shape;
 mod speed;
 mod text;
 mod weights;

@@ -19,7 +19,7 @@ pub(super) fn architecture(model: &GgufModel) -> &str {
 }
 
 /// The shape and the context length, if the file has it; or why the shape is unknown.
-pub(super) fn shape(model: &GgufModel) -> Result<(ModelShape, Option<usize>), String> {
+pub(crate) fn shape(model: &GgufModel) -> Result<(ModelShape, Option<usize>), String> {
     let given = architecture(model);
     let known = ARCHITECTURES.into_iter().find(|(name, _)| *name == given);
     let (name, every) =

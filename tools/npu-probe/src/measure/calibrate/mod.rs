@@ -5,6 +5,7 @@
 //! machine   clock, memory, start costs: tasks that have all run on silicon before
 //! host      the CPU's kernels, cache maintenance
 //! kernel    lines that the CPU wrote, new buffers, suspended cores
+//! attention the CPU's own, if the user names a model for llama-bench
 //! facts     experiments on contested facts, the risky ones last
 //! tiles     tiles that grow beyond those that have run, until one is wrong or hangs
 //! ```
@@ -12,6 +13,7 @@
 //! The software model's times are those of its timing model, so the same model always gives
 //! the same profile. The host's CPU is then not measured.
 
+pub(crate) mod attention;
 pub(crate) mod facts;
 mod host;
 mod kernel;
