@@ -55,10 +55,10 @@ fn with_page(contents: String, (name, title, before, _): (&str, &str, &str, Writ
 /// The text of a page, which may be generated.
 pub(crate) fn text(page: &Path) -> Result<String> {
     let docs = Path::new("docs");
-    let of_page = GENERATED
+    let generated = GENERATED
         .into_iter()
         .find(|(name, ..)| page.ends_with(docs.join(name)));
-    match of_page.and_then(|(_, _, _, write)| write("")) {
+    match generated.and_then(|(_, _, _, write)| write("")) {
         Some(text) => Ok(text),
         None => paths::text(page),
     }

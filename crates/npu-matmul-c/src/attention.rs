@@ -138,12 +138,12 @@ pub unsafe extern "C" fn rocket_npu_attend(
             let sizes = [a.mask_heads, a.rows, a.keys];
             vectors(a.mask.cast::<f16>(), sizes, strides, "mask")
         });
-        let of_heads = |data: *const f32, name| {
+        let per_head = |data: *const f32, name| {
             // SAFETY: the caller's promise.
             (!data.is_null()).then(|| unsafe { array(data, Some(a.heads), name) })
         };
-        let slopes = of_heads(a.slopes, "slopes").transpose()?;
-        let sinks = of_heads(a.sinks, "sinks").transpose()?;
+        let slopes = per_head(a.slopes, "slopes").transpose()?;
+        let sinks = per_head(a.sinks, "sinks").transpose()?;
         let out_len = a.rows.checked_mul(a.heads);
         let out_len = out_len.and_then(|vectors| vectors.checked_mul(a.value_dim));
         // SAFETY: the caller's promise.

@@ -164,11 +164,11 @@ mod tests {
             for clock in [200, 600] {
                 let rules = rules(clock);
                 let ms = |ps: u64| ps as f64 / 1e9;
-                let of_heads = |each: &dyn Fn([usize; 2]) -> u64| {
+                let head_times = |each: &dyn Fn([usize; 2]) -> u64| {
                     kv_heads as f64 * ms(sizes.into_iter().map(each).sum())
                 };
-                let cpu = of_heads(&|size| rules.cpu.matmul_ps(f16, size, together));
-                let npu = of_heads(&|size| rules.packed_call_ps(size, together).unwrap());
+                let cpu = head_times(&|size| rules.cpu.matmul_ps(f16, size, together));
+                let npu = head_times(&|size| rules.packed_call_ps(size, together).unwrap());
                 let batch = AttentionShape {
                     heads,
                     kv_heads,

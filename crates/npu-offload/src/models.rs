@@ -203,12 +203,12 @@ impl ModelShape {
     /// and those before it: scores, and the weighted sum of values.
     #[must_use]
     pub fn attention_macs(&self, from: usize, to: usize) -> u64 {
-        let of_layers = |(layers, window): (usize, usize)| {
+        let group_pairs = |(layers, window): (usize, usize)| {
             let seen: u64 = (from..to).map(|token| (token + 1).min(window) as u64).sum();
             layers as u64 * seen
         };
         let groups = self.layers_by_window().into_iter();
-        let pairs: u64 = groups.map(of_layers).sum();
+        let pairs: u64 = groups.map(group_pairs).sum();
         pairs * 2 * (self.heads * self.head_dim) as u64
     }
 

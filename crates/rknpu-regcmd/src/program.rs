@@ -133,8 +133,8 @@ impl RegisterSet {
         let blocks = Block::ALL.into_iter();
         let runs = blocks.filter(|block| enable.intersects(block.enable()));
         let registers = || runs.clone().flat_map(regs::of_block);
-        let of_program = |block| !matches!(block, Block::Cna | Block::Core);
-        let pointers = registers().filter(|info| info.is_pointer() && of_program(info.block));
+        let is_in_program = |block| !matches!(block, Block::Cna | Block::Core);
+        let pointers = registers().filter(|info| info.is_pointer() && is_in_program(info.block));
         let mut words: Vec<_> = pointers.map(|info| info.write(POINTER_VALUE)).collect();
         let mut relocations = Vec::new();
         for info in registers().filter(|info| info.is_operand()) {

@@ -96,8 +96,8 @@ mod tests {
         assert_eq!((arg_len(FINI_BO), arg_len(of_4_bytes)), (8, 4));
         assert!(is_call(FINI_BO, of_4_bytes));
         assert!(!is_call(FINI_BO, PREP_BO));
-        let of_another_letter = FINI_BO ^ 1 << 8;
-        assert!(!is_call(of_another_letter, FINI_BO));
+        let other_letter = FINI_BO ^ 1 << 8;
+        assert!(!is_call(other_letter, FINI_BO));
     }
 
     #[test]

@@ -93,7 +93,7 @@ fn who_is_killed_in_close_leaves_no_queue() {
 fn a_mapping_keeps_the_file() {
     let server = server();
     let mut process = Command::new("cat").stdin(Stdio::piped()).spawn().unwrap();
-    let of_process = |ask| Request {
+    let process_request = |ask| Request {
         process: process.id(),
         ..Request::new(ask)
     };
@@ -104,14 +104,14 @@ fn a_mapping_keeps_the_file() {
         len: 4096,
         offset: bo.offset,
         flags: MapFlags::SHARED.bits(),
-        ..of_process(RequestKind::Mmap)
+        ..process_request(RequestKind::Mmap)
     };
     let channel = begin(&client, map.as_bytes(), &[]);
     // A frame with the file comes before the result.
     let mut frame = [0; size_of::<Frame>()];
     let [mapped, _] = receive(&channel, &mut frame).unwrap().descriptors;
     assert_eq!(next(&channel).1, Some(FrameKind::Done));
-    ends(&close(client, &of_process(RequestKind::Close)));
+    ends(&close(client, &process_request(RequestKind::Close)));
     assert_serves(&server);
     assert!(mapped.is_some());
     drop(mapped);

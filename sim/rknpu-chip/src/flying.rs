@@ -73,9 +73,9 @@ pub(crate) fn run(
 /// Zeroes the last elements of lines that are as wide as the field allows.
 fn spoil_line_ends(tile: &mut DpuTile, width: usize, per_atom: usize) {
     for index in 0..tile.pixels {
-        let behind = (width - 1 - (tile.pixel + index) % width) * per_atom;
+        let bytes_after = (width - 1 - (tile.pixel + index) % width) * per_atom;
         for channel in 0..tile.channels {
-            if behind + per_atom - 1 - channel % per_atom < TRAILING {
+            if bytes_after + per_atom - 1 - channel % per_atom < TRAILING {
                 let at = index * tile.channels + channel;
                 match &mut tile.values {
                     Values::Int(values) => values[at] = 0,

@@ -232,15 +232,15 @@ impl CoreParts<'_> {
                 continue;
             }
             let again = ran.contains(block.enable());
-            let of_kernel = matches!(block, Block::Cna | Block::Core);
-            if again && !of_kernel && !pointers.repeats() {
+            let has_kernel = matches!(block, Block::Cna | Block::Core);
+            if again && !has_kernel && !pointers.repeats() {
                 continue;
             }
             let rule = program::without_pointer(block, enable, ran);
             let mut effect = rule.effect.unwrap_or(Effect::Note);
             // The kernel writes S_POINTER of CNA and CORE once for each kick; in
             // a chain nothing else does.
-            if again && of_kernel && self.contested.has(OtherSide::ChainPointerRepeats) {
+            if again && has_kernel && self.contested.has(OtherSide::ChainPointerRepeats) {
                 effect = Effect::Garbage;
             } else if effect == Effect::Note {
                 self.registers.follow(block);

@@ -201,9 +201,9 @@ mod tests {
             if shape.precision != Precision::Tf32 {
                 let from = shape.groups_of(&(first..first + count)).start;
                 let part = stream.get(shape.bytes(from)..).unwrap_or_default();
-                let mut of_part = OperandRows::default();
-                shape.rows(part, from, first..first + count, &mut of_part).unwrap();
-                prop_assert!(of_part == rows);
+                let mut part_rows = OperandRows::default();
+                shape.rows(part, from, first..first + count, &mut part_rows).unwrap();
+                prop_assert!(part_rows == rows);
             }
             let mut at = 0;
             walk(&shape, |n, tap, c| {

@@ -61,9 +61,9 @@ fn comes_out_again(capture: &Path, jobs: usize) {
 #[track_caller]
 fn has_only_programs(bare: &Path, full: &Path, jobs: usize) {
     let middle = (jobs / 2).to_string();
-    let of_full = programs(&middle, full);
-    assert!(of_full[0]["disassembly"].as_array().unwrap().len() > 100);
-    assert_eq!(programs(&middle, bare), of_full);
+    let full_programs = programs(&middle, full);
+    assert!(full_programs[0]["disassembly"].as_array().unwrap().len() > 100);
+    assert_eq!(programs(&middle, bare), full_programs);
     let (code, seen) = json(&["replay"], bare);
     let compared = &seen["jobs"][jobs - 1]["bytes_compared"];
     assert_eq!((code, compared), (0, &Value::Null));
@@ -197,10 +197,10 @@ fn a_node_can_be_watched_only() {
         }
         // Bytes of an imported object count too.
         pass(Client::compile(name, &SHARED).command(&options, &[]));
-        let of_model = json_of(&report);
-        assert_ne!(of_model["prep_bytes"], 0, "{of_model:#}");
+        let model_counts = json_of(&report);
+        assert_ne!(model_counts["prep_bytes"], 0, "{model_counts:#}");
         for same in ["preps", "prep_bytes", "finis", "fini_bytes"] {
-            assert_eq!(seen[same], of_model[same], "{name}: {same}");
+            assert_eq!(seen[same], model_counts[same], "{name}: {same}");
         }
     }
 }

@@ -196,8 +196,8 @@ impl<'a> Operands<'a> {
         let values = self.values.as_ref().unwrap_or(&self.keys);
         let mask = self.mask.as_ref().map(|mask| {
             let sizes = [mask_heads, batch.rows, batch.keys];
-            let of_stream = mask.stream(stream % mask_streams, sizes);
-            of_stream.ok_or(NodeFailure::Data("mask"))
+            let stream_mask = mask.stream(stream % mask_streams, sizes);
+            stream_mask.ok_or(NodeFailure::Data("mask"))
         });
         let missing = |what| move || NodeFailure::Data(what);
         let kv_sizes = |len| [batch.kv_heads, batch.keys, len];
@@ -241,8 +241,8 @@ impl<'a, T: Clone> HeadVectors<'a, T> {
     /// Returns the vectors of one stream; `sizes` are heads, rows and elements. `None` if the data
     /// is too short.
     fn stream(&self, stream: usize, sizes: [usize; 3]) -> Option<HeadRows<'_, T>> {
-        let [row, head, of_stream] = self.strides;
-        let start = stream.checked_mul(of_stream)?;
+        let [row, head, stream_stride] = self.strides;
+        let start = stream.checked_mul(stream_stride)?;
         HeadRows::new(self.data.get(start..)?, sizes, [head, row])
     }
 }
@@ -311,7 +311,8 @@ impl<'a> HalfRows<'a> {
         let mut data = scratch.halves.take(len * rows * heads * streams)?;
         // Rounds into `data`, times a power of two. Returns the largest decoded magnitude.
         let mut round = |factor: f32| {
-            let of_row = |(decoded, _): &mut (Vec<f32>, _), (index, to): (usize, &mut [f16])| {
+            let convert_row = |(decoded, _): &mut (Vec<f32>, _),
+                               (index, to): (usize, &mut [f16])| {
                 let (row, head) = (index % rows, index / rows);
                 if seen.is_some_and(|seen| !seen[head / heads * rows + row]) {
                     to.fill(f16::ZERO);
@@ -327,7 +328,10 @@ impl<'a> HalfRows<'a> {
             };
             data.par_chunks_exact_mut(len)
                 .enumerate()
-                .map_init(|| (vec![0.0; len], engine.stopwatch(Section::Pack)), of_row)
+                .map_init(
+                    || (vec![0.0; len], engine.stopwatch(Section::Pack)),
+                    convert_row,
+                )
                 .try_reduce(|| 0, |a, b| Some(a.max(b)))
                 .map(f32::from_bits)
                 .ok_or(NodeFailure::Data(what))

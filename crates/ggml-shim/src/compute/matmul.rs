@@ -258,7 +258,7 @@ impl<'e, 'a> CallGroup<'e, 'a> {
         // The rest of each matmul's output, and the index of its first element.
         let outputs = matmuls.iter_mut();
         let mut left: Vec<_> = outputs.map(|matmul| (0, matmul.out.values_mut())).collect();
-        let mut of_part = |part: &NodeCall<'_>, n: usize| {
+        let mut part_output = |part: &NodeCall<'_>, n: usize| {
             let rows = match &part.source.rows {
                 RowSet::Run(rows) => rows,
                 RowSet::Scattered(rows) => {
@@ -275,7 +275,7 @@ impl<'e, 'a> CallGroup<'e, 'a> {
             Ok(NodeOutput::InPlace(values))
         };
         let each = parts.iter().map(|(part, packed, _)| {
-            let output = of_part(part, packed.weights.n());
+            let output = part_output(part, packed.weights.n());
             output.map_err(FailedNode::of(part.matmul))
         });
         each.collect()

@@ -279,8 +279,8 @@ mod tests {
             }
             let text = fs::read_to_string(&page).unwrap();
             let names = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
-            let of_ours = |name: &&str| name.len() > PREFIX.len() && name.starts_with(PREFIX);
-            for name in names.filter(of_ours) {
+            let is_ours = |name: &&str| name.len() > PREFIX.len() && name.starts_with(PREFIX);
+            for name in names.filter(is_ours) {
                 assert!(VARIABLES.contains(&name), "{}: {name}", page.display());
                 named += 1;
             }

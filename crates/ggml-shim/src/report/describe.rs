@@ -107,7 +107,7 @@ fn chip(root: &Path) -> Option<String> {
 /// The NPU's current clock, if the kernel reports it.
 fn clock_hz(root: &Path) -> Option<u64> {
     let devices = fs::read_dir(root.join(DEVFREQ)).ok()?;
-    let of_npu = devices.filter_map(Result::ok).filter(|entry| {
+    let npus = devices.filter_map(Result::ok).filter(|entry| {
         // Such as `fdab0000.npu`.
         entry.file_name().to_string_lossy().ends_with("npu")
     });
@@ -116,7 +116,7 @@ fn clock_hz(root: &Path) -> Option<u64> {
         let hz = text.trim().parse::<u64>().ok()?;
         (hz >= MEGAHERTZ).then_some(hz)
     };
-    of_npu.filter_map(|entry| clock(entry.path())).max()
+    npus.filter_map(|entry| clock(entry.path())).max()
 }
 
 #[cfg(test)]

@@ -117,7 +117,7 @@ impl OutputErrors {
     /// Adds the outputs `out` of rows of activations times `weights`.
     pub(crate) fn add(&mut self, weights: &TensorMatrix<'_>, activations: &[f32], out: &[f32]) {
         let (k, n) = (weights.k, weights.rows.len());
-        let of_column = |column: usize| {
+        let column_errors = |column: usize| {
             let mut row = vec![0.0; k];
             weights.format.decode(weights.rows[column], &mut row);
             let mut errors = Self::default();
@@ -132,7 +132,7 @@ impl OutputErrors {
             differences: a.differences + b.differences,
             outputs: a.outputs + b.outputs,
         };
-        let all = (0..n).into_par_iter().map(of_column);
+        let all = (0..n).into_par_iter().map(column_errors);
         *self = sum(*self, run_parallel(|| all.reduce(Self::default, sum)));
     }
 

@@ -43,11 +43,16 @@ pub(super) fn each_atom<V: Copy>(
         let [a, b, c, d] = maxima.map(&splat);
         let rows = |at: usize| scores[at * stride..][..stride].as_chunks::<LANES>().0;
         let scores = rows(0).iter().zip(rows(1)).zip(rows(2)).zip(rows(3));
-        for (surface, (((of_a, of_b), of_c), of_d)) in surfaces.iter_mut().zip(scores) {
+        for (surface, (((row_a, row_b), row_c), row_d)) in surfaces.iter_mut().zip(scores) {
             let Some(to) = surface.as_chunks_mut::<GROUP>().0.get_mut(group) else {
                 return;
             };
-            *to = [atom(of_a, a), atom(of_b, b), atom(of_c, c), atom(of_d, d)];
+            *to = [
+                atom(row_a, a),
+                atom(row_b, b),
+                atom(row_c, c),
+                atom(row_d, d),
+            ];
         }
     }
 }

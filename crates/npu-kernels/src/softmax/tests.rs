@@ -99,8 +99,8 @@ proptest! {
         for (mode, times) in [(ReadMode::Store, 1.0), (ReadMode::Add, 2.0)] {
             read_scores(from, mode, factors, &mut to, stride);
             for (row, (to, factor)) in to.chunks(stride).zip(factors).enumerate() {
-                let of_row = &scores[(first + row) * keys..][..keys];
-                let expected: Vec<_> = of_row.iter().map(|score| times * score * factor).collect();
+                let row_scores = &scores[(first + row) * keys..][..keys];
+                let expected: Vec<_> = row_scores.iter().map(|score| times * score * factor).collect();
                 prop_assert_eq!(&to[..keys], &expected[..]);
                 prop_assert!(to[keys..].iter().all(|x| x.is_nan()));
             }

@@ -96,16 +96,16 @@ pub(super) fn each_line<T: Partial, Out: Copy + Default, How: Take<T, Out>>(
             let width = LINE.min(to.columns.end - column);
             let surface = (column - to.columns.start) / T::LANES;
             // The rows' part of a surface.
-            let of_surface = |surface: usize| -> &[[u8; ATOM_BYTES]] {
+            let row_atoms = |surface: usize| -> &[[u8; ATOM_BYTES]] {
                 let first = surface * tile.rows + tile.first + first_row;
                 let atoms = atoms.get(first..).unwrap_or_default();
                 atoms.get(..count).unwrap_or(atoms)
             };
             let ahead = surface + AHEAD / T::LANES;
             for surface in ahead..ahead + LINE / T::LANES {
-                prefetch(of_surface(surface).as_bytes());
+                prefetch(row_atoms(surface).as_bytes());
             }
-            let surfaces: [_; SURFACES] = array::from_fn(|index| of_surface(surface + index));
+            let surfaces: [_; SURFACES] = array::from_fn(|index| row_atoms(surface + index));
             let surfaces = &surfaces[..LINE / T::LANES];
             let whole = width == LINE && surfaces.iter().all(|atoms| atoms.len() == count);
             for row in 0..count {

@@ -110,14 +110,14 @@ impl Buffers {
         let guard = choices.guard_page.value.then(|| device.alloc(page));
         // The devices share the limits. Idle buffers count toward them, too.
         let share = |most: usize| most / devices.max(1);
-        let of_programs = share(shares.programs());
+        let program_bytes = share(shares.programs());
         let idle_programs = KeptLimits {
             count: IDLE_PROGRAMS.count,
-            bytes: IDLE_PROGRAMS.bytes.min(of_programs / 4),
+            bytes: IDLE_PROGRAMS.bytes.min(program_bytes / 4),
         };
         let programs = KeptLimits {
             count: share(PROGRAMS_KEPT).saturating_sub(idle_programs.count),
-            bytes: of_programs - idle_programs.bytes,
+            bytes: program_bytes - idle_programs.bytes,
         };
         let idle = KeptLimits {
             count: IDLE_BUFFERS_MAX,

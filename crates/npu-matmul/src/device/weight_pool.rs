@@ -235,10 +235,10 @@ mod tests {
     fn nothing_is_written_beside_what_a_job_reads() {
         let (arena, buffers) = (WeightPool::new(CHUNK_BYTES), buffers());
         let first = load(&arena, &buffers, 100, 1);
-        let of_job = first.buffer();
+        let held = first.buffer();
         let second = load(&arena, &buffers, 100, 2);
-        assert_ne!(second.buffer().handle(), of_job.handle());
-        drop(of_job);
+        assert_ne!(second.buffer().handle(), held.handle());
+        drop(held);
         let third = load(&arena, &buffers, 100, 3);
         assert_eq!(third.buffer().handle(), first.buffer().handle());
     }

@@ -104,8 +104,8 @@ impl Engine {
             call.check(self).map_err(EngineCallError::of(index))?;
         }
         for (index, call) in calls.iter().enumerate() {
-            let of_call = call.quantise(&mut quantised);
-            rows.push(of_call.map_err(EngineCallError::of(index))?);
+            let quantised_index = call.quantise(&mut quantised);
+            rows.push(quantised_index.map_err(EngineCallError::of(index))?);
         }
         let mut matmuls = Vec::with_capacity(calls.len());
         for (index, (call, rows)) in calls.into_iter().zip(rows).enumerate() {
@@ -296,11 +296,11 @@ impl<'a> MatmulCall<'a> {
             }
         };
         let epilogue = match (self.c, weights.scales.as_ref().zip(rows)) {
-            (Outputs::F32(c), Some((scales, of_a))) => {
+            (Outputs::F32(c), Some((scales, a_rows))) => {
                 Epilogue::Dequantised {
                     // i32 and f32 both have 4 bytes.
                     c: zerocopy::transmute_mut!(c),
-                    rows: &of_a.scales,
+                    rows: &a_rows.scales,
                     columns: &scales.columns,
                 }
             }

@@ -37,11 +37,11 @@ impl KeptPlan {
         let steps: Vec<Step> = plan.steps().collect();
         let jobs = steps.iter().flat_map(|step| &step.jobs);
         let jobs = jobs.map(|job| size_of::<JobPlan>() + job.heap_bytes());
-        let of_steps = steps.capacity() * size_of::<Step>();
+        let step_bytes = steps.capacity() * size_of::<Step>();
         Ok(Self {
             question: question.clone(),
             id: next_id(),
-            bytes: size_of::<Self>() + of_steps + jobs.sum::<usize>(),
+            bytes: size_of::<Self>() + step_bytes + jobs.sum::<usize>(),
             steps,
             plan,
             is_checked: AtomicBool::new(false),
@@ -167,13 +167,13 @@ mod tests {
 
         #[test]
         fn questions_differ_in_each_field(
-            of_weights in [weights(), weights()],
-            of_matmuls in [matmuls(), matmuls()],
+            weight_keys in [weights(), weights()],
+            plan_keys in [matmuls(), matmuls()],
             numbers in [[0..2_usize, 0..2, 0..2], [0..2, 0..2, 0..2]],
         ) {
-            let [one, other] = of_weights;
+            let [one, other] = weight_keys;
             assert_each_field_counts!(WeightPlanKey { dtype, n, k, devices, options }, one, other);
-            let [one, other] = of_matmuls;
+            let [one, other] = plan_keys;
             assert_each_field_counts!(PlanKey { weights, m, options }, one, other);
             let [one, other] = numbers.map(|[plan, step, job]| JobId {
                 plan: plan as u64,

@@ -325,10 +325,10 @@ mod tests {
                 let has_room = wave.size.jobs <= WAVE_JOBS
                     && wave.size.bytes() <= BUFFERS_OF_A_JOB * buffer_bytes;
                 prop_assert!(has_room || wave.steps.len() == 1);
-                let (mut before, mut of_job) = (None, 0);
+                let (mut before, mut job_tasks) = (None, 0);
                 for step in &wave.steps {
-                    of_job = step.load()[1] + if step.is_joined { of_job } else { 0 };
-                    prop_assert!(of_job <= tasks as u64);
+                    job_tasks = step.load()[1] + if step.is_joined { job_tasks } else { 0 };
+                    prop_assert!(job_tasks <= tasks as u64);
                     prop_assert_eq!(step.index, next[step.matmul]);
                     next[step.matmul] += 1;
                     let follows_another = before.is_some_and(|m| m != step.matmul);
@@ -344,8 +344,8 @@ mod tests {
                         prop_assert!(!is_first || job.band == *band);
                     }
                 }
-                let of_steps = wave.steps.iter().map(|step| step.step.jobs.len());
-                prop_assert_eq!(wave.size.jobs, of_steps.sum::<usize>());
+                let job_counts = wave.steps.iter().map(|step| step.step.jobs.len());
+                prop_assert_eq!(wave.size.jobs, job_counts.sum::<usize>());
             }
             prop_assert_eq!(next, all.iter().map(Vec::len).collect::<Vec<_>>());
             let readers: usize = copies.iter().map(|copy| copy.readers).sum();

@@ -104,9 +104,9 @@ impl Plan {
     /// Kernel groups of a job, at most `most` of `all`: nearly equal jobs, of whole tiles if at
     /// least one fits. A tile that is smaller than the one before it fetches the rows again.
     fn in_whole_tiles(&self, all: usize, most: usize) -> usize {
-        let of_tile = self.n_tile / self.weights.dtype.kernel_group();
-        if (of_tile..all).contains(&most) {
-            even_tile(all, most / of_tile * of_tile, of_tile)
+        let tile_groups = self.n_tile / self.weights.dtype.kernel_group();
+        if (tile_groups..all).contains(&most) {
+            even_tile(all, most / tile_groups * tile_groups, tile_groups)
         } else {
             even_tile(all, most, 1)
         }

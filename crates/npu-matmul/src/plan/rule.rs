@@ -78,7 +78,7 @@ impl Cut<'_> {
         let sharing = devices.min(n.div_ceil(group));
         // Of one device; the others have as many or fewer.
         let channels = n.div_ceil(group).div_ceil(devices) * group;
-        let of_job = channels.div_ceil(n_parts).div_ceil(n_tile);
+        let job_tiles = channels.div_ceil(n_parts).div_ceil(n_tile);
         let n_tiles = n_parts.max(channels.div_ceil(n_tile));
         let is_even = channels.is_multiple_of(n_tile.min(channels));
         let (m_tiles, k_tiles) = (m.div_ceil(m_tile), k.div_ceil(k_tile));
@@ -88,7 +88,7 @@ impl Cut<'_> {
         let program = profile.choices.program(dtype);
         let a_stays = rows_stay(dtype, [m_tile, n_tile, k_tile], &program);
         let a_fetches = if a_stays {
-            (n_parts + usize::from(!is_even && of_job > 1)).min(n_tiles)
+            (n_parts + usize::from(!is_even && job_tiles > 1)).min(n_tiles)
         } else {
             n_tiles
         };
@@ -102,18 +102,18 @@ impl Cut<'_> {
         let c = rows * columns * bytes_out * k_tiles as f64;
         // Bytes that a task does not move while it computes: its rows, its first kernels, its last
         // results.
-        let of_group = group as f64 / n_tile as f64;
-        let edges = a + (b + c) * of_group;
+        let group_part = group as f64 / n_tile as f64;
+        let edges = a + (b + c) * group_part;
         let rate = machine.dram.rate(machine.clock_hz, sharing as u64) as f64;
         let macs = dtype.macs_per_clock() as f64 * machine.clock_hz.max(1) as f64;
-        let flow = (rows * columns * depth / macs).max((b + c) * (1.0 - of_group) / rate);
+        let flow = (rows * columns * depth / macs).max((b + c) * (1.0 - group_part) / rate);
         let jobs = (m_tiles * n_parts * k_parts) as f64;
         // The witness of a job is a task too.
         let kicks = (tasks + jobs) * machine.driver.kick_ps as f64;
         let driver = jobs * (machine.driver.submit_ps + machine.driver.attach_ps) as f64 + kicks;
         let npu = edges / rate + flow + driver / PS_PER_SECOND;
 
-        let of_all = sharing as f64;
+        let sharers = sharing as f64;
         let results = rows * n as f64;
         let cpu = |work: &[(f64, KernelCost)], synced: f64| {
             let (mut ps, mut moved) = (0.0, 0.0);
@@ -127,7 +127,7 @@ impl Cut<'_> {
         };
         let packed = rows * depth;
         let (pack, pack_bytes) = cpu(
-            &[(packed * of_all, KernelCost::pack(dtype))],
+            &[(packed * sharers, KernelCost::pack(dtype))],
             packed * bytes_in,
         );
         let unpacked = [
@@ -138,7 +138,7 @@ impl Cut<'_> {
         .map(|(times, to)| (results * times as f64, KernelCost::unpack(dtype, to)));
         let (unpack, unpack_bytes) = cpu(&unpacked, c);
 
-        let moved = (a + b + c) * of_all + pack_bytes + unpack_bytes;
+        let moved = (a + b + c) * sharers + pack_bytes + unpack_bytes;
         let dram = moved / profile.memory_bytes_per_second().max(1) as f64;
         // Parts that pack little are submitted together.
         let packs = (packed * bytes_in / PACKED_BYTES_MIN as f64).floor();

@@ -100,13 +100,13 @@ fn check(plan: &Plan, limits: &JobLimits) {
                 *seen += 1;
             }
             assert_eq!(c_end, job.output_bytes);
-            let of_tiles = (0..band.k_tiles.len()).flat_map(|a| {
+            let tile_tasks = (0..band.k_tiles.len()).flat_map(|a| {
                 let tasks = job.tasks_of(a);
                 assert!(tasks.iter().all(|task| task.activation == a));
                 assert!(tasks.is_sorted_by_key(|task| task.n.start));
                 tasks
             });
-            assert_eq!(of_tiles.count(), job.tasks.len());
+            assert_eq!(tile_tasks.count(), job.tasks.len());
             assert_eq!(time, job.time_bound_ns);
             assert!(u128::from(time) <= limits.time.as_nanos());
         }

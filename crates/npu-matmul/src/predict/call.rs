@@ -137,14 +137,14 @@ pub fn call_together(plans: &[&Plan], options: &PlanOptions) -> CallTime {
         }
         now = now.saturating_add(driver.submit_ps);
     }
-    let of_tasks = submitted.jobs.iter().flat_map(|job| &job.tasks);
-    let of_tasks = of_tasks.map(TaskWork::total_bytes);
-    moved = of_tasks.fold(moved, u64::saturating_add);
+    let task_bytes = submitted.jobs.iter().flat_map(|job| &job.tasks);
+    let task_bytes = task_bytes.map(TaskWork::total_bytes);
+    moved = task_bytes.fold(moved, u64::saturating_add);
     // No job names another or a core, so `schedule` cannot reject any.
     let timeline = schedule(&submitted.jobs, &options.profile.machine).unwrap_or_default();
     let mut unpack_ps = 0_u64;
     let steps = waves.iter().flat_map(|wave| &wave.steps);
-    for (planned, jobs) in steps.zip(&submitted.of_steps) {
+    for (planned, jobs) in steps.zip(&submitted.jobs_by_step) {
         let ends = jobs.iter().filter_map(|&job| timeline.jobs.get(job));
         let end = ends.map(|time| time.end_ps).max().unwrap_or(0);
         let (ps, bytes) = read(planned.step, options);
@@ -191,7 +191,7 @@ pub fn npu_ps_together(plans: &[&Plan], options: &PlanOptions) -> u64 {
 struct Submitted {
     jobs: Vec<ScheduledJob>,
     /// For each step, the indices of its jobs.
-    of_steps: Vec<Vec<usize>>,
+    jobs_by_step: Vec<Vec<usize>>,
     /// For each device, its job of the last steps that were joined, and the time when its client
     /// had submitted it.
     devices: Vec<(Option<usize>, u64)>,
@@ -203,7 +203,7 @@ impl Submitted {
         if !planned.is_joined {
             self.devices.iter_mut().for_each(|(job, _)| *job = None);
         }
-        let mut of_step = Vec::new();
+        let mut step_jobs = Vec::new();
         for job in &planned.step.jobs {
             if self.devices.len() <= job.device {
                 self.devices.resize(job.device + 1, (None, 0));
@@ -215,13 +215,13 @@ impl Submitted {
                 // The witness of the jobs before; `tasks` ends with the one of all.
                 joined.pop();
                 joined.extend(tasks);
-                of_step.push(open);
+                step_jobs.push(open);
                 continue;
             }
             let host_ps = now.saturating_sub(*last);
             *last = last.saturating_add(host_ps).saturating_add(submit_ps);
             *open = Some(self.jobs.len());
-            of_step.push(self.jobs.len());
+            step_jobs.push(self.jobs.len());
             self.jobs.push(ScheduledJob {
                 file: u32::try_from(job.device).unwrap_or(u32::MAX),
                 tasks,
@@ -229,7 +229,7 @@ impl Submitted {
                 ..ScheduledJob::default()
             });
         }
-        self.of_steps.push(of_step);
+        self.jobs_by_step.push(step_jobs);
     }
 
     /// Picoseconds that the driver adds on the device with the most.

@@ -169,9 +169,9 @@ impl Plan {
         let (m, k, n) = (self.m as u128, w.k as u128, w.n as u128);
         let bits = (m + n) * k * w.dtype.input_bits() as u128
             + m * n * 8 * self.weights.dtype.output_bytes() as u128;
-        let of_core = machine.dram.rate(machine.clock_hz, 1);
-        let of_all = u128::from(of_core) * u128::from(machine.chip.cores.max(1));
-        let per_second = of_all.min(machine.dram.shared_bytes_per_second.max(1).into());
+        let core_rate = machine.dram.rate(machine.clock_hz, 1);
+        let all_rates = u128::from(core_rate) * u128::from(machine.chip.cores.max(1));
+        let per_second = all_rates.min(machine.dram.shared_bytes_per_second.max(1).into());
         clamped((bits.div_ceil(8) * PS_PER_SECOND).div_ceil(per_second))
     }
 }

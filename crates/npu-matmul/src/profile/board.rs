@@ -139,7 +139,7 @@ mod tests {
 
     #[test]
     fn an_update_is_alike_and_another_build_is_not() {
-        for (one, other, alike) in [
+        for (one, other, expected) in [
             ("7.2.13-arm64", "7.2.13-arm64", true),
             ("6.18.2-arm64", "7.3.4-arm64", true),
             ("6.18.2-1-arm64", "6.18.40-12-arm64", true),
@@ -152,7 +152,7 @@ mod tests {
             ("next", "7.1.0", false),
             ("", "", true),
         ] {
-            assert_eq!(is_alike(one, other), alike, "{one}, {other}");
+            assert_eq!(is_alike(one, other), expected, "{one}, {other}");
         }
     }
 }

@@ -35,14 +35,14 @@ fn had_room<T>(result: Result<T, Error>) -> bool {
     let Err(error) = result else {
         return true;
     };
-    let of_the_kind = matches!(
+    let is_expected = matches!(
         &error,
         Error::Device {
             source: DeviceError::OutOfMemory { .. },
             ..
         }
     );
-    assert!(of_the_kind, "{error:?}");
+    assert!(is_expected, "{error:?}");
     false
 }
 

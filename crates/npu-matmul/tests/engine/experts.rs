@@ -160,10 +160,10 @@ fn run(Mixture { layers, experts }: Mixture, batches: usize, routes: Routes) {
         if routes == Routes::Same {
             random = Random::new(7);
         }
-        for of_layer in weights.chunks(OF_AN_EXPERT) {
+        for layer in weights.chunks(OF_AN_EXPERT) {
             let rows = route(&mut random, experts);
             rows_seen.extend(rows.iter().filter(|rows| **rows > 0).copied());
-            for matrices in of_layer {
+            for matrices in layer {
                 matrices.multiply(&engine, &rows, random.next() as usize % experts);
             }
         }

@@ -174,10 +174,10 @@ fn what_is_no_number_stays_in_its_row_or_column() {
 fn floats_near_the_ends_of_their_range() {
     let engine = engine();
     let (m, n, k) = (3, 5, 256);
-    for (of_a, of_b) in [(1e30, 1e-30), (1e-30, 1e30), (1e36, 1e-38)] {
+    for (a_factor, b_factor) in [(1e30, 1e-30), (1e-30, 1e30), (1e36, 1e-38)] {
         let scaled = |x: Vec<f32>, by: f32| -> Vec<f32> { x.iter().map(|x| x * by).collect() };
-        let a = scaled(floats(1, m, k, &[3]), of_a);
-        let b = scaled(floats(2, n, k, &[]), of_b);
+        let a = scaled(floats(1, m, k, &[3]), a_factor);
+        let b = scaled(floats(2, n, k, &[]), b_factor);
         check(&engine, Shape { m, n, k }, Quantisation::W8A8, &a, &b);
     }
 }

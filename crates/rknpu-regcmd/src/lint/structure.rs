@@ -96,18 +96,18 @@ impl View<'_> {
     fn check_pointer(&mut self, pointer: &'static RegisterInfo) {
         let block = pointer.block;
         let runs = self.runs(block.enable());
-        let of_kernel = matches!(block, Block::Cna | Block::Core);
+        let has_kernel = matches!(block, Block::Cna | Block::Core);
         if !self.writes(pointer) {
             let again = self.chained.contains(block.enable());
-            if runs && (again || !of_kernel) {
+            if runs && (again || !has_kernel) {
                 let rule = program::without_pointer(block, self.task.enable, self.chained);
-                let again = if of_kernel { " again" } else { "" };
+                let again = if has_kernel { " again" } else { "" };
                 let message = format!("{block} is started{again} without an S_POINTER write");
                 self.report(rule, &[pointer], message);
             }
             return;
         }
-        if of_kernel {
+        if has_kernel {
             let message = format!("the program writes the S_POINTER of {block}");
             self.report(&program::CORE_NUMBER, &[pointer], message);
             return;
@@ -117,11 +117,11 @@ impl View<'_> {
             let message = format!("S_POINTER of {block} is {value:#x}");
             self.report(&rules::POINTER_VALUE, &[pointer], message);
         }
-        let mut of_block = decode(self.words).filter_map(|item| match item {
+        let mut block_writes = decode(self.words).filter_map(|item| match item {
             Item::Write { register, .. } if register.block == block => Some(register),
             _ => None,
         });
-        if let Some(first) = of_block.next().filter(|first| !first.is_pointer()) {
+        if let Some(first) = block_writes.next().filter(|first| !first.is_pointer()) {
             let message = format!("{} is written before the S_POINTER of {block}", first.name);
             self.report(&rules::LATE_POINTER, &[pointer, first], message);
         }

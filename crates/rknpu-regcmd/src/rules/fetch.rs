@@ -60,8 +60,8 @@ rules! { pub,
             // The pitch includes one line, SURF_STRIDE does not.
             let surface = cube.surfaces.group_step - width;
             let line = cube.lines.group_step;
-            let of_groups = line == 4 * width && surface == width * (height - 4);
-            (!grouped(&cube) && height > 4 && of_groups)
+            let has_group_steps = line == 4 * width && surface == width * (height - 4);
+            (!grouped(&cube) && height > 4 && has_group_steps)
                 .then(|| format!("LINE_STRIDE is {line}, SURF_STRIDE {surface}"))
         };
     "T25-line-pitch" ["E-line-pitch"] [..STRIDES] Warning Note:

@@ -40,15 +40,15 @@ impl Walk {
     /// steps.
     fn ends(&self) -> Option<(i64, i64)> {
         let last = self.count.checked_sub(1)?;
-        let of_last_group = last / self.group * self.group;
+        let last_group = last / self.group * self.group;
         // Both distances are constant, so the extremes are at the corners: of all
         // whole groups, and of the last group.
         let corners = [
             0,
             last.min(self.group - 1),
-            of_last_group.saturating_sub(self.group),
-            of_last_group.saturating_sub(1),
-            of_last_group,
+            last_group.saturating_sub(self.group),
+            last_group.saturating_sub(1),
+            last_group,
             last,
         ];
         let places = corners.map(|index| self.at(index));

@@ -76,11 +76,11 @@ pub(super) fn weights(regs: &RegisterFile, conv: &ConvTask) -> (u64, u64) {
 
 /// Bytes that the four engines of DPU_RDMA read.
 pub(super) fn operands(reads: &Reads, flying: bool) -> EngineBytes {
-    let of_cube = |read: Option<Read>| read.map_or(0, |read| read.near.atoms() * ATOM);
+    let cube_bytes = |read: Option<Read>| read.map_or(0, |read| read.near.atoms() * ATOM);
     let per_channel = |read: Option<ChannelRead>| read.map_or(0, |read| read.bytes(reads.cube[2]));
     let mut bytes = EngineBytes::default();
-    bytes.put(DmaEngine::Mrdma, of_cube(reads.main_read(flying)));
-    bytes.put(DmaEngine::Erdma, of_cube(reads.element_read(flying)));
+    bytes.put(DmaEngine::Mrdma, cube_bytes(reads.main_read(flying)));
+    bytes.put(DmaEngine::Erdma, cube_bytes(reads.element_read(flying)));
     bytes.put(DmaEngine::Brdma, per_channel(reads.bs) as u64);
     bytes.put(DmaEngine::Nrdma, per_channel(reads.bn) as u64);
     bytes

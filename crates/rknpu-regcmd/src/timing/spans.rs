@@ -36,7 +36,7 @@ impl TaskWork {
             .feature_fill_bytes
             .saturating_add(self.weight_fill_bytes);
         let edges = fill.saturating_add(self.drain_bytes);
-        let of_slowest_block = self
+        let slowest_clocks = self
             .mac_clocks
             .max(self.decompress_clocks)
             .max(self.dpu_clocks)
@@ -46,7 +46,7 @@ impl TaskWork {
             moved(fill),
             Phase {
                 bytes: self.bytes.total().saturating_sub(edges),
-                compute_ps: machine.clocks_ps(of_slowest_block),
+                compute_ps: machine.clocks_ps(slowest_clocks),
             },
             moved(self.drain_bytes),
         ]

@@ -63,9 +63,9 @@ fn programs_are_as_they_were() {
     let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("goldens");
     let mut differences = String::new();
     // Only one experiment of `npu-probe first` uses form A: one type shows it.
-    let of_form_b = TaskType::ALL.map(|ty| (ty, MatmulForm::B, "b"));
+    let form_b = TaskType::ALL.map(|ty| (ty, MatmulForm::B, "b"));
     let all = [(TaskType::Int8ToInt32, MatmulForm::A, "a")].into_iter();
-    for (ty, form, suffix) in all.chain(of_form_b) {
+    for (ty, form, suffix) in all.chain(form_b) {
         let mut text = String::new();
         // One shape shows what form B adds.
         let count = if form == MatmulForm::A { 5 } else { 2 };

@@ -165,7 +165,7 @@ fn read_array<T: FromBytes>(
     let stride = stride as usize;
     // With such a stride each page of the span holds part of an entry. So
     // reading the gaps too fails only if reading the entries fails.
-    let at_once = if stride <= PAGE_BYTES {
+    let chunk_entries = if stride <= PAGE_BYTES {
         COPY_BYTES / stride.max(1)
     } else {
         1
@@ -175,7 +175,7 @@ fn read_array<T: FromBytes>(
     let mut left = count as usize;
     let mut at = array;
     while left > 0 {
-        let now = left.min(at_once);
+        let now = left.min(chunk_entries);
         // The tail of the last entry need not exist.
         chunk.resize((now - 1) * stride + size_of::<T>(), 0);
         user.read(at, &mut chunk).ok()?;

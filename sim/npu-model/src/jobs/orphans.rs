@@ -13,13 +13,13 @@ use crate::objects::fence::Fence;
 #[derive(Debug)]
 pub(crate) struct Orphans {
     /// The fence after which they end.
-    pub(crate) behind: Option<Arc<Fence>>,
+    pub(crate) earlier: Option<Arc<Fence>>,
     pub(crate) jobs: Vec<AcceptedJob>,
 }
 
 impl Orphans {
     fn must_wait(&self) -> bool {
-        self.behind.as_ref().is_some_and(|fence| fence.is_active())
+        self.earlier.as_ref().is_some_and(|fence| fence.is_active())
     }
 }
 

@@ -235,7 +235,7 @@ impl Scheduler {
             state.jobs_on[entity.core] -= entity.queue.len();
             state.ended.lost += entity.queue.len() as u64;
             state.orphans.push(Orphans {
-                behind: entity.last_scheduled,
+                earlier: entity.last_scheduled,
                 jobs: entity.queue.into(),
             });
         }

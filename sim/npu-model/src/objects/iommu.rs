@@ -102,9 +102,9 @@ impl AddressSpace {
     pub(crate) fn read(&self, iova: u32, out: &mut [u8]) -> Result<(), Unmapped> {
         let mut rest = out;
         self.for_each_piece(iova, rest.len(), |pages, offset, len| {
-            let (piece, behind) = std::mem::take(&mut rest).split_at_mut(len);
+            let (piece, tail) = std::mem::take(&mut rest).split_at_mut(len);
             pages.load(offset, piece);
-            rest = behind;
+            rest = tail;
         })
     }
 
@@ -116,9 +116,9 @@ impl AddressSpace {
     pub(crate) fn write(&self, iova: u32, data: &[u8]) -> Result<(), Unmapped> {
         let mut rest = data;
         self.for_each_piece(iova, rest.len(), |pages, offset, len| {
-            let (piece, behind) = rest.split_at(len);
+            let (piece, tail) = rest.split_at(len);
             pages.store(offset, piece);
-            rest = behind;
+            rest = tail;
         })
     }
 

@@ -92,8 +92,8 @@ impl RangeAllocator {
             merged.start = before;
             self.remove_hole(before);
         }
-        if let Some(behind) = self.remove_hole(end) {
-            merged.end = behind;
+        if let Some(next_end) = self.remove_hole(end) {
+            merged.end = next_end;
         }
         self.add_hole(merged.start, merged.end);
     }

@@ -24,8 +24,8 @@ const WIDEST: usize = 4096 * LANES;
 fn run(activation: &Activation, arguments: &[f16]) -> (Vec<f16>, Vec<&'static str>) {
     let (mut results, mut traps) = (Vec::new(), Vec::new());
     for part in arguments.chunks(WIDEST) {
-        let (of_part, outcome) = run_on(activation, &mut Board::new(1 << 18), part);
-        results.extend(of_part);
+        let (part_results, outcome) = run_on(activation, &mut Board::new(1 << 18), part);
+        results.extend(part_results);
         traps.extend(outcome.traps());
     }
     (results, traps)

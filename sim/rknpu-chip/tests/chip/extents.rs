@@ -116,9 +116,9 @@ proptest! {
         let touched = run(&words);
         assert_within(&words, &touched)?;
         for extent in extents(&task.regs, task.enable).unwrap() {
-            let of_engine = || touched.iter().filter(|(m, ..)| *m == extent.engine.into());
-            prop_assert_eq!(of_engine().map(|t| t.2).min(), Some(extent.start));
-            prop_assert_eq!(of_engine().map(|t| t.3).max(), Some(extent.end));
+            let engine_bytes = || touched.iter().filter(|(m, ..)| *m == extent.engine.into());
+            prop_assert_eq!(engine_bytes().map(|t| t.2).min(), Some(extent.start));
+            prop_assert_eq!(engine_bytes().map(|t| t.3).max(), Some(extent.end));
         }
     }
 }

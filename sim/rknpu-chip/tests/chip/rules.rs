@@ -501,15 +501,15 @@ fn every_rule_is_told_and_has_its_effect() {
     let mut ids = BTreeSet::new();
     for rule in TABLE.iter().copied().flatten() {
         assert!(ids.insert(rule.id), "{} is there twice", rule.id);
-        let of_rule = || cases.iter().filter(|case| case.rule == rule.id);
-        for case in of_rule() {
+        let rule_cases = || cases.iter().filter(|case| case.rule == rule.id);
+        for case in rule_cases() {
             if !case.is_told() {
                 wrong.push(format!("{}: the lint finds {:?}", case.rule, case.rules()));
             }
         }
         if !ELSEWHERE.contains(&rule.id) {
-            wrong.extend(of_rule().filter_map(|case| case.misses(rule)));
-            if of_rule().all(|case| case.lint_only) {
+            wrong.extend(rule_cases().filter_map(|case| case.misses(rule)));
+            if rule_cases().all(|case| case.lint_only) {
                 wrong.push(format!("{}: no case", rule.id));
             }
         }
@@ -616,6 +616,6 @@ fn tasks_of_a_chain_are_told_from_others() {
     let addition = addition.edit(|words| words.extend(int8().task()));
     assert_eq!(found(&addition), []);
     // A task after the end of a chain is not part of it.
-    let behind = chain("", form_a("")).edit(|words| words.extend(int8().task()));
-    assert!(found(&behind).iter().all(|(task, _)| *task < 2));
+    let tail = chain("", form_a("")).edit(|words| words.extend(int8().task()));
+    assert!(found(&tail).iter().all(|(task, _)| *task < 2));
 }

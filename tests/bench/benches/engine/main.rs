@@ -41,7 +41,7 @@ fn thread_time() -> u64 {
     // The scheduler counts this thread's time at a tick, or when it yields.
     thread::yield_now();
     let threads = fs::read_dir("/proc/self/task").unwrap();
-    let of_thread = |thread: fs::DirEntry| -> Option<u64> {
+    let thread_ticks = |thread: fs::DirEntry| -> Option<u64> {
         let name = fs::read_to_string(thread.path().join("comm")).ok()?;
         if !names.contains(&name.trim()) {
             return None;
@@ -50,7 +50,7 @@ fn thread_time() -> u64 {
         times.split_whitespace().next()?.parse().ok()
     };
     threads
-        .filter_map(|thread| of_thread(thread.unwrap()))
+        .filter_map(|thread| thread_ticks(thread.unwrap()))
         .sum()
 }
 
@@ -144,17 +144,17 @@ fn main() {
         let mut sums = [vec![0_i32; m * n], vec![0_i32; m * n]];
         let mut results = [vec![0.0_f32; m * n], vec![0.0_f32; m * n]];
         let [once, anew] = &mut sums;
-        let [of_plain, of_rotated] = &mut results;
+        let [plain_c, rotated_c] = &mut results;
         let mut ways: [Way<'_>; 4] = [
             ("prepared", Box::new(|| int8.run(&a, &mut *once).unwrap())),
             (
                 "anew",
                 Box::new(|| prepare(&bytes).run(&a, &mut *anew).unwrap()),
             ),
-            ("w8a8", Box::new(|| floats.run(&x, &mut *of_plain).unwrap())),
+            ("w8a8", Box::new(|| floats.run(&x, &mut *plain_c).unwrap())),
             (
                 "rotated",
-                Box::new(|| turned.run(&x, &mut *of_rotated).unwrap()),
+                Box::new(|| turned.run(&x, &mut *rotated_c).unwrap()),
             ),
         ];
         let [once, anew, plain, rotated] = medians(&mut ways)[..] else {

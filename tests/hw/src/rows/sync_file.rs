@@ -40,13 +40,13 @@ pub(super) fn names(context: &RowContext) -> RowOutcome {
     let busy = Busy::start(&context.device)?;
     let fence = busy.fence()?;
     let info = fence.info()?;
-    let of_job = &info.fences[0];
-    expect("the driver", of_job.driver.as_str(), "drm_sched")?;
+    let job_fence = &info.fences[0];
+    expect("the driver", job_fence.driver.as_str(), "drm_sched")?;
     ensure(
         "the fence's queue is that of a core",
-        of_job.timeline.ends_with(".npu"),
+        job_fence.timeline.ends_with(".npu"),
     )?;
-    let start = format!("drm_sched-{}", of_job.timeline);
+    let start = format!("drm_sched-{}", job_fence.timeline);
     ensure(
         "the file's name begins with the driver and the queue",
         info.name.starts_with(&start),
@@ -57,13 +57,17 @@ pub(super) fn names(context: &RowContext) -> RowOutcome {
     busy.let_go()?;
     fence.wait(patience())?;
     let info = fence.info()?;
-    let of_job = &info.fences[0];
+    let job_fence = &info.fences[0];
     expect(
         "the driver after the end",
-        of_job.driver.as_str(),
+        job_fence.driver.as_str(),
         "detached-driver",
     )?;
-    expect("the queue", of_job.timeline.as_str(), "signaled-timeline")?;
+    expect(
+        "the queue",
+        job_fence.timeline.as_str(),
+        "signaled-timeline",
+    )?;
     busy.finish()
 }
 
@@ -120,14 +124,14 @@ pub(super) fn left_out(context: &RowContext) -> RowOutcome {
 
 pub(super) fn latest(context: &RowContext) -> RowOutcome {
     let busy = Busy::start(&context.device)?;
-    let (early, behind) = (busy.fence()?, quick(&context.device, |job| job)?);
-    let late = behind.fence()?;
+    let (early, later) = (busy.fence()?, quick(&context.device, |job| job)?);
+    let late = later.fence()?;
     let merged = late.merge("", &early)?;
     let (merged_info, late_info) = (merged.info()?, late.info()?);
     active("the first job", &early)?;
     expect("MERGE of two fences of one queue", merged_info, late_info)?;
     busy.let_go()?;
     expect("poll", merged.wait(patience()), Ok(FenceStatus::Signaled))?;
-    behind.wait(patience())?;
+    later.wait(patience())?;
     busy.finish()
 }

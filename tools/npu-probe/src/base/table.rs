@@ -29,8 +29,8 @@ pub(crate) fn table<T: ToString>(
     let cells = |column: usize| rows.iter().filter_map(move |row| row.get(column));
     let width = |column| cells(column).map(|cell| cell.chars().count()).max();
     // The first column names the row.
-    let of_numbers = |column| column > 0 && cells(column).skip(1).all(|cell| is_number(cell));
-    let form = |column| (width(column).unwrap_or(0), of_numbers(column));
+    let has_numbers = |column| column > 0 && cells(column).skip(1).all(|cell| is_number(cell));
+    let form = |column| (width(column).unwrap_or(0), has_numbers(column));
     let forms: Vec<(usize, bool)> = (0..columns).map(form).collect();
     let mut text = String::new();
     for row in &rows {

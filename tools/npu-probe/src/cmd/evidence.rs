@@ -170,9 +170,11 @@ fn run_steps(args: &FirstFlags, evidence: Option<&EvidenceFlags>) -> Result<Verd
     output::write_private(&folder.join(FIRST), &verdict)?;
     run.all(more)?;
     let report = run.report()?;
-    let of_steps = run.done.iter().flat_map(EvidenceStep::files);
+    let step_files = run.done.iter().flat_map(EvidenceStep::files);
     let own = [FIRST, FIRST_PROFILE].map(str::to_owned);
-    let files = of_steps.chain(own).chain(report.then(|| REPORT.to_owned()));
+    let files = step_files
+        .chain(own)
+        .chain(report.then(|| REPORT.to_owned()));
     let index = EvidenceIndex {
         version: env!("CARGO_PKG_VERSION"),
         build: crate::measure::bench::BUILD,

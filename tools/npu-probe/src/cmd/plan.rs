@@ -239,8 +239,8 @@ fn memory(
         Some(each) => {
             let bytes = each.iter().sum::<u64>();
             let busiest = each.iter().copied().max().unwrap_or(0);
-            let of_all = max.map_or(u64::MAX, |max| max / bytes.max(1));
-            (bytes, of_all.min(limit / busiest.max(1)))
+            let matmuls = max.map_or(u64::MAX, |max| max / bytes.max(1));
+            (bytes, matmuls.min(limit / busiest.max(1)))
         }
     };
     let on = each.as_ref().map(|each| {

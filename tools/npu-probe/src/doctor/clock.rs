@@ -70,12 +70,12 @@ fn rate(root: &SystemRoot) -> Option<(String, u64)> {
     }
     let summary = root.text(SUMMARY)?;
     CLOCKS.iter().find_map(|clock| {
-        let of_clock = |line: &str| {
+        let parse_line = |line: &str| {
             let words: Vec<&str> = line.split_whitespace().take(RATE + 1).collect();
             let hz: u64 = words.get(RATE)?.parse().ok()?;
             (words.first() == Some(clock)).then_some(hz / HERTZ_PER_MHZ)
         };
-        Some(((*clock).to_owned(), summary.lines().find_map(of_clock)?))
+        Some(((*clock).to_owned(), summary.lines().find_map(parse_line)?))
     })
 }
 

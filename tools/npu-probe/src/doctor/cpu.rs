@@ -102,7 +102,7 @@ pub(super) fn interrupt_row(root: &SystemRoot, cores: &[String]) -> DoctorRow {
 /// How often the lines of the platform devices `cores` were raised; `None` if unknown.
 pub(super) fn interrupt_count(root: &SystemRoot, cores: &[String]) -> Option<u64> {
     let text = root.text("proc/interrupts")?;
-    let of_core = |line: &str| {
+    let parse_line = |line: &str| {
         let (_, rest) = line.split_once(':')?;
         let mut words = rest.split([' ', ',', '\t']);
         if !words.any(|word| cores.iter().any(|core| core == word)) {
@@ -113,13 +113,13 @@ pub(super) fn interrupt_count(root: &SystemRoot, cores: &[String]) -> Option<u64
             .map_while(|word| word.parse::<u64>().ok());
         Some(counts.fold(0, u64::saturating_add))
     };
-    let counts: Vec<u64> = text.lines().filter_map(of_core).collect();
+    let counts: Vec<u64> = text.lines().filter_map(parse_line).collect();
     (!counts.is_empty()).then(|| counts.into_iter().fold(0, u64::saturating_add))
 }
 
 fn interrupts(root: &SystemRoot, cores: &[String]) -> Vec<CoreInterrupt> {
     let text = root.text("proc/interrupts").unwrap_or_default();
-    let of_core = |line: &str| {
+    let parse_line = |line: &str| {
         let (number, rest) = line.split_once(':')?;
         let mut words = rest.split([' ', ',', '\t']);
         if !words.any(|word| cores.iter().any(|core| core == word)) {
@@ -133,7 +133,7 @@ fn interrupts(root: &SystemRoot, cores: &[String]) -> Vec<CoreInterrupt> {
             cpus: cpus.unwrap_or_else(|| "unknown".to_owned()),
         })
     };
-    text.lines().filter_map(of_core).take(16).collect()
+    text.lines().filter_map(parse_line).take(16).collect()
 }
 
 /// The row of the CPUs' clock governors; none if the kernel does not scale CPU clocks.

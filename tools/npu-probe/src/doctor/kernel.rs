@@ -143,8 +143,8 @@ impl RunningKernel {
 
 /// The value of an option, if it is `y` or `m`.
 fn value<'a>(config: &'a str, option: &str) -> Option<&'a str> {
-    let of_option = |line: &'a str| line.strip_prefix(option)?.strip_prefix('=');
-    let value = config.lines().find_map(of_option)?.trim();
+    let option_value = |line: &'a str| line.strip_prefix(option)?.strip_prefix('=');
+    let value = config.lines().find_map(option_value)?.trim();
     ["y", "m"].contains(&value).then_some(value)
 }
 

@@ -83,14 +83,14 @@ impl KernelLog {
     /// The number that the driver gave a core at its last probe.
     fn number(&self, core: &str) -> Option<usize> {
         let device = format!("{core}: {CORE}");
-        let of_line = |line: &str| {
+        let parse_line = |line: &str| {
             let (_, rest) = line.split_once(&device)?;
             rest.split(|c: char| !c.is_ascii_digit())
                 .next()?
                 .parse()
                 .ok()
         };
-        self.lines().filter_map(of_line).last()
+        self.lines().filter_map(parse_line).last()
     }
 
     /// The row of the core numbers. The driver numbers cores in the order of probing and

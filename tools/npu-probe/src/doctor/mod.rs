@@ -31,14 +31,14 @@ pub(crate) fn examine(root: &SystemRoot) -> DoctorReport {
     let driver = DriverBinding::of(root);
     // A bound driver proves more than the tree, which containers hide.
     let works = driver.is_bound() && !tree.has_other_npu();
-    let (of_npu, usable) = if works || tree.has_npu() {
+    let (npu_checks, usable) = if works || tree.has_npu() {
         npu_rows(root, &tree, &kernel, &driver)
     } else {
         let row = DoctorRow::ok(&kernel.release).about("kernel");
         (vec![row], None)
     };
     let mut rows = vec![tree.board_row(works).about("board")];
-    rows.extend(of_npu);
+    rows.extend(npu_checks);
     rows.push(memory::row(root).about("memory"));
     rows.extend(software::rows(root));
     DoctorReport {

@@ -122,13 +122,13 @@ fn group_name(root: &SystemRoot, gid: u32) -> String {
         return number;
     }
     let groups = root.text("etc/group").unwrap_or_default();
-    let of_number = |line: &str| {
+    let group_name = |line: &str| {
         let mut fields = line.split(':');
         let name = fields.next()?;
         let plain = name.chars().all(|c| c.is_ascii_graphic());
         (plain && fields.nth(1)? == number).then(|| name.to_owned())
     };
-    groups.lines().find_map(of_number).unwrap_or(number)
+    groups.lines().find_map(group_name).unwrap_or(number)
 }
 
 fn capitalised(text: &str) -> String {

@@ -113,8 +113,9 @@ impl SystemRoot {
     /// A variable from this process's initial environment.
     pub(super) fn variable(&self, name: &str) -> Option<String> {
         let text = self.text("proc/self/environ")?;
-        let of_name = |line: &str| Some(line.strip_prefix(name)?.strip_prefix('=')?.to_owned());
-        text.split('\0').find_map(of_name)
+        let variable_value =
+            |line: &str| Some(line.strip_prefix(name)?.strip_prefix('=')?.to_owned());
+        text.split('\0').find_map(variable_value)
     }
 
     /// A path as text for reports.

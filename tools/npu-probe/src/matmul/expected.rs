@@ -46,12 +46,12 @@ impl CpuResult {
         let MatmulShape { m, k, n } = shape;
         Self(run_parallel(|| {
             let band = m.div_ceil(rayon::current_num_threads()).max(1);
-            let of_band = |start: usize| {
+            let band_rows = |start: usize| {
                 let rows = start..m.min(start + band);
                 Self::of_rows(rows, n, k, operands, k_tiles).0
             };
             let starts = (0..m).into_par_iter().step_by(band);
-            starts.flat_map_iter(of_band).collect()
+            starts.flat_map_iter(band_rows).collect()
         }))
     }
 
@@ -72,15 +72,15 @@ impl CpuResult {
         operands: &MatmulOperands,
         k_tiles: usize,
     ) -> Self {
-        let (m, of_a) = (rows.len(), rows.start * k..rows.end * k);
+        let (m, a_range) = (rows.len(), rows.start * k..rows.end * k);
         match operands {
             MatmulOperands::Integers([a, b]) => {
-                Self::exact(reference::multiply_i32(m, n, k, &a[of_a], b))
+                Self::exact(reference::multiply_i32(m, n, k, &a[a_range], b))
             }
             MatmulOperands::Floats([a, b]) => {
-                Self(reference::multiply_f64(m, n, k, &a[of_a], b, k_tiles))
+                Self(reference::multiply_f64(m, n, k, &a[a_range], b, k_tiles))
             }
-            MatmulOperands::Quantised([a, b]) => Self(quantised(m, n, k, &a[of_a], b)),
+            MatmulOperands::Quantised([a, b]) => Self(quantised(m, n, k, &a[a_range], b)),
         }
     }
 

@@ -121,8 +121,8 @@ fn words(bytes: &[u8], form: Form) -> anyhow::Result<Vec<Word>> {
 
 /// Fails for words of another kind of file. Not all words of a damaged program are known.
 fn check_known(words: &[Word]) -> anyhow::Result<()> {
-    let of_data = words.iter().filter(|word| word.bits() != 0);
-    let (known, unknown): (Vec<&Word>, Vec<&Word>) = of_data.partition(|word| is_known(**word));
+    let data_words = words.iter().filter(|word| word.bits() != 0);
+    let (known, unknown): (Vec<&Word>, Vec<&Word>) = data_words.partition(|word| is_known(**word));
     ensure!(
         known.len() * MOST_UNKNOWN >= unknown.len(),
         "not a register program: {} of {} words are for no block of the NPU",

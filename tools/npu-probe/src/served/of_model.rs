@@ -248,17 +248,17 @@ mod tests {
             jobs_unfinished: 3,
             ..ModelUse::default()
         };
-        let of_default = ModelUse::default().text();
+        let unused = ModelUse::default().text();
         let killed = "9: 0 completed, 0 dropped, 2 killed, 4 lost with their process, 3 that have \
                       not ended\n";
         for (text, part) in [
             (&report.text(), killed),
             (&report.text(), "clients    1 died in the middle of a job\n"),
-            (&of_default, "0: 0 completed, 0 dropped, 0 killed\n"),
+            (&unused, "0: 0 completed, 0 dropped, 0 killed\n"),
         ] {
             assert!(text.contains(part), "no `{part}` in:\n{text}");
         }
-        assert!(!of_default.contains("died"), "{of_default}");
+        assert!(!unused.contains("died"), "{unused}");
     }
 
     #[test]

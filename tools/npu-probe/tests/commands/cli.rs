@@ -74,7 +74,7 @@ fn a_calibration_ends_with_a_verdict_of_few_lines() {
 
 #[test]
 fn facts_are_on_the_sides_of_the_model() {
-    let of_default: &[&str] = &[
+    let default_job: &[&str] = &[
         "tf32-operand: truncated (same as the model's default)",
         "chain-pointer: not possible here: needs chained kicks",
         "wedge: not run: needs --risky, since it hangs a core on purpose",
@@ -83,29 +83,29 @@ fn facts_are_on_the_sides_of_the_model() {
         "left out   ",
     ];
     // No fact is decided by a broken core.
-    let of_broken = [
+    let broken_job = [
         "weight-room: group",
         "wedge: until-power-cycle (the model's default is until-reset)",
         "partial-group: not run: after an earlier experiment a plain matmul",
     ];
     // Facts that others depend on come first.
-    let of_pooling = [
+    let pooling_job = [
         "pooling-interrupt: ppu-only (the model's default is",
         "average-rounding: each (the model's default is",
     ];
     for (line, parts) in [
-        ("all", of_default),
+        ("all", default_job),
         (
             "tf32-operand --device model:tf32-operand=nearest",
             &["tf32-operand: nearest (the model's default is truncated)"],
         ),
         (
             "all --risky --device model:wedge=until-power-cycle",
-            &of_broken,
+            &broken_job,
         ),
         (
             "all --device model:pooling-interrupt=ppu-only,average-rounding=each",
-            &of_pooling,
+            &pooling_job,
         ),
     ] {
         has(&text(&format!("calibrate --facts {line}")), parts);

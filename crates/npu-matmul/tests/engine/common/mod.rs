@@ -132,9 +132,12 @@ pub(crate) fn check_product(engine: &Engine, weights: &PackedWeights, a: &[i8], 
         }
     }
     for (a, c) in a.chunks(k).zip(c.chunks(n)) {
-        let of_a = a.iter().zip(&br).map(|(&a, br)| br * Wrapping(a.into()));
-        let of_c = c.iter().zip(&r).map(|(&c, r)| r * Wrapping(c.into()));
-        assert!(of_a.sum::<Wrapping<i64>>() == of_c.sum(), "{m} x {n} x {k}");
+        let a_terms = a.iter().zip(&br).map(|(&a, br)| br * Wrapping(a.into()));
+        let c_terms = c.iter().zip(&r).map(|(&c, r)| r * Wrapping(c.into()));
+        assert!(
+            a_terms.sum::<Wrapping<i64>>() == c_terms.sum(),
+            "{m} x {n} x {k}"
+        );
     }
 }
 

@@ -47,8 +47,8 @@ impl ChildRunner {
             if let Some(status) = ended(&mut child)? {
                 // Kills processes that the program left behind.
                 kill(&child);
-                let of_signal = status.signal().map(|signal| SIGNAL_CODE + signal);
-                return Ok(Some(status.code().or(of_signal).unwrap_or(1)));
+                let signal_code = status.signal().map(|signal| SIGNAL_CODE + signal);
+                return Ok(Some(status.code().or(signal_code).unwrap_or(1)));
             }
             let told = self.0.arrived();
             if told || Instant::now() >= end {

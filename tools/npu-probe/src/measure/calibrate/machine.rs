@@ -142,8 +142,8 @@ fn driver(opened: &Opened, machine: &Machine) -> anyhow::Result<DriverCosts> {
     let bare = machine.with_driver(DriverCosts::NONE);
     let beside = |count| -> anyhow::Result<u64> {
         let tasks = TimedTasks { count, ..NOTHING };
-        let of_tasks = tasks.predicted_ps(&bare)?;
-        Ok(tasks.run(opened)?.saturating_sub(of_tasks))
+        let predicted_ps = tasks.predicted_ps(&bare)?;
+        Ok(tasks.run(opened)?.saturating_sub(predicted_ps))
     };
     let (few, many) = (beside(FEW)?, beside(MANY)?);
     let kick_ps = many.saturating_sub(few) / (MANY - FEW) as u64;

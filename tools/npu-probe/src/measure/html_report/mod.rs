@@ -142,9 +142,9 @@ fn banner(are_models: &[Option<bool>]) -> Markup {
 pub(crate) fn page(inputs: &[ReportInput]) -> String {
     let are_models: Vec<_> = inputs.iter().map(ReportInput::is_model).collect();
     let tests: Vec<&SelfTestReport> = inputs.iter().filter_map(ReportInput::self_test).collect();
-    let of_tests = || inputs.iter().filter(|input| input.self_test().is_some());
-    let test_names = joined(of_tests().map(|input| &input.name), ", ");
-    let tests_of: Vec<_> = of_tests().map(ReportInput::is_model).collect();
+    let self_test_inputs = || inputs.iter().filter(|input| input.self_test().is_some());
+    let test_names = joined(self_test_inputs().map(|input| &input.name), ", ");
+    let tests_of: Vec<_> = self_test_inputs().map(ReportInput::is_model).collect();
     let first_test = inputs.iter().position(|input| input.self_test().is_some());
     let page = html! {
         (PreEscaped("<!DOCTYPE html>\n"))

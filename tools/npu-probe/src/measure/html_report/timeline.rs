@@ -50,9 +50,9 @@ pub(super) fn timeline(
         let seen = slices.iter().filter(|one| one.from <= to && one.to >= from);
         let seen: Vec<_> = seen.collect();
         let paths = SliceKind::all().filter_map(|kind| {
-            let of_kind = seen.iter().filter(|one| one.kind == kind);
+            let intervals = seen.iter().filter(|one| one.kind == kind);
             let place = |one: &&TimedSlice| (axis.at(one.from - from), axis.at(one.to - from));
-            Some((kind, path(kind, of_kind.map(place).collect(), y)?))
+            Some((kind, path(kind, intervals.map(place).collect(), y)?))
         });
         let paths: Vec<(SliceKind, String)> = paths.collect();
         kinds.extend(paths.iter().map(|(kind, _)| *kind));
