@@ -31,6 +31,7 @@ mod jobs;
 mod objects;
 
 pub use base::damage::Damage;
+pub use base::job_fault::JobFault;
 pub use base::options::{ModelOptions, OptionError};
 pub use base::{event, timeline};
 pub use driver::{Backing, Model};

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Faults of a board: cores that start tasks that never end, and jobs that never start.
+//! Faults of a board: cores that start tasks that never end, jobs that never start, and jobs that
+//! go wrong.
 
 use std::collections::BTreeSet;
 use std::fs::{self, OpenOptions};
@@ -9,7 +10,9 @@ use std::path::{Path, PathBuf};
 
 use rknpu_chip::{Core, NpuCore};
 
-/// The cores that do not work, whatever runs on them, and the jobs that do not start.
+use crate::base::job_fault::JobFault;
+
+/// The cores that do not work, whatever runs on them, and the jobs that do not start or go wrong.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Damage {
     /// Whether no core gets power. On kernels up to 7.0 a job then never ends, as if it
@@ -22,6 +25,8 @@ pub struct Damage {
     pub memory: Option<PathBuf>,
     /// Each job of this number is accepted and never starts; see [`rknpu_chip::Stalls`].
     pub stall: Option<NonZeroU64>,
+    /// The kind of task or job that goes wrong.
+    pub fault: Option<JobFault>,
 }
 
 impl Damage {

@@ -6,6 +6,7 @@ pub(crate) mod bugs;
 pub(crate) mod cache;
 pub(crate) mod damage;
 pub mod event;
+pub(crate) mod job_fault;
 pub(crate) mod lock;
 #[allow(unsafe_code)]
 pub(crate) mod memory;

@@ -12,6 +12,7 @@ use rknpu_regcmd::timing::Machine;
 use crate::base::bugs::Bug;
 use crate::base::cache::Caches;
 use crate::base::damage::Damage;
+use crate::base::job_fault::JobFault;
 use crate::base::memory::Backing;
 use crate::base::profile::{DriverProfile, Iommu};
 
@@ -172,6 +173,12 @@ const OPTIONS: &[(&str, SetOption)] = &[
             takes,
         )
     }),
+    ("fault", |options, value| {
+        let fault = JobFault::NAMES.iter().find(|(name, _)| *name == value);
+        let takes = || list(JobFault::NAMES.iter().map(|(name, _)| *name));
+        let fault = fault.map(|(_, fault)| Some(*fault));
+        set(&mut options.damage.fault, fault, takes)
+    }),
     ("cores", |options, value| {
         let takes = || "a number, at least 1".to_owned();
         set(&mut options.cores, positive(value), takes)
@@ -269,7 +276,7 @@ mod tests {
     fn every_option_takes_what_it_says() {
         let text = "driver=linux-7.0,iommu=smmuv3,bugs=all,registers=lost,\
                     memory=8192,cores=2,level=strict,caches=manual,power=fails,\
-                    wedged=0+2,wedge-memory=/tmp/wedged,stall=20";
+                    wedged=0+2,wedge-memory=/tmp/wedged,stall=20,fault=idle";
         let options: ModelOptions = text.parse().unwrap();
         let expected = DriverProfile {
             iommu: Iommu::SmmuV3,
@@ -285,6 +292,7 @@ mod tests {
         assert_eq!(options.damage.wedged, [0, 2].into());
         assert_eq!(options.damage.memory, Some("/tmp/wedged".into()));
         assert_eq!(options.damage.stall, NonZeroU64::new(20));
+        assert_eq!(options.damage.fault, Some(JobFault::Idle));
         let order = "iommu=smmuv3,job-limit=9,driver=linux-7.0".parse::<ModelOptions>();
         let driver = order.unwrap().driver;
         assert_eq!(driver.iommu, Iommu::SmmuV3);
@@ -307,6 +315,7 @@ mod tests {
             ("bugs=all+huge-bo", "dangling-handle"),
             ("cores=0", "at least 1"),
             ("stall=0", "never starts"),
+            ("fault=idles", "many-tasks, idle"),
             ("level", "strict"),
             ("wedged=0+x", "core numbers"),
             ("wedge-memory=", "a file"),

@@ -101,6 +101,14 @@ pub(crate) struct Kicked {
 }
 
 impl Kicked {
+    /// Tasks that never raise an interrupt.
+    pub(crate) fn hung() -> Self {
+        Self {
+            raw_status: 0,
+            outcome: KickOutcome::default(),
+        }
+    }
+
     /// Whether the driver treats the tasks as finished: DPU_0 or DPU_1 is set. A
     /// DMA error alone does not finish them; the job then runs into its time limit.
     #[must_use]

@@ -6,10 +6,12 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
 
 use rknpu_regcmd::timing::TaskWork;
+use rknpu_regcmd::{ATOM_BYTES, Program, TaskRegisters, Word, tasks};
 use rocket_uapi::sys;
 use rustix::io::Errno;
 
 use crate::base::event::{Event, KillCause, TaskPlace};
+use crate::base::job_fault::{FaultEffect, FaultyTask, JobSoFar, result};
 use crate::base::lock::lock;
 use crate::jobs::hardware::{AddressSpaceBus, Kicked, kick};
 use crate::jobs::job::AcceptedJob;
@@ -22,6 +24,9 @@ use rknpu_chip::{Diagnosis, KickOutcome, NpuCore};
 struct Done {
     device_time: Duration,
     tasks: Vec<TaskWork>,
+    /// How long the core had no job before this one.
+    idle: Duration,
+    so_far: JobSoFar,
 }
 
 impl SchedulerShared {
@@ -33,8 +38,12 @@ impl SchedulerShared {
             core: hardware,
             idle_since,
         } = &mut *guard;
-        self.resume(core, &mut **hardware, idle_since.take());
-        let mut done = Done::default();
+        let last_end = idle_since.take();
+        self.resume(core, &mut **hardware, last_end);
+        let mut done = Done {
+            idle: last_end.map(|at| at.elapsed()).unwrap_or_default(),
+            ..Done::default()
+        };
         let result = if self.stalls(job) {
             Err(self.stall(core, &mut **hardware, job))
         } else {
@@ -101,7 +110,14 @@ impl SchedulerShared {
                 task: index,
             };
             // A panic of the model must not leave clients waiting for ever.
-            let run = AssertUnwindSafe(|| self.run_task(place, hardware, task, &job.space));
+            let effect = self.strikes(place, job, task, done);
+            let run = AssertUnwindSafe(|| {
+                if effect == Some(FaultEffect::Hang) {
+                    Kicked::hung()
+                } else {
+                    self.run_task(place, hardware, task, &job.space)
+                }
+            });
             let Ok(kicked) = catch_unwind(run) else {
                 return Err(self.kill(place, KillCause::ModelFailure, Vec::new(), hardware));
             };
@@ -130,6 +146,9 @@ impl SchedulerShared {
             if let Some(cause) = cause {
                 return Err(self.kill(place, cause, diagnosis, hardware));
             }
+            if effect == Some(FaultEffect::Wrong) {
+                spoil(task, &job.space);
+            }
             done.device_time = device_time;
             if self.timeline.is_some() {
                 done.tasks.extend(tasks);
@@ -141,6 +160,36 @@ impl SchedulerShared {
             }
         }
         Ok(())
+    }
+
+    /// What the board's fault does to this task of a job.
+    fn strikes(
+        &self,
+        place: TaskPlace,
+        job: &AcceptedJob,
+        task: sys::Task,
+        done: &mut Done,
+    ) -> Option<FaultEffect> {
+        /// How long a job waits for one on another core, where the fault is of jobs at once.
+        const PATIENCE: Duration = Duration::from_millis(100);
+        let fault = self.options.damage.fault?;
+        let registers = registers(task, &job.space)?;
+        let core = place.core as usize;
+        let seen = FaultyTask {
+            core,
+            job: place.job,
+            index: place.task,
+            idle: done.idle,
+            task: &registers,
+        };
+        let object = |address: u32| {
+            let objects = job.request.reads.iter().chain(&job.request.writes);
+            let starts = objects.map(|object| object.iova);
+            let before = starts.filter(|start| *start <= address.into());
+            before.max().unwrap_or_default()
+        };
+        let is_shared = || self.is_shared(core, PATIENCE);
+        fault.strikes(&mut done.so_far, &seen, object, is_shared)
     }
 
     fn run_task(
@@ -197,5 +246,26 @@ impl SchedulerShared {
         if catch_unwind(AssertUnwindSafe(|| hardware.reset())).is_err() {
             tracing::error!(core, "the model failed in a reset");
         }
+    }
+}
+
+/// The registers that a task's program writes, if it can be read.
+fn registers(task: sys::Task, space: &AddressSpace) -> Option<TaskRegisters> {
+    let mut bytes =
+        vec![0; (task.regcmd_count as usize).min(Program::WORDS_MAX) * size_of::<u64>()];
+    space.read(task.regcmd, &mut bytes).ok()?;
+    let (words, _) = bytes.as_chunks();
+    let words = words
+        .iter()
+        .map(|word| Word::from_bits(u64::from_le_bytes(*word)));
+    tasks(&words.collect::<Vec<_>>()).next()
+}
+
+/// Makes the first atom of a task's result another one.
+fn spoil(task: sys::Task, space: &AddressSpace) {
+    const OTHER: [u8; ATOM_BYTES as usize] = [0x5a; ATOM_BYTES as usize];
+    if let Some(registers) = registers(task, space) {
+        // A task without a result stays as it is.
+        let _ = space.write(result(&registers), &OTHER);
     }
 }

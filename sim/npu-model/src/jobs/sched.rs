@@ -447,6 +447,23 @@ impl SchedulerShared {
         }
     }
 
+    /// Whether another core has a job, or gets one within `patience`.
+    pub(crate) fn is_shared(&self, core: usize, patience: Duration) -> bool {
+        let start = Instant::now();
+        let mut state = lock(&self.state);
+        loop {
+            let mut jobs_on = state.jobs_on.iter().enumerate();
+            if jobs_on.any(|(other, jobs)| other != core && *jobs > 0) {
+                return true;
+            }
+            let left = patience.saturating_sub(start.elapsed());
+            if state.stopping || left.is_zero() {
+                return false;
+            }
+            state = self.wait_timeout(state, left);
+        }
+    }
+
     /// Holds the core of a hung job until the driver's time limit. The
     /// `device_time` of its earlier tasks counts as passed.
     pub(crate) fn wait_for_the_time_limit(&self, device_time: Duration) {

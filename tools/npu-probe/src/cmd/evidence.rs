@@ -24,7 +24,9 @@ use crate::board::evidence::{
     ChildRunner, EvidenceIndex, EvidenceOutcome, EvidenceSetup, EvidenceState, EvidenceStep,
     FIRST_PROFILE, PROFILE, PrivateWords, RECORDING_END, find, pack,
 };
-use crate::board::first::{FirstReport, FirstResults, HEALTH_STEP, LADDER, Rung, broken_since};
+use crate::board::first::{
+    FirstReport, FirstResults, HEALTH_STEP, LADDER, Rung, RungPace, broken_since,
+};
 use crate::experiment::record::ExperimentRecord;
 use crate::matmul::report::HostMachine;
 use crate::measure::calibrate;
@@ -207,7 +209,7 @@ fn run_steps(args: &FirstFlags, evidence: Option<&EvidenceFlags>) -> Result<Verd
         "Send this file"
     };
     run.say(&format!("\n{what}: {}\n", archive.display()))?;
-    run.say(&format!("Next: {}\n", first.next_step()))?;
+    run.say(&format!("Next: {}\n", first.next_step(setup.info.is_model)))?;
     Ok(first.exit())
 }
 
@@ -423,7 +425,9 @@ impl EvidenceRun<'_> {
             return Err(broken.clone());
         }
         let dead = &self.state.dead_cores;
-        if uses_device && !dead.is_empty() && !step.runs_rung() {
+        let may_reach_all = |rung: &Rung| rung.pace == RungPace::InPairs;
+        let avoids_dead = step.runs_rung() && !step.rung.is_some_and(may_reach_all);
+        if uses_device && !dead.is_empty() && !avoids_dead {
             return Err(format!("core {} does not work", joined(dead, ", ")));
         }
         let mut needs = step.needs.iter();

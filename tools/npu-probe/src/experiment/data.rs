@@ -13,6 +13,9 @@ pub(crate) const fn input(index: u32) -> BufferId {
     BufferId(index + 1)
 }
 
+/// Makes an input of an output.
+pub(crate) type MakeInput = fn(&[u8]) -> Vec<u8>;
+
 /// An experiment: jobs on buffers, and how to compare their outcomes.
 #[derive(Clone, Debug)]
 pub(crate) struct Experiment {
@@ -25,6 +28,8 @@ pub(crate) struct Experiment {
     pub(crate) jobs: Vec<Vec<TaskTemplate>>,
     /// The number of jobs at the start whose outcomes are not part of the result.
     pub(crate) unobserved: usize,
+    /// A buffer, and its contents from the output of an unobserved job before.
+    pub(crate) feeds: Option<(BufferId, MakeInput)>,
     /// Whether only the set of outcomes counts, sorted: the jobs are equal, and the driver
     /// chooses their cores. Otherwise each job is compared with the same job on the model.
     pub(crate) is_unordered: bool,
@@ -66,6 +71,7 @@ impl Experiment {
             output,
             jobs,
             unobserved: 0,
+            feeds: None,
             is_unordered: false,
             spoiled: &[],
             placement: Placement::Guarded,

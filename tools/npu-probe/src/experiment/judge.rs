@@ -10,8 +10,8 @@ use rknpu_regcmd::Precision;
 use rknpu_regcmd::regs::dpu;
 use serde::{Deserialize, Serialize};
 
-use super::record::{data, on_model};
-use super::runner::SENTINEL;
+use super::record::on_model;
+use super::runner::{SENTINEL, data};
 use super::{Experiment, SeenJob, TaskTemplate};
 use crate::base::table::ranges;
 use crate::matmul::data::hex;
@@ -226,7 +226,8 @@ pub(crate) fn wrong_elements(
 ) -> Vec<String> {
     let (seen, right) = (data(experiment, seen), data(experiment, right));
     let mut told = Vec::new();
-    let tasks = experiment.jobs.iter().take(1).flatten();
+    let jobs = experiment.jobs.iter().skip(experiment.unobserved);
+    let tasks = jobs.take(1).flatten();
     for (task, cube) in tasks.map(OutputCube::of).enumerate() {
         let end = cube.start + cube.rows * cube.columns * cube.element;
         let [seen, right] = [seen, right].map(|bytes| {

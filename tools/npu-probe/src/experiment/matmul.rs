@@ -165,13 +165,6 @@ pub(crate) fn fp16s(len: usize, seed: u64) -> Vec<u8> {
     fp16_bytes((0..len).map(|_| random.signed(FLOAT_BITS) as f32 * FLOAT_STEP))
 }
 
-/// Random probabilities times 2^14, as attention has them: multiples of 2^6, so that sums of 256
-/// products with [`fp16s`] are exact in every order.
-pub(crate) fn probabilities(len: usize, seed: u64) -> Vec<u8> {
-    let mut random = SplitMix64::new(seed);
-    fp16_bytes((0..len).map(|_| random.signed(9).unsigned_abs() as f32 * 64.0))
-}
-
 /// The bytes of fp16 values in memory.
 pub(crate) fn fp16_bytes(values: impl IntoIterator<Item = f32>) -> Vec<u8> {
     let bytes = |value| f16::from_f32(value).to_le_bytes();

@@ -15,7 +15,7 @@ use rknpu_regcmd::Word;
 use rocket_uapi::Device;
 use serde::{Deserialize, Serialize};
 
-use super::runner::{self, CoreRounds, ExperimentLog, GUARD};
+use super::runner::{self, CoreRounds, ExperimentLog};
 use super::{Experiment, SeenJob};
 use crate::doctor::{open_without_waiting, read_records};
 use crate::matmul::data::hex;
@@ -272,15 +272,9 @@ pub(crate) fn on_model(
     contested: Contested,
 ) -> anyhow::Result<Option<SeenJob>> {
     let mut one = experiment.clone();
-    one.jobs.truncate(1);
+    one.jobs.truncate(one.unobserved + 1);
     let seen = runner::run_on_model(&one, contested)?;
     Ok(seen.into_iter().next())
-}
-
-/// The bytes of an output, without its guards.
-pub(crate) fn data<'a>(experiment: &Experiment, seen: &'a SeenJob) -> &'a [u8] {
-    let end = GUARD + experiment.output;
-    seen.output.get(GUARD..end).unwrap_or_default()
 }
 
 /// The kernel log from now on; a model has none.

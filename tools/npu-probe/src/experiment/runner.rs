@@ -82,6 +82,12 @@ impl SeenJob {
     }
 }
 
+/// The bytes of an output, without its guards.
+pub(crate) fn data<'a>(experiment: &Experiment, seen: &'a SeenJob) -> &'a [u8] {
+    let end = GUARD + experiment.output;
+    seen.output.get(GUARD..end).unwrap_or_default()
+}
+
 /// The log of an experiment: programs, times and interrupts.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ExperimentLog {
@@ -99,6 +105,16 @@ pub(crate) struct ExperimentLog {
     pub(crate) not_started: u64,
 }
 
+impl ExperimentLog {
+    /// A log that does not read interrupts.
+    fn quiet() -> Self {
+        Self {
+            no_interrupts: Some("not requested".to_owned()),
+            ..Self::default()
+        }
+    }
+}
+
 /// How many times, and where, the jobs of an experiment run.
 ///
 /// The driver's scheduler gives an idle file the core that the fewest files used last. If
@@ -114,7 +130,7 @@ pub(crate) struct CoreRounds {
     pub(crate) at_once: bool,
     /// How long the last round is repeated.
     pub(crate) lasting: Duration,
-    /// A pause before each job, without jobs.
+    /// A pause before each round, without jobs.
     pub(crate) pause: Duration,
 }
 
@@ -131,11 +147,12 @@ impl CoreRounds {
 
 /// Runs `experiment`; returns the outcomes of the observed jobs.
 pub(crate) fn run(device: &Device, experiment: &Experiment) -> anyhow::Result<Vec<SeenJob>> {
-    let mut log = ExperimentLog {
-        no_interrupts: Some("not requested".to_owned()),
-        ..ExperimentLog::default()
-    };
-    run_on_cores(device, experiment, CoreRounds::ONCE, &mut log)
+    run_on_cores(
+        device,
+        experiment,
+        CoreRounds::ONCE,
+        &mut ExperimentLog::quiet(),
+    )
 }
 
 /// A silent model with these sides of contested facts, which skips the time of a hang.
@@ -171,6 +188,7 @@ pub(crate) fn run_on_cores(
     };
     let mut seen = Vec::new();
     for _ in 0..rounds.rounds {
+        std::thread::sleep(rounds.pause);
         let mut files = Vec::new();
         for _ in 0..rounds.files {
             let file = device.reopen().context("cannot open the device again")?;
@@ -179,10 +197,14 @@ pub(crate) fn run_on_cores(
                 continue;
             };
             for (index, job) in experiment.jobs.iter().enumerate() {
-                std::thread::sleep(rounds.pause);
-                let did = run_together(&mut files[first..], job, log)?;
+                let own = &mut files[first..];
                 if index >= experiment.unobserved {
-                    seen.extend(did);
+                    seen.extend(run_together(own, job, log)?);
+                    continue;
+                }
+                let did = run_together(own, job, &mut ExperimentLog::quiet())?;
+                for (file, did) in own.iter_mut().zip(did) {
+                    file.feed(experiment, &did)?;
                 }
             }
         }
@@ -208,14 +230,14 @@ fn repeat(
 ) -> anyhow::Result<Vec<SeenJob>> {
     /// Outcomes to return; more are alike.
     const MOST: usize = 32;
+    /// Rounds of a slow or emulated processor.
+    const LEAST: u32 = 16;
     let begin = Instant::now();
     // Times and interrupts of all rounds would fill the record.
-    let mut quiet = ExperimentLog {
-        no_interrupts: Some("not requested".to_owned()),
-        ..ExperimentLog::default()
-    };
-    let mut seen = Vec::new();
-    while begin.elapsed() < lasting && seen.len() < MOST {
+    let mut quiet = ExperimentLog::quiet();
+    let (mut seen, mut rounds) = (Vec::new(), 0);
+    while (begin.elapsed() < lasting || rounds < LEAST) && seen.len() < MOST {
+        rounds += 1;
         let mut round = run_together(files, job, &mut quiet)?;
         for (file, outcome) in files.iter_mut().zip(&mut round) {
             if outcome.never_started() {
@@ -334,6 +356,24 @@ impl ExperimentBuffers {
     /// Frees the buffers; every job has ended.
     fn close(self) {
         drop(ManuallyDrop::into_inner(self.buffers));
+    }
+
+    /// Makes the contents of an input from what a job did, if the experiment has such an input.
+    fn feed(&mut self, experiment: &Experiment, did: &SeenJob) -> anyhow::Result<()> {
+        let Some((id, make)) = experiment.feeds else {
+            return Ok(());
+        };
+        let mut buffers = self.buffers.iter_mut();
+        let buffer = buffers.find(|buffer| buffer.id == id);
+        let PlacedBuffer { bo, start, .. } = buffer.context("there is no input to make")?;
+        let contents = make(data(experiment, did));
+        let mut bytes = bo.write(Deadline::FOREVER)?;
+        bytes
+            .get_mut(*start..*start + contents.len())
+            .context("an input is too short")?
+            .copy_from_slice(&contents);
+        bytes.finish()?;
+        Ok(())
     }
 
     fn place(&self, to: BufferRef) -> Option<Iova> {

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 
 use serde::Serialize;
 
-use super::ladder::Rung;
+use super::ladder::{Rung, RungPace};
 use crate::base::table::joined;
 use crate::experiment::judge::{sides_like, wrong_elements};
 use crate::experiment::record::{ExperimentRecord, expected};
@@ -40,12 +40,16 @@ impl RungFinding {
         let bad = || record.jobs.iter().filter(|job| job.output.is_some());
         let killed = bad().filter(|job| !job.completed).count();
         let wrong = bad().count() - killed;
+        let is_partial = (1..count).contains(&(killed + wrong));
         for (jobs, what) in [(killed, "did not end"), (wrong, "gave wrong results")] {
             if jobs > 0 {
                 shown.push(format!("{jobs} of {count} jobs {what}"));
             }
         }
-        shown.extend(places(record));
+        let is_in_pairs = rung.pace == RungPace::InPairs;
+        if !is_in_pairs {
+            shown.extend(places(record));
+        }
         let (mut as_model_with, mut lacks_witness) = (Vec::new(), false);
         if let Some(seen) = record.first_wrong()? {
             let experiment = rung.experiment()?;
@@ -57,13 +61,19 @@ impl RungFinding {
             } else if let (Some(right), true) = (expected(&experiment)?, closely) {
                 lacks_witness = !seen.completed && seen.output == right.output;
                 shown.extend(wrong_elements(&experiment, &seen, &right));
-                as_model_with = sides_like(&experiment, &seen, &right)?;
+                if lacks_witness {
+                    shown.push("the results are right: the last task is missing".to_owned());
+                }
+                // A side holds on every core, at any time.
+                if !is_partial && (is_in_pairs || rung.pace == RungPace::OneByOne) {
+                    as_model_with = sides_like(&experiment, &seen, &right)?;
+                }
             }
         }
         Ok(Self {
             shown,
             as_model_with,
-            is_partial: (1..count).contains(&(killed + wrong)),
+            is_partial,
             is_killed: killed == count,
             lacks_witness,
         })

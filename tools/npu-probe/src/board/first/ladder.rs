@@ -7,9 +7,7 @@ use npu_matmul::Dtype;
 use rknpu_regcmd::regs::{cna, dpu};
 use rocket_uapi::DeviceInfo;
 
-use crate::experiment::matmul::{
-    ExperimentMatmul, fp16, int4, int8, make_subnormal, probabilities,
-};
+use crate::experiment::matmul::{ExperimentMatmul, fp16, fp16_bytes, int4, int8, make_subnormal};
 use crate::experiment::programs::depthwise;
 use crate::experiment::programs::flying::{FlyingOperation, flying};
 use crate::experiment::runner::CoreRounds;
@@ -74,8 +72,10 @@ pub(crate) enum RungPace {
     AtOnce,
     /// On all cores at the same time, again and again.
     ForAMinute,
-    /// On one core after another, each behind a pause.
+    /// On one core after another, behind a pause.
     AfterIdle,
+    /// In pairs: the driver may run the second job of each on another core.
+    InPairs,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -97,10 +97,15 @@ impl Rung {
         LADDER.iter().find(|rung| rung.name == name)
     }
 
-    /// Its experiment. Only rungs from `int8` on rely on this project's int8 program.
+    /// Its experiment. Only rungs from `int8` on rely on this project's int8 program, and only
+    /// behind an int8 task: nobody has mixed precisions in a job (E-types-mixed).
     pub(crate) fn experiment(&self) -> anyhow::Result<Experiment> {
         let mut experiment = (self.make)()?;
-        if !self.is_from(INT8) {
+        let last = experiment.jobs.last().and_then(|job| job.last());
+        let is_int8 = last.is_some_and(|task| {
+            task.value::<cna::ConvCon1>().in_precision() == rknpu_regcmd::Precision::Int8.code()
+        });
+        if !(is_int8 && self.is_from(INT8)) {
             experiment.witness = ExperimentWitness::LastTask;
         }
         Ok(experiment)
@@ -153,25 +158,32 @@ impl Rung {
         /// Bytes of results that take long to compare on a board.
         const LARGE: usize = 1 << 20;
         let is_large = experiment.output > LARGE;
+        let is_idle = self.pace == RungPace::AfterIdle;
         let is_once = is_large || device.is_model || self.pace == RungPace::ForAMinute;
+        let lasts = self.pace == RungPace::ForAMinute && dead.is_empty();
         CoreRounds {
             files: if is_large && device.is_model && dead.is_empty() {
                 1
             } else {
                 device.cores.max(1)
             },
-            rounds: if is_once { 1 } else { TIMES },
-            at_once: matches!(self.pace, RungPace::AtOnce | RungPace::ForAMinute),
-            lasting: match (self.pace, device.is_model) {
-                _ if !dead.is_empty() => Duration::ZERO,
-                (RungPace::ForAMinute, true) => Duration::from_millis(200),
-                (RungPace::ForAMinute, false) => Duration::from_secs(60),
-                _ => Duration::ZERO,
+            // The model starts awake, so only the second round is behind a pause.
+            rounds: match (is_idle && device.is_model, is_once) {
+                (true, _) => 2,
+                (_, true) => 1,
+                _ => TIMES,
             },
-            // The driver suspends a core that has been idle for 50 ms. The model never sleeps.
-            pause: match (self.pace, device.is_model) {
-                (RungPace::AfterIdle, false) => Duration::from_millis(200),
-                _ => Duration::ZERO,
+            at_once: matches!(self.pace, RungPace::AtOnce | RungPace::ForAMinute),
+            lasting: match device.is_model {
+                _ if !lasts => Duration::ZERO,
+                true => Duration::from_millis(200),
+                false => Duration::from_secs(60),
+            },
+            // The driver suspends a core that has been idle for 50 ms.
+            pause: if is_idle {
+                Duration::from_millis(500)
+            } else {
+                Duration::ZERO
             },
         }
     }
@@ -271,12 +283,12 @@ pub(crate) const LADDER: &[Rung] = rungs! {
         "fp16 256x384x256 (E-resident-tiles)",
         "large fp16 tiles are wrong";
     "attention-scores" after ["fp16-large"]: Larger(Dtype::Fp16),
-        fp16(344, 64, &[512]).experiment(),
+        fp16(ATTENTION_ROWS, 64, &[ATTENTION_KEYS]).experiment(),
         "fp16 344x64x512, the first matmul of attention (E-streamed-tiles, of others)",
         "the scores of attention are wrong in tiles of more than 256 rows";
-    "attention-values" after ["attention-scores"]: Larger(Dtype::Fp16), attention_values(),
-        "fp16 344x256x80 of probabilities times 2^14, the second matmul of attention \
-         (E-streamed-tiles, of others)",
+    "attention-values" after ["attention-scores"]: Larger(Dtype::Fp16), attention_values(), run InPairs,
+        "the same, then fp16 344x256x80 of the probabilities that the CPU makes of these scores: \
+         both matmuls of attention (E-streamed-tiles, of others)",
         "probabilities times values are wrong in tiles of more than 256 rows";
     "int8-large" after ["int8"]: Precision(Dtype::Int8), int8(256, 640, &[256]).experiment(),
         "int8 256x640x256 (E-resident-tiles)",
@@ -397,13 +409,55 @@ fn one_tile(
     matmul(m, k, &[n]).experiment()
 }
 
-/// Probabilities, as attention's softmax scales them, times values.
+/// Rows of a tile of attention, and its keys.
+const ATTENTION_ROWS: u32 = 344;
+const ATTENTION_KEYS: u32 = 512;
+
+/// Scores of queries and keys, then probabilities times values. The CPU makes the probabilities of
+/// the first keys' scores in between.
 fn attention_values() -> anyhow::Result<Experiment> {
-    let mut experiment = fp16(344, 256, &[80]).experiment()?;
-    if let Some(features) = experiment.inputs.first_mut() {
-        *features = probabilities(features.len() / 2, 5);
-    }
+    let mut experiment = fp16(ATTENTION_ROWS, 64, &[ATTENTION_KEYS]).experiment()?;
+    let mut values = fp16(ATTENTION_ROWS, 256, &[80]).experiment()?;
+    let task = values.task();
+    task.put_address::<cna::FeatureDataAddr>(input(2).at(0));
+    task.put_address::<cna::DcompAddr0>(input(3).at(0));
+    experiment.inputs.extend(values.inputs);
+    experiment.jobs.extend(values.jobs);
+    experiment.unobserved = 1;
+    experiment.feeds = Some((input(2), probabilities));
     Ok(experiment)
+}
+
+/// Probabilities times 2^14 of fp32 scores, from 2^6 on. Powers of two make sums of 256 products
+/// with random values exact in every order.
+fn probabilities(scores: &[u8]) -> Vec<u8> {
+    /// Values per atom.
+    const SCORES: usize = 4;
+    const HALVES: usize = 8;
+    const HALVING: f32 = 4.0;
+    let (rows, keys) = (ATTENTION_ROWS as usize, ATTENTION_KEYS as usize);
+    let scores = scores.as_chunks().0;
+    let score = |row: usize, key: usize| {
+        let at = (key / SCORES * rows + row) * SCORES + key % SCORES;
+        scores
+            .get(at)
+            .map_or(0.0, |score| f32::from_le_bytes(*score))
+    };
+    let most: Vec<_> = (0..rows)
+        .map(|row| {
+            (0..keys)
+                .map(|key| score(row, key))
+                .fold(f32::MIN, f32::max)
+        })
+        .collect();
+    fp16_bytes((0..rows * keys / 2).map(|at| {
+        let (row, key) = (
+            at / HALVES % rows,
+            at / HALVES / rows * HALVES + at % HALVES,
+        );
+        let halvings = ((most[row] - score(row, key)) / HALVING) as u32;
+        (1_u32 << (14 - halvings.min(8))) as f32
+    }))
 }
 
 /// Two matmuls of the same features. The weights of the second are in a separate buffer.

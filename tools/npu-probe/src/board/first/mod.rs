@@ -16,6 +16,6 @@ mod run;
 mod tests;
 mod verdict;
 
-pub(crate) use ladder::{HEALTH_STEP, LADDER, Rung};
+pub(crate) use ladder::{HEALTH_STEP, LADDER, Rung, RungPace};
 pub(crate) use results::FirstResults;
 pub(crate) use verdict::{FirstReport, broken_since};

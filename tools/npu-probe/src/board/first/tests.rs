@@ -12,8 +12,10 @@ use rocket_uapi::DeviceInfo;
 
 use super::ladder::{form_a_behind_flying, subnormals};
 use super::{LADDER, Rung};
-use crate::experiment::record::{data, expected};
-use crate::experiment::runner::{CoreRounds, ExperimentLog, SENTINEL, run_on_cores, run_on_model};
+use crate::experiment::record::expected;
+use crate::experiment::runner::{
+    CoreRounds, ExperimentLog, SENTINEL, data, run_on_cores, run_on_model,
+};
 use crate::experiment::{Experiment, TaskTemplate};
 
 fn experiment(name: &str) -> Experiment {

@@ -159,11 +159,12 @@ impl FirstReport {
                 (Some(record), _) if record.right => RungState::Passed,
                 (Some(record), _) => {
                     let found = RungFinding::of(rung, record, closely)?;
-                    let is_long = rung.pace == RungPace::ForAMinute;
-                    if found.is_partial && !is_long && rung.meaning == RungMeaning::Essential {
+                    let is_essential = rung.meaning == RungMeaning::Essential;
+                    if found.is_partial && rung.pace == RungPace::OneByOne && is_essential {
                         cause.sentence = PARTIAL.to_owned();
                     }
-                    if found.lacks_witness {
+                    // Else a task behind others ran on every core.
+                    if found.lacks_witness && rung.parent_with_jobs().is_none() {
                         cause.sentence = NO_WITNESS.to_owned();
                     }
                     cause.shown.clone_from(&found.shown);
@@ -378,8 +379,9 @@ impl FirstReport {
     }
 
     /// What to do with this verdict.
-    pub(crate) fn next_step(&self) -> &'static str {
+    pub(crate) fn next_step(&self, is_model: bool) -> &'static str {
         match self.verdict {
+            _ if is_model => "run this command on a board (docs/first.md)",
             _ if self.overlay.is_some() => "apply the overlay, boot, and run this command again",
             FirstVerdict::Unfinished => "cut the board's power, boot, and run this command again",
             FirstVerdict::DoesNotWork => {
