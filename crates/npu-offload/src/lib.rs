@@ -28,27 +28,17 @@
 //! assert_eq!(bytes, Some(16 << 20));
 //! ```
 
-mod attention;
-mod cost;
-mod cpu;
-mod format;
-mod graph;
-mod large;
-mod memory;
-mod models;
-mod placement;
-mod precision;
-mod rows;
-mod rules;
+mod decide;
+mod predict;
 
-pub use attention::AttentionChoice;
-pub use cost::PlanTarget;
-pub use cpu::CpuSpeed;
-pub use format::{FORMATS, FormatClass, NumberFormat};
-pub use graph::{Graph, GraphTime};
-pub use memory::{AvailableMemory, parse_bytes};
-pub use models::{ARCHITECTURES, LayerPart, ModelShape, WeightMatrix};
-pub use placement::{WeightRole, add_tensor};
-pub use precision::{ComputeType, PrecisionChoice};
-pub use rows::{FEWEST_ROWS, MOST_ROWS};
-pub use rules::{BreakEven, OffloadRules, OffloadSettings};
+pub use decide::attention::AttentionChoice;
+pub use decide::cost::PlanTarget;
+pub use decide::cpu::CpuSpeed;
+pub use decide::format::{FORMATS, FormatClass, NumberFormat};
+pub use decide::memory::{AvailableMemory, parse_bytes};
+pub use decide::placement::{WeightRole, add_tensor};
+pub use decide::precision::{ComputeType, PrecisionChoice};
+pub use decide::rows::{FEWEST_ROWS, MOST_ROWS};
+pub use decide::rules::{BreakEven, OffloadRules, OffloadSettings};
+pub use predict::graph::{Graph, GraphTime};
+pub use predict::models::{ARCHITECTURES, LayerPart, ModelShape, WeightMatrix};

@@ -3,7 +3,7 @@
 
 use npu_matmul::attention::AttentionShape;
 
-use crate::format::NumberFormat;
+use crate::decide::format::NumberFormat;
 
 /// The shape of a llama-like model: attention, and a gated feed-forward network.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -3,9 +3,9 @@
 
 use npu_matmul::attention::AttentionShape;
 
-use crate::cost::PlanTarget;
-use crate::cpu::CpuSpeed;
-use crate::rows;
+use crate::decide::cost::PlanTarget;
+use crate::decide::cpu::CpuSpeed;
+use crate::decide::rows;
 
 /// Number of keys above which a decision no longer changes: both times grow with them alike.
 const MOST_KEYS: usize = 4096;
@@ -118,7 +118,7 @@ mod tests {
     use test_support::assert_each_field_counts;
 
     use super::*;
-    use crate::rules::tests::{format, rules};
+    use crate::decide::rules::tests::{format, rules};
 
     proptest! {
         #![proptest_config(test_support::cases(64))]

@@ -10,13 +10,13 @@ use npu_matmul::attention::AttentionShape;
 use npu_matmul::plan::WeightPlan;
 use npu_matmul::quantise::INT8_K_MAX;
 
-use crate::attention::{self, AttentionChoice, AttentionSize};
-use crate::cost::PlanTarget;
-use crate::cpu::CpuSpeed;
-use crate::format::{FormatClass, NumberFormat};
-use crate::large;
-use crate::precision::{ComputeType, PrecisionChoice};
-use crate::rows::{self, FEWEST_ROWS, MOST_ROWS, PROMPT_ROWS};
+use crate::decide::attention::{self, AttentionChoice, AttentionSize};
+use crate::decide::cost::PlanTarget;
+use crate::decide::cpu::CpuSpeed;
+use crate::decide::format::{FormatClass, NumberFormat};
+use crate::decide::large;
+use crate::decide::precision::{ComputeType, PrecisionChoice};
+use crate::decide::rows::{self, FEWEST_ROWS, MOST_ROWS, PROMPT_ROWS};
 
 /// The smallest block of a rotation with which a real model keeps the promise of `auto`: MiniLM,
 /// with rows of 384. Smaller blocks spread outliers over fewer channels. In blocks of 64, SmolLM2's

@@ -8,7 +8,7 @@ use npu_matmul::predict::{CallTime, call_together};
 use npu_matmul::profile::{CostSide, KernelCost};
 use npu_matmul::quantise::{INT8_K_MAX, Quantisation, rotate};
 
-use crate::precision::ComputeType;
+use crate::decide::precision::ComputeType;
 
 /// The machine that matmuls are planned for.
 #[derive(Debug, Clone)]

@@ -4,7 +4,7 @@
 use npu_matmul::Profile;
 use npu_matmul::profile::CostSide;
 
-use crate::format::{FormatClass, NumberFormat};
+use crate::decide::format::{FormatClass, NumberFormat};
 
 /// Speed of a CPU in the work that the NPU is compared with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

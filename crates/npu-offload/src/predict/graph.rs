@@ -5,12 +5,12 @@ use npu_matmul::attention::AttentionShape;
 use npu_matmul::predict::CallTime;
 use npu_matmul::profile::CostSide;
 
-use crate::cpu::{CpuSpeed, ps};
-use crate::format::NumberFormat;
-use crate::models::{LayerPart, ModelShape, WeightMatrix};
-use crate::precision::ComputeType;
-use crate::rows::MOST_ROWS;
-use crate::rules::OffloadRules;
+use crate::decide::cpu::{CpuSpeed, ps};
+use crate::decide::format::NumberFormat;
+use crate::decide::precision::ComputeType;
+use crate::decide::rows::MOST_ROWS;
+use crate::decide::rules::OffloadRules;
+use crate::predict::models::{LayerPart, ModelShape, WeightMatrix};
 
 /// Time of each part of a graph, picoseconds. The parts run one after another.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -291,7 +291,7 @@ fn calls(offloaded: &[(&WeightMatrix, ComputeType)], layers: usize) -> Vec<Offlo
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rules::tests::{format, rules};
+    use crate::decide::rules::tests::{format, rules};
 
     /// The model whose published rates the CPU's speed comes from (E-llm-cpu).
     const MINISTRAL3_8B: ModelShape = ModelShape {

@@ -7,8 +7,8 @@ use proptest::prelude::*;
 use test_support::assert_each_field_counts;
 
 use super::*;
-use crate::cost;
-use crate::models::ModelShape;
+use crate::decide::cost;
+use crate::predict::models::ModelShape;
 
 const SIZE: [usize; 2] = [1024, 2048];
 
