@@ -156,6 +156,7 @@ pub unsafe extern "C" fn rocket_npu_attend(
             sinks,
             slopes,
             scale: a.scale,
+            key_scales: None,
             softcap: a.softcap,
             out,
         };

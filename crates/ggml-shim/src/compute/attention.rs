@@ -12,8 +12,7 @@
 use std::borrow::Cow;
 
 use half::f16;
-use npu_kernels::quantise::largest_magnitude;
-use npu_matmul::attention::{AttentionCall, HeadRows, reference};
+use npu_matmul::attention::{AttentionCall, AttentionShape, HeadRows, reference};
 use npu_matmul::{AbortCheck, Engine, Section};
 use rayon::prelude::*;
 use zerocopy::FromBytes;
@@ -73,7 +72,7 @@ pub(crate) fn compute(
         error: error.source.into(),
     })?;
     for (index, (node, operands)) in nodes.iter_mut().zip(&prepared).enumerate() {
-        quants::scale_outputs(operands.value_factor(), &[], node.out.values_mut());
+        operands.scale_outputs(node.out.values_mut());
         verify(node, operands).map_err(FailedNode::of(index))?;
     }
     for operands in prepared {
@@ -91,8 +90,9 @@ fn verify(node: &mut AttentionNode<'_>, operands: &Operands<'_>) -> Result<(), N
     let outputs = operands.stream_outputs();
     for (stream, out) in node.out.values().chunks_exact(outputs).enumerate() {
         let call = operands.call(stream, &mut [])?;
-        for (exact, out) in reference(&call).into_iter().zip(out) {
-            errors.add_output(exact * f64::from(operands.value_factor()), *out);
+        for (at, (exact, out)) in reference(&call).into_iter().zip(out).enumerate() {
+            let factor = operands.value_factor(stream, at / node.shape.batch.value_dim);
+            errors.add_output(exact * f64::from(factor), *out);
         }
     }
     node.errors = Some(errors);
@@ -123,8 +123,9 @@ struct HeadVectors<'a, T: Clone> {
 #[derive(Debug)]
 struct HalfRows<'a> {
     vectors: HeadVectors<'a, f16>,
-    /// A power of two by which they are to be multiplied.
-    factor: f32,
+    /// Powers of two by which they are to be multiplied: for each stream of the cache one for each
+    /// head. Empty if all are 1.
+    factors: Vec<f32>,
 }
 
 impl<'a> Operands<'a> {
@@ -174,9 +175,34 @@ impl<'a> Operands<'a> {
         })
     }
 
-    /// The factor that the engine's outputs are multiplied by.
-    fn value_factor(&self) -> f32 {
-        self.values.as_ref().unwrap_or(&self.keys).factor
+    /// The values, or the keys that they are a part of.
+    fn values(&self) -> &HalfRows<'a> {
+        self.values.as_ref().unwrap_or(&self.keys)
+    }
+
+    /// The factor of the engine's outputs for a query head, which may be counted on from row to row.
+    fn value_factor(&self, stream: usize, head: usize) -> f32 {
+        let AttentionShape {
+            heads, kv_heads, ..
+        } = self.shape.batch;
+        let factors = self
+            .values()
+            .stream_factors(self.shape.kv_stream(stream), kv_heads);
+        factors.map_or(1.0, |factors| factors[head % heads * kv_heads / heads])
+    }
+
+    /// Multiplies the engine's outputs by the factors of the values.
+    fn scale_outputs(&self, outputs: &mut [f32]) {
+        if self.values().factors.is_empty() {
+            return;
+        }
+        let streams = outputs.chunks_exact_mut(self.stream_outputs());
+        for (stream, outputs) in streams.enumerate() {
+            let vectors = outputs.chunks_exact_mut(self.shape.batch.value_dim);
+            for (head, outputs) in vectors.enumerate() {
+                quants::scale_outputs(self.value_factor(stream, head), &[], outputs);
+            }
+        }
     }
 
     /// Number of outputs of one stream.
@@ -193,7 +219,6 @@ impl<'a> Operands<'a> {
         let (shape, batch) = (&self.shape, &self.shape.batch);
         let [mask_heads, mask_streams] = shape.mask;
         let kv_stream = shape.kv_stream(stream);
-        let values = self.values.as_ref().unwrap_or(&self.keys);
         let mask = self.mask.as_ref().map(|mask| {
             let sizes = [mask_heads, batch.rows, batch.keys];
             let stream_mask = mask.stream(stream % mask_streams, sizes);
@@ -204,7 +229,7 @@ impl<'a> Operands<'a> {
         let sizes = [batch.heads, batch.rows, batch.head_dim];
         let queries = self.queries.stream(stream, sizes);
         let key_vectors = (self.keys.vectors).stream(kv_stream, kv_sizes(batch.head_dim));
-        let value_vectors = (values.vectors).stream(kv_stream, kv_sizes(batch.value_dim));
+        let value_vectors = (self.values().vectors).stream(kv_stream, kv_sizes(batch.value_dim));
         Ok(AttentionCall {
             q: queries.ok_or_else(missing("queries"))?,
             k: key_vectors.ok_or_else(missing("keys"))?,
@@ -212,7 +237,8 @@ impl<'a> Operands<'a> {
             mask: mask.transpose()?,
             sinks: self.sinks,
             slopes: self.slopes.as_deref(),
-            scale: shape.params.scale * self.keys.factor,
+            scale: shape.params.scale,
+            key_scales: self.keys.stream_factors(kv_stream, batch.kv_heads),
             softcap: shape.params.softcap,
             out,
         })
@@ -305,18 +331,20 @@ impl<'a> HalfRows<'a> {
             let data = quants::as_f16(from.bytes).ok_or(NodeFailure::Data(what))?;
             return Ok(Self {
                 vectors: HeadVectors::new(data, from),
-                factor: 1.0,
+                factors: Vec::new(),
             });
         }
         let mut data = scratch.halves.take(len * rows * heads * streams)?;
-        // Rounds into `data`, times a power of two. Returns the largest decoded magnitude.
-        let mut round = |factor: f32| {
-            let convert_row = |(decoded, _): &mut (Vec<f32>, _),
-                               (index, to): (usize, &mut [f16])| {
-                let (row, head) = (index % rows, index / rows);
+        let mut factors = Vec::new();
+        factors.try_reserve_exact(heads * streams)?;
+        factors.resize(heads * streams, 1.0);
+        // Rounds a head of a stream, times a power of two. Returns the largest decoded magnitude of
+        // vectors that are finite.
+        let round = |head: usize, factor: f32, to: &mut [f16]| {
+            let convert_row = |(decoded, _): &mut (Vec<f32>, _), (row, to): (usize, &mut [f16])| {
                 if seen.is_some_and(|seen| !seen[head / heads * rows + row]) {
                     to.fill(f16::ZERO);
-                    return Some(0);
+                    return Some(0.0);
                 }
                 let bytes = from.row([row, head % heads, head / heads])?;
                 if !format.is_aligned(bytes) {
@@ -324,29 +352,43 @@ impl<'a> HalfRows<'a> {
                 }
                 format.decode(bytes, decoded);
                 quants::round_scaled(decoded, factor, to);
-                Some(largest_magnitude(decoded))
+                Some(quants::magnitude(decoded).unwrap_or(0.0))
             };
-            data.par_chunks_exact_mut(len)
+            to.par_chunks_exact_mut(len)
                 .enumerate()
                 .map_init(
                     || (vec![0.0; len], engine.stopwatch(Section::Pack)),
                     convert_row,
                 )
-                .try_reduce(|| 0, |a, b| Some(a.max(b)))
-                .map(f32::from_bits)
+                .try_reduce(|| 0.0, |a, b| Some(f32::max(a, b)))
                 .ok_or(NodeFailure::Data(what))
         };
-        let factor = quants::factor_to_f16(round(1.0)?);
-        if factor != 1.0 {
-            round(factor)?;
+        data.par_chunks_exact_mut((len * rows).max(1))
+            .zip(&mut factors)
+            .enumerate()
+            .try_for_each(|(head, (to, back))| {
+                let factor = quants::factor_to_f16(round(head, 1.0, to)?);
+                if factor != 1.0 {
+                    round(head, factor, to)?;
+                    *back = 1.0 / factor;
+                }
+                Ok::<_, NodeFailure>(())
+            })?;
+        if factors.iter().all(|factor| *factor == 1.0) {
+            factors.clear();
         }
         Ok(Self {
             vectors: HeadVectors {
                 data: Cow::Owned(data),
                 strides: [len, len * rows, len * rows * heads],
             },
-            factor: 1.0 / factor,
+            factors,
         })
+    }
+
+    /// The factors of one stream of the cache, which has so many heads; `None` if all are 1.
+    fn stream_factors(&self, stream: usize, heads: usize) -> Option<&[f32]> {
+        self.factors.get(stream * heads..)?.get(..heads)
     }
 }
 

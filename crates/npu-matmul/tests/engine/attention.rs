@@ -117,6 +117,22 @@ fn slopes_caps_and_sinks() {
 }
 
 /// The largest logit is 80: most rows see one key.
+/// The same bits as with keys that are as many times larger.
+#[test]
+fn each_kv_head_may_have_a_factor() {
+    let factors = [0.25, 8.0];
+    let engine = engine();
+    let mut scaled = Operands::new(&CASE, 1);
+    let mut expected = Operands::new(&CASE, 1);
+    for (at, k) in expected.k.iter_mut().enumerate() {
+        *k *= f16::from_f32(factors[at / CASE.head_dim % CASE.kv_heads]);
+    }
+    let mut call = scaled.call();
+    call.key_scales = Some(&factors);
+    engine.attend([call, expected.call()]).unwrap();
+    assert_eq!(scaled.out, expected.out);
+}
+
 #[test]
 fn logits_up_to_80() {
     let cases = [64, 512, 2048].map(|keys| {
@@ -219,9 +235,12 @@ fn operands_that_do_not_fit() {
         HeadRows::new(&[f16::ONE], [heads, rows, len], [0, 0])
     }
     assert!(one(1, 1, 2).is_none() && one(usize::MAX, usize::MAX, 1).is_some());
-    let changes: [(_, fn(&mut AttentionCall<'_>)); 8] = [
+    let changes: [(_, fn(&mut AttentionCall<'_>)); 9] = [
         ("the number of sinks", |call| call.sinks = Some(&[0.0])),
         ("the number of slopes", |call| call.slopes = Some(&[])),
+        ("the number of factors of K", |call| {
+            call.key_scales = Some(&[1.0; 3]);
+        }),
         ("the length of the result", |call| call.out = &mut []),
         ("the length of K's vectors", |call| {
             call.k = one(2, 70, 1).unwrap()

@@ -26,6 +26,8 @@ struct Case {
     layout: ([usize; 3], usize),
     /// Factors of keys and values.
     magnitudes: [f32; 2],
+    /// Another factor of them in the last head and in the last stream.
+    last_factors: [f32; 2],
     /// What a key and its value hold that the mask hides from all rows.
     hidden: Option<f32>,
 }
@@ -56,6 +58,7 @@ const PLAIN: Case = Case {
     is_part: false,
     layout: ([2, 1, 3], 0),
     magnitudes: [1.0, 1.0],
+    last_factors: [1.0, 1.0],
     hidden: None,
 };
 
@@ -66,10 +69,6 @@ const HIDDEN: usize = 4;
 fn number(seed: usize, [a, b, c, d]: [usize; 4]) -> f32 {
     let mixed = ((seed + 31 * a + 101 * b + 57 * c + 23 * d) * 2_654_435_761) >> 7;
     f32::from(i16::try_from(mixed % 129).unwrap()) / 64.0 - 1.0
-}
-
-fn query(at: [usize; 4]) -> f32 {
-    2.0 * number(1, at)
 }
 
 fn mask(at @ [key, row, ..]: [usize; 4]) -> f32 {
@@ -100,6 +99,19 @@ struct CaseData {
 }
 
 impl Case {
+    /// Divided by what the keys are multiplied by, so that scores do not depend on it.
+    fn query(&self, at @ [.., head, stream]: [usize; 4]) -> f32 {
+        2.0 * number(1, at) / self.cache_factor([0, 0, self.kv_head(head), self.kv_stream(stream)])
+    }
+
+    const fn kv_head(&self, head: usize) -> usize {
+        head * self.shape.batch.kv_heads / self.shape.batch.heads
+    }
+
+    const fn kv_stream(&self, stream: usize) -> usize {
+        stream * self.shape.kv_streams / self.shape.streams
+    }
+
     fn mask(&self, at: [usize; 4]) -> f32 {
         match self.hidden {
             Some(_) if at[0] == HIDDEN => f32::NEG_INFINITY,
@@ -107,10 +119,22 @@ impl Case {
         }
     }
 
+    /// The factor of the keys and values of this KV head and stream of the cache.
+    fn cache_factor(&self, [.., head, stream]: [usize; 4]) -> f32 {
+        let is_last = [
+            head + 1 == self.shape.batch.kv_heads,
+            stream + 1 == self.shape.kv_streams,
+        ];
+        let factors = is_last.iter().zip(self.last_factors);
+        factors
+            .map(|(&is_last, factor)| if is_last { factor } else { 1.0 })
+            .product()
+    }
+
     fn key(&self, at: [usize; 4]) -> f32 {
         match self.hidden {
             Some(hidden) if at[1] == HIDDEN => hidden,
-            _ => self.magnitudes[0] * number(2, at),
+            _ => self.magnitudes[0] * self.cache_factor(at) * number(2, at),
         }
     }
 
@@ -118,7 +142,7 @@ impl Case {
         match self.hidden {
             Some(hidden) if at[1] == HIDDEN => hidden,
             _ if self.is_part => self.key(at),
-            _ => self.magnitudes[1] * number(3, at),
+            _ => self.magnitudes[1] * self.cache_factor(at) * number(3, at),
         }
     }
 
@@ -127,9 +151,9 @@ impl Case {
         let AttentionOffload {
             batch,
             streams,
-            kv_streams,
             mask: [mask_heads, mask_streams],
             params,
+            ..
         } = self.shape;
         let (heads, keys) = (batch.heads, batch.keys);
         let below = f64::from(heads.ilog2()).exp2();
@@ -147,10 +171,10 @@ impl Case {
         for stream in 0..streams {
             for row in 0..batch.rows {
                 for head in 0..heads {
-                    let kv = [head * batch.kv_heads / heads, stream * kv_streams / streams];
+                    let kv = [self.kv_head(head), self.kv_stream(stream)];
                     let score = |key: usize| {
                         let term = |c: usize| {
-                            f64::from(query([c, row, head, stream]))
+                            f64::from(self.query([c, row, head, stream]))
                                 * f64::from(self.key([c, key, kv[0], kv[1]]))
                         };
                         let dot: f64 = (0..batch.head_dim).map(term).sum();
@@ -196,7 +220,7 @@ impl Case {
         let queries = [batch.head_dim, batch.rows, batch.heads, self.shape.streams];
         let masks = [batch.keys, batch.rows, mask_heads, mask_streams];
         CaseData {
-            queries: lay_out(type_id::F32, queries, order, gap, query),
+            queries: lay_out(type_id::F32, queries, order, gap, |at| self.query(at)),
             keys: self.cached(batch.head_dim, |at| self.key(at)),
             values: self.cached(batch.value_dim, |at| self.value(at)),
             mask: lay_out(type_id::F16, masks, order, gap, |at| self.mask(at)),
@@ -240,9 +264,22 @@ impl Case {
         let exact = self.reference();
         assert_eq!(out.len(), exact.len());
         let pairs = || out.iter().map(|out| f64::from(*out)).zip(&exact);
-        let apart: f64 = pairs().map(|(out, exact)| (out - exact).powi(2)).sum();
-        let energy: f64 = exact.iter().map(|exact| exact * exact).sum();
-        assert!(apart <= MOST_NMSE * energy, "{self:?}: {}", apart / energy);
+        // Of each head in each stream, since they may have other magnitudes.
+        let AttentionShape {
+            heads,
+            rows,
+            value_dim,
+            ..
+        } = self.shape.batch;
+        let mut sums = vec![[0.0; 2]; heads * self.shape.streams];
+        for (at, (out, exact)) in pairs().enumerate() {
+            let head = at / value_dim % heads + at / (value_dim * heads * rows) * heads;
+            sums[head][0] += (out - exact).powi(2);
+            sums[head][1] += exact * exact;
+        }
+        for [apart, energy] in sums {
+            assert!(apart <= MOST_NMSE * energy, "{self:?}: {}", apart / energy);
+        }
         // Rows without a key are zero, not nearly so.
         assert!(
             pairs().all(|(out, exact)| *exact != 0.0 || out == 0.0),
@@ -311,6 +348,31 @@ fn keys_and_values_beyond_fp16_are_scaled() {
         case.magnitudes = [key, value].map(|size: f32| size.log2().round().exp2());
         case.shape.params.scale = 1.0 / case.magnitudes[0];
         case.check();
+    }
+}
+
+/// The numbers of the others keep all their bits, whatever one head or stream holds.
+#[test]
+fn heads_and_streams_have_their_own_factors() {
+    let large = 33_f32.exp2();
+    for (cache, last_factors) in [
+        (type_id::F32, [large, 1.0]),
+        (type_id::F32, [1.0, large]),
+        (type_id::F32, [large, 1.0 / large]),
+        (BF16, [large, large]),
+        (BF16, [1.0 / large, large]),
+    ] {
+        for is_part in [false, true] {
+            let mut case = Case {
+                cache,
+                last_factors,
+                is_part,
+                ..PLAIN
+            };
+            (case.shape.streams, case.shape.kv_streams) = (4, 2);
+            case.shape.batch.value_dim = case.shape.batch.head_dim;
+            case.check();
+        }
     }
 }
 

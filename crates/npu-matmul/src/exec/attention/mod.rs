@@ -39,6 +39,7 @@
 //!     sinks: None,
 //!     slopes: None,
 //!     scale: 0.125,
+//!     key_scales: None,
 //!     softcap: 0.0,
 //!     out: &mut out,
 //! }])?;

@@ -97,8 +97,8 @@ pub(super) fn pack_queries(
     factors.fill(1.0);
     for ((at, out), factor) in rows.chunks_mut(depth.max(1)).enumerate().zip(factors) {
         let (head, row) = tile.head_and_row(at);
-        let q = call.q.vector(head, row);
-        let largest = f32::from_bits(largest_magnitude(q)) * call.scale.abs();
+        let (q, scale) = (call.q.vector(head, row), call.scale_of(head));
+        let largest = f32::from_bits(largest_magnitude(q)) * scale.abs();
         if !largest.is_finite() {
             out.fill(f16::ZERO);
             *factor = f32::NAN;
@@ -110,7 +110,7 @@ pub(super) fn pack_queries(
         for (q, out) in q.chunks(PIECE).zip(out.chunks_mut(PIECE)) {
             let mut scaled = [0.0; PIECE];
             for (scaled, q) in scaled.iter_mut().zip(q) {
-                *scaled = q * call.scale * to_range;
+                *scaled = q * scale * to_range;
             }
             to_f16(&scaled[..q.len()], out.as_mut_bytes());
         }

@@ -160,6 +160,8 @@ pub struct AttentionCall<'a> {
     pub slopes: Option<&'a [f32]>,
     /// Factor of the dot products.
     pub scale: f32,
+    /// Another factor of the dot products for each KV head; 1 if `None`.
+    pub key_scales: Option<&'a [f32]>,
     /// The bound `c` of `c * tanh(s / c)`; 0 disables it.
     pub softcap: f32,
     /// The result: `[rows][heads][value length]`.
@@ -179,6 +181,12 @@ impl AttentionCall<'_> {
             value_dim: self.v.vector_len(),
             window: None,
         }
+    }
+
+    /// Factor of the dot products of this query head.
+    pub(crate) fn scale_of(&self, head: usize) -> f32 {
+        let kv_head = || head / self.batch().group().max(1);
+        self.scale * self.key_scales.map_or(1.0, |scales| scales[kv_head()])
     }
 
     /// Checks that the operands fit each other.
@@ -212,6 +220,9 @@ impl AttentionCall<'_> {
         }
         if let Some(slopes) = self.slopes {
             expect("the number of slopes", slopes.len(), heads)?;
+        }
+        if let Some(scales) = self.key_scales {
+            expect("the number of factors of K", scales.len(), kv_heads)?;
         }
         let vectors = self.q.rows().checked_mul(heads);
         let out = vectors.and_then(|vectors| vectors.checked_mul(self.v.vector_len()));

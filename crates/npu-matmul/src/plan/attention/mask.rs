@@ -157,6 +157,7 @@ mod tests {
             sinks: None,
             slopes: None,
             scale: 1.0,
+            key_scales: None,
             softcap: 0.0,
             out: &mut [],
         };

@@ -65,7 +65,7 @@ fn score(call: &AttentionCall<'_>, head: usize, row: usize, key: usize) -> f64 {
         .zip(k)
         .map(|(&q, k)| f64::from(q) * k.to_f64())
         .sum();
-    let scaled = f64::from(call.scale) * dot;
+    let scaled = f64::from(call.scale_of(head)) * dot;
     let capped = match f64::from(call.softcap) {
         0.0 => scaled,
         cap => cap * (scaled / cap).tanh(),

@@ -160,6 +160,7 @@ impl Operands {
             sinks: c.sinks.then_some(&self.sinks),
             slopes: c.alibi.then_some(&self.slopes),
             scale: c.logits / (c.head_dim.max(1) as f32).sqrt(),
+            key_scales: None,
             softcap: c.softcap,
             out: &mut self.out,
         }
