@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Quantises float activations for quantised weights.
+//! Quantises float activations for quantised weights, band after band: the NPU computes with the
+//! first rows while the CPU quantises the next ones.
 
 use std::collections::TryReserveError;
 use std::time::Instant;
@@ -8,7 +9,8 @@ use npu_kernels::quantise::quantise_row;
 use rayon::prelude::*;
 
 use crate::device::times::Section;
-use crate::engine::Engine;
+use crate::engine::{Engine, matrix};
+use crate::matrix::MatrixView;
 use crate::numbers::quantise::Quantisation;
 use crate::numbers::quantise::rotate::Rotation;
 use crate::numbers::scratch::resize;
@@ -20,10 +22,12 @@ use crate::plan::observe::Activity;
 #[derive(Debug)]
 pub(crate) struct QuantisedRows<'a> {
     of: FloatRows<'a>,
+    /// Number of rows that are quantised: the first ones.
+    ready: usize,
     /// M x K.
-    pub(crate) integers: Vec<i8>,
+    integers: Vec<i8>,
     /// One for each row.
-    pub(crate) scales: Vec<f32>,
+    scales: Vec<f32>,
 }
 
 /// Everything that quantised rows depend on.
@@ -55,21 +59,33 @@ impl PartialEq for FloatRows<'_> {
 }
 
 impl<'a> QuantisedRows<'a> {
-    /// Returns the index in `done` of `rows` quantised; quantises them if they are missing.
-    pub(crate) fn find_or_make(
-        done: &mut Vec<Self>,
+    /// Returns the index of these rows in `known`; adds them, none quantised, if they are missing.
+    pub(crate) fn find_or_add(
+        known: &mut Vec<Self>,
         engine: &Engine,
-        rows: FloatRows<'a>,
+        of: FloatRows<'a>,
     ) -> Result<usize, Error> {
-        if let Some(found) = done.iter().position(|known| known.of == rows) {
+        if let Some(found) = known.iter().position(|rows| rows.of == of) {
             return Ok(found);
         }
-        let from = Instant::now();
-        done.push(Self::new(engine, rows)?);
-        let elements = rows.floats.len();
-        let token = engine.observer.token();
-        engine.done(token, None, Activity::Quantise { elements }, from);
-        Ok(done.len() - 1)
+        // `quantise_to` writes each element before it is read.
+        known.push(Self {
+            integers: engine.integers.take(of.floats.len())?,
+            scales: engine.scales.take(of.floats.len() / of.k)?,
+            ready: 0,
+            of,
+        });
+        Ok(known.len() - 1)
+    }
+
+    /// The integers, M x K.
+    pub(crate) fn integers(&self) -> Result<MatrixView<'_, i8>, Error> {
+        matrix("A", &self.integers, self.scales.len(), self.of.k)
+    }
+
+    /// The scale of each row.
+    pub(crate) fn scales(&self) -> &[f32] {
+        &self.scales
     }
 
     /// Keeps the memory for later rows.
@@ -78,21 +94,28 @@ impl<'a> QuantisedRows<'a> {
         engine.scales.put(self.scales);
     }
 
-    fn new(engine: &Engine, of: FloatRows<'a>) -> Result<Self, Error> {
+    /// Quantises the rows before `end` that are not yet.
+    pub(crate) fn quantise_to(&mut self, engine: &Engine, end: usize) -> Result<(), Error> {
         let FloatRows {
             floats: a,
             k,
             rotation,
             ..
-        } = of;
-        // Every element of both is written below.
-        let mut integers = engine.integers.take(a.len())?;
-        let mut scales = engine.scales.take(a.len() / k)?;
+        } = self.of;
+        let rows = self.ready..end.min(self.scales.len());
+        if rows.is_empty() {
+            return Ok(());
+        }
+        let from = Instant::now();
+        let elements = rows.start * k..rows.end * k;
+        let a = &a[elements.clone()];
+        let integers = &mut self.integers[elements];
+        let scales = &mut self.scales[rows.clone()];
         let start = || (engine.stopwatch(Section::Pack), Vec::new());
         engine.workers.run(|| {
             integers
                 .par_chunks_mut(k)
-                .zip(&mut scales)
+                .zip(scales)
                 .zip(a.par_chunks(k))
                 .try_for_each_init(start, |(_, scratch), ((out, scale), row)| {
                     let row = match rotation {
@@ -108,11 +131,11 @@ impl<'a> QuantisedRows<'a> {
                     Ok::<_, TryReserveError>(())
                 })
         })?;
-        Ok(Self {
-            of,
-            integers,
-            scales,
-        })
+        self.ready = rows.end;
+        let token = engine.observer.token();
+        let elements = a.len();
+        engine.done(token, None, Activity::Quantise { elements }, from);
+        Ok(())
     }
 }
 

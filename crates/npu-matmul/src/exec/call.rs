@@ -99,24 +99,16 @@ impl Engine {
         again: Again<'_>,
     ) -> Result<(), EngineCallError> {
         let calls: Vec<_> = calls.into_iter().collect();
-        let (mut quantised, mut rows) = (Vec::new(), Vec::new());
         for (index, call) in calls.iter().enumerate() {
             call.check(self).map_err(EngineCallError::of(index))?;
         }
-        for (index, call) in calls.iter().enumerate() {
-            let quantised_index = call.quantise(&mut quantised);
-            rows.push(quantised_index.map_err(EngineCallError::of(index))?);
+        let mut quantised = Vec::new();
+        let mut checked = Vec::with_capacity(calls.len());
+        for (index, call) in calls.into_iter().enumerate() {
+            let call = call.checked(&mut quantised);
+            checked.push(call.map_err(EngineCallError::of(index))?);
         }
-        let mut matmuls = Vec::with_capacity(calls.len());
-        for (index, (call, rows)) in calls.into_iter().zip(rows).enumerate() {
-            let rows = rows.and_then(|at| quantised.get(at));
-            matmuls.push(call.matmul(rows).map_err(EngineCallError::of(index))?);
-        }
-        MatmulRun::new(self, matmuls, again).finish()?;
-        for rows in quantised {
-            rows.recycle(self);
-        }
-        Ok(())
+        MatmulRun::new(self, checked, quantised, again).finish()
     }
 
     /// Plans a matmul of `m` rows, or returns the plan kept for it.
@@ -254,30 +246,9 @@ impl<'a> MatmulCall<'a> {
         }
     }
 
-    /// Quantises floats; returns their index in `done`.
-    fn quantise(&self, done: &mut Vec<QuantisedRows<'a>>) -> Result<Option<usize>, Error> {
-        let Matmul {
-            engine, weights, ..
-        } = self.matmul;
-        match (self.a, &weights.scales) {
-            (Activations::F32(floats), Some(scales)) => {
-                let rows = FloatRows {
-                    floats,
-                    k: weights.k(),
-                    quantisation: scales.quantisation,
-                    rotation: scales.rotation.as_ref(),
-                };
-                QuantisedRows::find_or_make(done, engine, rows).map(Some)
-            }
-            _ => Ok(None),
-        }
-    }
-
-    /// The matmul to run. The operands were checked before.
-    fn matmul<'p>(self, rows: Option<&'p QuantisedRows<'a>>) -> Result<CheckedCall<'p>, Error>
-    where
-        'a: 'p,
-    {
+    /// The call to run, whose operands [`Self::check`] has checked. Adds rows to quantise to
+    /// `quantised`.
+    fn checked(self, quantised: &mut Vec<QuantisedRows<'a>>) -> Result<CheckedCall<'a>, Error> {
         let Matmul {
             engine,
             weights,
@@ -287,25 +258,35 @@ impl<'a> MatmulCall<'a> {
         } = *self.matmul;
         let prepared = engine.up_to_date(weights, prepared)?;
         let k = weights.k();
-        let rows_of_a = match self.a {
+        let mismatch = || Error::WrongWeights {
+            expected: "quantised",
+            actual: weights.format().name(),
+        };
+        let rows = match self.a {
             Activations::F16(a) => Operand::Halves(matrix("A", a, m, k)?),
             Activations::I8(a) => Operand::Integers(matrix("A", a, m, k)?),
-            Activations::F32(_) => {
-                let integers = rows.map_or(&[][..], |rows| &rows.integers);
-                Operand::Integers(matrix("A", integers, m, k)?)
+            Activations::F32(floats) => {
+                let scales = weights.scales.as_ref().ok_or_else(mismatch)?;
+                let of = FloatRows {
+                    floats,
+                    k,
+                    quantisation: scales.quantisation,
+                    rotation: scales.rotation.as_ref(),
+                };
+                Operand::Quantised(QuantisedRows::find_or_add(quantised, engine, of)?)
             }
         };
-        let epilogue = match (self.c, weights.scales.as_ref().zip(rows)) {
-            (Outputs::F32(c), Some((scales, a_rows))) => {
+        let epilogue = match (self.c, &weights.scales, rows) {
+            (Outputs::F32(c), Some(scales), Operand::Quantised(rows)) => {
                 Epilogue::Dequantised {
                     // i32 and f32 both have 4 bytes.
                     c: zerocopy::transmute_mut!(c),
-                    rows: &a_rows.scales,
+                    rows,
                     columns: &scales.columns,
                 }
             }
-            (Outputs::I32(c), _) => Epilogue::I32(c),
-            (Outputs::F32(c), None) => Epilogue::F32(c),
+            (Outputs::I32(c), ..) => Epilogue::I32(c),
+            (Outputs::F32(c), ..) => Epilogue::F32(c),
         };
         tracing::trace!(plan = %prepared.plan, "matmul");
         Ok(CheckedCall {
@@ -313,7 +294,7 @@ impl<'a> MatmulCall<'a> {
             m,
             prepared,
             a: EncodedRows {
-                rows: rows_of_a,
+                rows,
                 format: weights.format(),
             },
             epilogue,

@@ -8,11 +8,13 @@ use half::f16;
 use rayon::prelude::*;
 
 use crate::device::times::{Section, SectionTimes};
+use crate::engine::activations::QuantisedRows;
 use crate::engine::packed::PackedWeights;
 use crate::matrix::MatrixView;
 use crate::numbers::dtype::Dtype;
 use crate::numbers::layout;
 use crate::numbers::pack::{Format, Fp16, Int4, Int8, pack_activation};
+use crate::plan::error::Error;
 use crate::plan::kept_plan::KeptPlan;
 use crate::plan::weight_format::WeightFormat;
 use crate::plan::{Band, JobPlan};
@@ -36,6 +38,8 @@ pub(crate) struct CheckedCall<'a> {
 pub(crate) enum Operand<'a> {
     Integers(MatrixView<'a, i8>),
     Halves(MatrixView<'a, f16>),
+    /// Index into the run's quantised rows.
+    Quantised(usize),
 }
 
 /// The conversion of the NPU's sums, and C, which has as many rows as A.
@@ -47,7 +51,8 @@ pub(crate) enum Epilogue<'a> {
     /// Integers that are added up in the memory of C, then scaled to floats.
     Dequantised {
         c: &'a mut [i32],
-        rows: &'a [f32],
+        /// Index into the run's quantised rows, which have the scales of rows.
+        rows: usize,
         columns: &'a [f32],
     },
 }
@@ -69,7 +74,8 @@ impl PartialEq for EncodedRows<'_> {
         let are_same = match (rows, other.rows) {
             (Operand::Integers(one), Operand::Integers(other)) => one.is(&other),
             (Operand::Halves(one), Operand::Halves(other)) => one.is(&other),
-            (Operand::Integers(_) | Operand::Halves(_), _) => false,
+            (Operand::Quantised(one), Operand::Quantised(other)) => one == other,
+            (Operand::Integers(_) | Operand::Halves(_) | Operand::Quantised(_), _) => false,
         };
         are_same && format == other.format
     }
@@ -109,13 +115,23 @@ impl OutputTile<'_> {
 }
 
 impl EncodedRows<'_> {
-    /// Packs the tiles of A into the activation buffer.
-    pub(super) fn pack(&self, clock: &SectionTimes, band: &Band, memory: &mut [u8]) {
+    /// Packs the tiles of A into the activation buffer. The band's rows are quantised.
+    pub(super) fn pack(
+        &self,
+        quantised: &[QuantisedRows<'_>],
+        clock: &SectionTimes,
+        band: &Band,
+        memory: &mut [u8],
+    ) -> Result<(), Error> {
         match (self.rows, self.format.dtype()) {
             (Operand::Halves(a), _) => pack_band::<Fp16>(a, clock, band, memory),
             (Operand::Integers(a), Dtype::Int4) => pack_band::<Int4>(a, clock, band, memory),
             (Operand::Integers(a), _) => pack_band::<Int8>(a, clock, band, memory),
+            (Operand::Quantised(at), _) => {
+                pack_band::<Int8>(quantised[at].integers()?, clock, band, memory);
+            }
         }
+        Ok(())
     }
 }
 
@@ -126,7 +142,13 @@ impl CheckedCall<'_> {
     }
 
     /// Collects the tiles of C of one job. Different K tiles of an element arrive in order.
-    pub(super) fn unpack(&mut self, clock: &SectionTimes, job: &JobPlan, memory: &[u8]) {
+    pub(super) fn unpack(
+        &mut self,
+        quantised: &[QuantisedRows<'_>],
+        clock: &SectionTimes,
+        job: &JobPlan,
+        memory: &[u8],
+    ) {
         let n = self.weights.n();
         let k_tiles = self.weights.plan().k_tile_count();
         let each = OutputTiles {
@@ -147,7 +169,7 @@ impl CheckedCall<'_> {
                     return unpack::<i32>(tile.rows, tile.mode(), tile.to(c, n));
                 }
                 let scales = Scales {
-                    rows: &rows[tile.row..],
+                    rows: &quantised[*rows].scales()[tile.row..],
                     columns,
                 };
                 unpack_dequantised::<i32>(tile.rows, tile.mode(), scales, tile.to(c, n));

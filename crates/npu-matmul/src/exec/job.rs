@@ -9,10 +9,11 @@ use rknpu_regcmd::{Binding, Iova, LinkedProgram};
 use rocket_uapi::{Bo, Deadline, FrozenBo, Job, JobBuilder, PendingJob};
 
 use super::again::Again;
-use super::checked_call::EncodedRows;
+use super::checked_call::{EncodedRows, Operand};
 use crate::device::buffers::{Buffers, OperandPlace, ProgramsKey};
 use crate::device::times::Section;
 use crate::engine::Engine;
+use crate::engine::activations::QuantisedRows;
 use crate::plan::emit;
 use crate::plan::error::Error;
 use crate::plan::first_run::TaskOperands;
@@ -42,12 +43,30 @@ pub(super) struct BandCopies<'a> {
     planned: Vec<BandCopy<EncodedRows<'a>>>,
     /// The packed buffer of each, from the first reader's SUBMIT to the last one's end.
     packed: Vec<OnceLock<FrozenBo>>,
+    /// Rows that are packed as integers: quantised as far as a submitted job reads them.
+    pub(super) quantised: Vec<QuantisedRows<'a>>,
 }
 
 impl<'a> BandCopies<'a> {
-    pub(super) fn new(planned: Vec<BandCopy<EncodedRows<'a>>>) -> Self {
+    pub(super) fn new(
+        planned: Vec<BandCopy<EncodedRows<'a>>>,
+        quantised: Vec<QuantisedRows<'a>>,
+    ) -> Self {
         let packed = planned.iter().map(|_| OnceLock::new()).collect();
-        Self { planned, packed }
+        Self {
+            planned,
+            packed,
+            quantised,
+        }
+    }
+
+    /// Quantises the rows that the job of `place` reads.
+    pub(super) fn quantise(&mut self, engine: &Engine, place: &JobPlace) -> Result<(), Error> {
+        let BandCopy { a, band, .. } = &self.planned[place.slice.copy];
+        match a.rows {
+            Operand::Quantised(at) => self.quantised[at].quantise_to(engine, band.rows.end),
+            Operand::Integers(_) | Operand::Halves(_) => Ok(()),
+        }
     }
 
     /// Bytes of packed activations that still have readers, on the device with the most.
@@ -77,10 +96,13 @@ impl<'a> BandCopies<'a> {
         }
     }
 
-    /// Recycles all buffers; all jobs have ended.
+    /// Recycles all buffers and rows; all jobs have ended.
     pub(super) fn release_all(&mut self, engine: &Engine) {
         for copy in 0..self.packed.len() {
             self.release_copy(engine, copy);
+        }
+        for rows in self.quantised.drain(..) {
+            rows.recycle(engine);
         }
     }
 
@@ -139,8 +161,7 @@ impl<'e> DeviceWork<'e> {
         let BandCopy { a, band, .. } = &copies.planned[copy];
         let bytes = band.activation_bytes;
         let bo = self.filled(bytes, Activity::Pack { bytes }, |memory| {
-            a.pack(&self.engine.clock, band, memory);
-            Ok(())
+            a.pack(&copies.quantised, &self.engine.clock, band, memory)
         })?;
         // Only this device reads it, so that no other thread fills it.
         Ok(copies.packed[copy].get_or_init(|| bo).clone())

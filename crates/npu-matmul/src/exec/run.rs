@@ -9,6 +9,7 @@ use super::checked_call::CheckedCall;
 use super::job::{BandCopies, JobPlace};
 use super::wave::RunningWave;
 use crate::engine::Engine;
+use crate::engine::activations::QuantisedRows;
 use crate::plan::error::EngineCallError;
 use crate::plan::{WaveSize, waves};
 
@@ -27,7 +28,12 @@ pub(crate) struct MatmulRun<'a> {
 }
 
 impl<'a> MatmulRun<'a> {
-    pub(crate) fn new(engine: &'a Engine, calls: Vec<CheckedCall<'a>>, again: Again<'a>) -> Self {
+    pub(crate) fn new(
+        engine: &'a Engine,
+        calls: Vec<CheckedCall<'a>>,
+        quantised: Vec<QuantisedRows<'a>>,
+        again: Again<'a>,
+    ) -> Self {
         let token = engine.observer.token();
         for call in &calls {
             engine.observer.planned(token, &call.prepared.plan);
@@ -58,7 +64,7 @@ impl<'a> MatmulRun<'a> {
             waiting: waiting.collect(),
             calls,
             running: VecDeque::new(),
-            copies: BandCopies::new(copies),
+            copies: BandCopies::new(copies, quantised),
             token,
             again,
         }
@@ -112,6 +118,10 @@ impl<'a> MatmulRun<'a> {
             let Some((places, size)) = self.waiting.pop_front() else {
                 break;
             };
+            for place in &places {
+                let quantised = self.copies.quantise(self.engine, place);
+                quantised.map_err(EngineCallError::of(place.call))?;
+            }
             let run = (self.engine, self.token, self.again);
             let wave = RunningWave::start(run, &self.calls, &places, size, &self.copies)?;
             self.running.push_back(wave);

@@ -184,7 +184,7 @@ fn collect(
     }
     let memory = c.read(Deadline::FOREVER).map_err(on.failed())?;
     let from = Instant::now();
-    call.unpack(&on.engine.clock, plan, &memory);
+    call.unpack(&copies.quantised, &on.engine.clock, plan, &memory);
     let bytes = plan.output_bytes;
     on.done(Activity::Unpack { bytes }, from);
     Ok(())

@@ -72,7 +72,7 @@ impl Plan {
     /// Predicts the time of a call with the options' profile and limits.
     #[must_use]
     pub fn call(&self, options: &PlanOptions) -> CallTime {
-        call_together(&[self], options)
+        call_together(&[self], 0, options)
     }
 
     /// Number of SUBMIT calls of this matmul within these limits, if nothing else runs.
@@ -96,9 +96,11 @@ fn waves_of<'s>(plans: &[&Plan], steps: &'s [Vec<Step>], limits: &JobLimits) -> 
 }
 
 /// Predicts the time of matmuls of the same activations that [`Engine::run`](crate::Engine::run)
-/// computes together: query, key and value of a layer, say.
+/// computes together: query, key and value of a layer, say. `quantise_ps` is the time in which the
+/// CPU quantises all rows, each before a job that reads it is submitted; 0 if they are not
+/// quantised.
 #[must_use]
-pub fn call_together(plans: &[&Plan], options: &PlanOptions) -> CallTime {
+pub fn call_together(plans: &[&Plan], quantise_ps: u64, options: &PlanOptions) -> CallTime {
     let steps = steps_of(plans);
     let (driver, host) = (&options.profile.machine.driver, &options.profile.host);
     let mut works = TaskWorks::default();
@@ -106,8 +108,14 @@ pub fn call_together(plans: &[&Plan], options: &PlanOptions) -> CallTime {
     let mut cpu: Vec<Span> = Vec::new();
     let mut submitted = Submitted::default();
     let waves = waves_of(plans, &steps, &options.limits);
+    let rows = plans.iter().map(|plan| plan.m).max().unwrap_or(0);
+    let mut quantised = 0;
     for wave in &waves {
-        let (mut ps, mut bytes) = (0_u64, 0_u64);
+        let jobs = wave.steps.iter().flat_map(|planned| &planned.step.jobs);
+        let end = jobs.map(|job| job.band.rows.end).max().unwrap_or(0);
+        let more = end.saturating_sub(quantised);
+        quantised += more;
+        let (mut ps, mut bytes) = (share(quantise_ps, more, rows), 0_u64);
         for WaveStep {
             step,
             matmul,
@@ -184,6 +192,12 @@ pub fn npu_ps_together(plans: &[&Plan], options: &PlanOptions) -> u64 {
     }
     let timeline = schedule(&submitted.jobs, &options.profile.machine);
     timeline.map_or(u64::MAX, |timeline| timeline.end_ps)
+}
+
+/// The part of `ps` that `part` of `all` takes.
+fn share(ps: u64, part: usize, all: usize) -> u64 {
+    let part = u128::from(ps) * part as u128 / all.max(1) as u128;
+    u64::try_from(part).unwrap_or(u64::MAX)
 }
 
 /// The jobs that a call submits.
@@ -417,7 +431,7 @@ mod tests {
             let together = npu_ps_together(&plans, &options);
             assert!(together + joined * job_ps <= alone, "{together} of {alone}");
             let calls: u64 = plans.iter().map(|plan| plan.call(&options).call_ps).sum();
-            assert!(call_together(&plans, &options).call_ps < calls);
+            assert!(call_together(&plans, 0, &options).call_ps < calls);
         }
     }
 

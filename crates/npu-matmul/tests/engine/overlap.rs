@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Overlap of CPU and NPU, on a device whose jobs end when a thread waits for them.
 
+use npu_matmul::quantise::Quantisation;
 use npu_matmul::{PlanOptions, WeightFormat};
 
 use crate::common::matmul::Matmul;
@@ -34,6 +35,25 @@ fn the_cpu_packs_and_unpacks_while_the_npu_computes() {
     let (started, rest) = log.split_at(2 * parts);
     assert_eq!(started, [Entry::Packed, Entry::Submitted(1)].repeat(parts));
     assert_eq!(rest, [Entry::Ended, Entry::Unpacked].repeat(parts));
+}
+
+/// The rows of a part are quantised just before it is packed, while earlier parts run.
+#[test]
+fn rows_are_quantised_while_the_npu_computes() {
+    let (engine, log) = slow_engine(PlanOptions {
+        row_tile: Some(256),
+        ..PlanOptions::default()
+    });
+    let format = WeightFormat::Quantised(Quantisation::W8A8Hadamard);
+    let matmul = Matmul::new(&engine, format, Shape::new(768, 1024, 2048), 1).unwrap();
+    matmul.run(&engine).unwrap();
+
+    let log = log.take();
+    let bands = log.split(|entry| *entry == Entry::Quantised).skip(1);
+    let started: Vec<_> = bands.map(|band| &band[..2]).collect();
+    let submitted = |band: &&[Entry]| matches!(band, [Entry::Packed, Entry::Submitted(_)]);
+    assert_eq!(started.len(), 3, "{log:?}");
+    assert!(started.iter().all(submitted), "{log:?}");
 }
 
 /// If not all parts may be in flight, the next one is packed and submitted as soon as there is

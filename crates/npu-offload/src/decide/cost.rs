@@ -122,14 +122,15 @@ impl PlanTarget {
     /// Predicts the same `m` rows times several planned weights in one call, as
     /// [`Self::matmuls`].
     ///
-    /// Packing includes rounding and rotating the rows, which no other work overlaps.
+    /// Packing includes rounding and rotating the rows. The engine quantises rows while the NPU
+    /// computes with earlier ones; those for FP16 weights are rounded before the call.
     pub(crate) fn planned(
         &self,
         weights: &[(ComputeType, WeightPlan)],
         m: usize,
     ) -> Option<CallTime> {
         let host = &self.timed.profile.host;
-        let (mut plans, mut prepared, mut before_ps) = (Vec::new(), Vec::new(), 0_u64);
+        let (mut plans, mut prepared, mut prepare_ps) = (Vec::new(), Vec::new(), [0_u64; 2]);
         for (precision, planned) in weights {
             let (precision, k) = (*precision, planned.k);
             plans.push(Plan::new(planned, m, &self.options).ok()?);
@@ -145,12 +146,14 @@ impl PlanTarget {
             let rounded_ps = host.kernel_ps(activations, KernelCost::round(planned.dtype));
             let rotated = activations.checked_mul(stages.into())?;
             let rotated_ps = host.kernel_ps(rotated, KernelCost::ROTATION_STAGE);
-            before_ps = before_ps.checked_add(rounded_ps.checked_add(rotated_ps)?)?;
+            let before_ps = &mut prepare_ps[usize::from(precision.quantisation().is_some())];
+            *before_ps = before_ps.checked_add(rounded_ps.checked_add(rotated_ps)?)?;
         }
         #[cfg(test)]
         tests::count_tasks(&plans);
         let plans: Vec<_> = plans.iter().collect();
-        let call = call_together(&plans, &self.timed);
+        let [before_ps, quantise_ps] = prepare_ps;
+        let call = call_together(&plans, quantise_ps, &self.timed);
         Some(CallTime {
             pack_ps: before_ps.checked_add(call.pack_ps)?,
             call_ps: before_ps.checked_add(call.call_ps)?,
