@@ -36,10 +36,13 @@ impl CommandOutput {
     /// The last lines of stderr that are not blank, in one line.
     pub(crate) fn tail(&self) -> String {
         let lines = self.stderr.lines().map(str::trim);
-        let lines = lines.rev().filter(|line| !line.is_empty());
-        let lines: Vec<&str> = lines.take(4).collect();
-        let lines: Vec<&str> = lines.into_iter().rev().collect();
-        lines.join(" | ")
+        let mut last: Vec<&str> = lines
+            .rev()
+            .filter(|line| !line.is_empty())
+            .take(4)
+            .collect();
+        last.reverse();
+        last.join(" | ")
     }
 }
 

@@ -96,9 +96,10 @@ fn compatible(uevent: &Path) -> Option<Vec<String>> {
     let lines = text
         .lines()
         .filter_map(|line| line.strip_prefix(COMPATIBLE));
-    let names = lines.filter(|rest| !rest.starts_with(NUMBER));
-    let names = names.filter_map(|rest| Some(rest.split_once('=')?.1.to_owned()));
-    let names: Vec<String> = names.collect();
+    let names: Vec<String> = lines
+        .filter(|rest| !rest.starts_with(NUMBER))
+        .filter_map(|rest| Some(rest.split_once('=')?.1.to_owned()))
+        .collect();
     (!names.is_empty()).then_some(names)
 }
 

@@ -74,11 +74,12 @@ fn job_facts(capture: &Capture, job: &CapturedJob) -> Facts {
     let tasks = tasks.map(|task| format!("{}+{}", Iova(task.regcmd), task.regcmd_count));
     let uses = job.uses.iter();
     let lists = uses.map(|used| format!("{} {}", used.role, used.handle));
-    let objects = job.objects().into_iter();
-    let objects = objects.map(|object| capture.objects()[object]);
-    let objects = objects.map(|object| match object.iova {
-        Some(iova) => format!("{}: {} bytes at {iova}", object.handle, object.bytes),
-        None => format!("{}: no address", object.handle),
+    let objects = job.objects().into_iter().map(|index| {
+        let object = capture.objects()[index];
+        match object.iova {
+            Some(iova) => format!("{}: {} bytes at {iova}", object.handle, object.bytes),
+            None => format!("{}: no address", object.handle),
+        }
     });
     let named = [
         ("file", job.file.to_string()),

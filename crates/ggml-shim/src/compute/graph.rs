@@ -147,18 +147,15 @@ unsafe fn compute_nodes(
             let out = unsafe { footprint.output(node, aside) };
             out.ok_or_else(|| cannot(&name, "its output overlaps an operand"))
         };
-        let out = match &work {
+        let placed = match &work {
             Offload::OnCpu => None,
             Offload::Matmul(offload, _) => Some(place(offload.outputs())),
             Offload::Attention(shape) => Some(place(shape.outputs())),
         };
-        let out = match out.transpose() {
-            Ok(out) => out,
-            Err(failure) => {
-                hand_over(runtime, stream, failure, &[node])?;
-                None
-            }
-        };
+        let out = placed.transpose().or_else(|failure| {
+            hand_over(runtime, stream, failure, &[node])?;
+            Ok::<_, GraphFailure>(None)
+        })?;
         let step = match (work, out) {
             (Offload::OnCpu, _) | (_, None) => Some(AfterCalls::Cpu(node)),
             (Offload::Matmul(offload, kept), Some(out)) => {

@@ -54,11 +54,11 @@ unsafe extern "C" fn graph_compute(backend: *mut Backend, graph: *mut Graph) -> 
         }
         // SAFETY: ggml passes a live graph and waits for the result.
         let nodes = unsafe { runtime.host.nodes(graph) };
-        let nodes = nodes.into_iter().filter_map(|node| {
+        let nodes: Vec<_> = nodes
+            .into_iter()
             // SAFETY: a node of that graph, which is live with all that its nodes lead to.
-            unsafe { TensorRef::new(&runtime.host, node) }
-        });
-        let nodes: Vec<_> = nodes.collect();
+            .filter_map(|node| unsafe { TensorRef::new(&runtime.host, node) })
+            .collect();
         let status = if let Some(evidence) = &runtime.host.evidence {
             // SAFETY: as above.
             unsafe { serve::compute(runtime, stream, evidence, (graph, &nodes)) }

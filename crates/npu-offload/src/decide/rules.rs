@@ -218,9 +218,9 @@ impl OffloadRules {
                     plan(of)
                 }
             };
-            let plans = large::modelled_rows(size).into_iter().map(plan);
-            let plans = plans.map(|plan| Some([(precision, plan?)]));
-            plans.collect::<Option<Vec<_>>>()
+            let rows = large::modelled_rows(size).into_iter();
+            rows.map(|n| Some([(precision, plan(n)?)]))
+                .collect::<Option<Vec<_>>>()
         });
         move |rows| {
             let plans = planned.as_ref()?.iter();
