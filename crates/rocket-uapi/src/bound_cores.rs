@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_read_is_no_refusal() {
+    fn unreadable_names_refuse_nothing() {
         for (devices, count) in [
             (&[][..], 3),
             (&[("module", None)][..], 3),

@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_client_does_not_know_is_zeroes() {
+    fn fields_unknown_to_a_client_are_zeros() {
         let bo: CreateBo = structure(&7_u64.to_ne_bytes());
         assert_eq!((bo.size, bo.dma_address), (7, 0));
         let longer: u32 = structure(&[1, 0, 0, 0, 9]);

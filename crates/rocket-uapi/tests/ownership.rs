@@ -259,7 +259,7 @@ fn a_job_of_another_file_is_refused() {
 }
 
 #[test]
-fn what_a_backend_must_not_give_is_closed_again() {
+fn handles_that_a_backend_must_not_give_are_closed() {
     let mock = Mock::default();
     let device = mock.device();
     mock.lock().wrong_iova = Some(Iova(0xffff_f000));

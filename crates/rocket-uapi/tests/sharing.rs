@@ -200,7 +200,7 @@ fn merged_fences_end_with_the_last_and_tell_of_a_kill() {
 }
 
 #[test]
-fn what_is_no_sync_file_is_refused() {
+fn other_files_are_no_sync_files() {
     let device = model();
     let null = || OwnedFd::from(std::fs::File::open("/dev/null").unwrap());
     // An emulator has its own error for unknown requests.

@@ -180,7 +180,7 @@ proptest! {
     #![proptest_config(cases(64))]
 
     #[test]
-    fn what_is_recorded_is_read(jobs in prop::collection::vec(planned(), 0..12)) {
+    fn recorded_jobs_are_read_back(jobs in prop::collection::vec(planned(), 0..12)) {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("x");
         let moments = record(&path, &jobs, false);

@@ -81,7 +81,7 @@ fn changed(
 }
 
 #[test]
-fn what_was_recorded_comes_out_again() {
+fn recorded_results_are_replayed() {
     let capture = recorded_matmuls(3, RecorderOptions::default());
     let report = replay(&capture, &model(), &options()).unwrap();
     assert!(report.matches(), "{report:?}");
@@ -429,7 +429,7 @@ fn differences(first: &Capture, second: &Capture) -> Vec<String> {
 }
 
 #[test]
-fn what_differs_is_told_by_name() {
+fn differences_are_named() {
     let capture = recorded_matmuls(2, RecorderOptions::default());
     assert_eq!(differences(&capture, &capture), <[&str; 0]>::default());
     let words = u64::from(capture.jobs()[0].tasks[0].regcmd);

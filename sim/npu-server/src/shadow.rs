@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_killed_server_left_is_removed_and_nothing_else() {
+    fn only_directories_of_killed_servers_are_removed() {
         let folder = tempfile::tempdir().unwrap();
         let left = folder.path().join("rocket-npu-left");
         fs::create_dir_all(left.join("dev/accel")).unwrap();

@@ -74,7 +74,7 @@ fn only_the_last_close_waits() {
 }
 
 #[test]
-fn who_is_killed_in_close_leaves_no_queue() {
+fn a_client_killed_in_close_leaves_no_queue() {
     let model = model(Duration::MAX);
     let server = serve(&model);
     let client = open(&server);
@@ -125,7 +125,7 @@ fn a_mapping_keeps_the_file() {
 /// If a client dies while its job is read, the job is neither accepted nor
 /// reported as dropped for a mistake.
 #[test]
-fn who_dies_in_a_submit_has_made_no_mistake() {
+fn a_client_that_dies_in_submit_is_no_error() {
     let folder = tempfile::tempdir().unwrap();
     for recorded in [false, true] {
         let model = model(Duration::MAX);

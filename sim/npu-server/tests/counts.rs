@@ -29,7 +29,7 @@ fn fini(client: &OwnedFd, handle: u32) -> Result<i32, Errno> {
 }
 
 #[test]
-fn what_goes_through_the_caches_is_counted() {
+fn cache_maintenance_is_counted() {
     let server = server();
     let client = open(&server);
     for size in [100, 8193] {

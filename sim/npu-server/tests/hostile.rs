@@ -60,7 +60,7 @@ fn another_version_is_told_so() {
 }
 
 #[test]
-fn who_never_answers_waits_alone() {
+fn a_silent_client_blocks_no_other() {
     let server = server();
     let silent = open(&server);
     let channels: Vec<_> = (0..20).map(|_| begin_submit(&silent, 50_000_000)).collect();

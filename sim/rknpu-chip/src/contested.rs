@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_switch_is_told_with_the_choices() {
+    fn unknown_switches_are_named_with_the_choices() {
         let mut facts = Contested::default();
         let error = facts.set("wedge").unwrap_err().to_string();
         assert!(error.ends_with("one of wedge=until-reset|until-power-cycle"));

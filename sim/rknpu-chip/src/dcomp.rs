@@ -204,7 +204,7 @@ mod tests {
         #![proptest_config(test_support::cases(16))]
 
         #[test]
-        fn what_was_compressed_comes_back(
+        fn compressed_bytes_are_restored(
             weights in prop::collection::vec(any::<u8>(), UNIT..=3 * UNIT),
             base: u8,
             widths in Just([0u32, 1, 2, 3, 4, 5, 6, 7]).prop_shuffle(),

@@ -70,7 +70,7 @@ fn has_only_programs(bare: &Path, full: &Path, jobs: usize) {
 }
 
 #[test]
-fn what_clients_do_is_recorded_and_comes_out_again() {
+fn calls_of_clients_are_recorded_and_replayed() {
     let folder = tempfile::tempdir().unwrap();
     for (name, jobs) in [("matmuls", 10), ("threads", 36), ("fork", 4)] {
         let file = record(folder.path(), name, &[]);

@@ -47,7 +47,7 @@ fn corpora_pass() {
 }
 
 #[test]
-fn what_once_failed_passes() {
+fn fixed_failures_pass() {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     replay("regressions");
 }

@@ -64,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_known_depends_on_the_kernel() {
+    fn known_failures_depend_on_the_kernel() {
         let bug = known("bug-huge-bo", &DriverProfile::of_release("7.3")).unwrap();
         assert_eq!((bug.always, bug.bug), (true, "huge-bo"));
         assert_eq!(known("version", &DriverProfile::of_release("7.3")), None);

@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn what_did_not_run_is_kept_with_its_reason() {
+    fn steps_that_did_not_run_keep_their_reason() {
         let output = "SKIP prep: no board\ntest drm ... ignored, no libdrm\nRESULT 7 inputs\n\
                       test slow ... ignored\ntest plain ... ok\nSKIP-EXTERNAL abi: no net\n\
                       test result: ok. 1 passed; 0 failed; 2 ignored\n";

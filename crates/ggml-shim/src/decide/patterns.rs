@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_read_is_an_error() {
+    fn unreadable_patterns_are_errors() {
         assert_eq!(Patterns::parse("a,,b"), Err(PatternError::Empty));
         assert_eq!(Patterns::parse("!"), Err(PatternError::Empty));
         for list in ["blk.[0-9.*", "blk.[]"] {

@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_there_is_found() {
+    fn existing_symbols_are_found() {
         let global = &SymbolScope::candidates()[0];
         assert!(global.symbol(c"dlsym").is_some());
         assert!(global.symbol(c"no_such_function_anywhere").is_none());

@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_told_is_not_claimed() {
+    fn unknown_properties_are_left_out() {
         let nothing = "NPU, 3 cores, clock unknown, rocket 1.0.2";
         for files in [
             &[][..],

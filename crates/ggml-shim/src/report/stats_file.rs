@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_replaced_is_told_once_and_left() {
+    fn an_unwritable_file_gives_one_complaint() {
         let folder = tempfile::tempdir().unwrap();
         let target = folder.path().join("target");
         fs::write(&target, "other").unwrap();

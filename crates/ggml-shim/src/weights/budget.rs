@@ -347,7 +347,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn what_comes_first_is_taken_until_it_is_full_and_given_back_when_it_goes() {
+    fn tensors_get_memory_in_order_and_give_it_back() {
         let budget = budget(2);
         let [first, second, third] = [(); 3].map(|()| wanted(&budget, 1));
         assert!(first.is_accepted() && second.is_accepted() && !third.is_accepted());
@@ -368,7 +368,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn what_the_user_excludes_takes_nothing_and_is_named() {
+    fn excluded_tensors_take_no_memory_and_are_named() {
         let budget = budget(1);
         let excluded = budget.decide(false, plan(), 1, 0);
         assert!(!excluded.is_accepted());
@@ -422,7 +422,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn what_is_packed_is_told_and_not_what_may_be() {
+    fn only_packed_tensors_are_counted() {
         let budget = budget(8);
         let (experts, never) = (wanted(&budget, 3), wanted(&budget, 1));
         assert_eq!(budget.most().npu, TensorCount::default());

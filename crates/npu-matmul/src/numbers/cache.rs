@@ -87,7 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn those_that_were_used_last_are_kept() {
+    fn the_latest_used_are_kept() {
         let cache = LruMap::new(3);
         let made = |key: u32| {
             let mut made = false;

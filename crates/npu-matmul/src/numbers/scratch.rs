@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn what_waits_is_bounded_and_what_is_not_there_is_an_error() {
+    fn idle_memory_is_bounded_and_missing_memory_is_an_error() {
         let scratch = Scratch::<u8>::default();
         let taken: Vec<_> = (0..KEPT + 1).map(|_| scratch.take(1).unwrap()).collect();
         taken.into_iter().for_each(|vector| scratch.put(vector));

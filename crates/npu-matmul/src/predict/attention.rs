@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_tiles_has_no_time() {
+    fn sizes_without_tiles_have_no_time() {
         let changes: [fn(&mut AttentionShape); 5] = [
             |size| size.head_dim = usize::MAX,
             |size| size.value_dim = usize::MAX,

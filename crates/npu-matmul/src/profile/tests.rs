@@ -70,7 +70,7 @@ fn changed(change: impl FnOnce(&mut Value)) -> Result<Profile, ProfileError> {
 }
 
 #[test]
-fn what_makes_no_sense_is_refused_by_its_name() {
+fn impossible_values_are_refused_by_name() {
     assert!(changed(|_| ()).is_ok());
     let json = "it is not a board profile";
     let text = "a text field is";

@@ -269,7 +269,7 @@ fn operands_that_do_not_fit() {
 
 /// Scores beyond the range in which they are exact, and those that are no numbers.
 #[test]
-fn what_leaves_the_range_is_refused() {
+fn values_out_of_range_are_refused() {
     let (engine, _) = strict_engine(PlanOptions::default(), DEVICES);
     let mut operands = Operands::new(
         &Case {
@@ -335,7 +335,7 @@ fn check_not_finite(case: &Case, seed: u64, places: &[(bool, usize, usize)]) {
 
 /// Queries and keys are divided into parts, and masks hide keys from some rows only.
 #[test]
-fn what_is_hidden_may_be_anything() {
+fn masked_keys_may_have_any_value() {
     let case = Case {
         head_dim: 576,
         keys: 500,

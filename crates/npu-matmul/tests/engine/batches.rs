@@ -135,7 +135,7 @@ fn large_results_get_a_separate_job_unless_more_follow() {
 }
 
 #[test]
-fn what_does_not_fit_is_refused_before_anything_runs() {
+fn wrong_operands_are_refused_before_anything_runs() {
     let engine = engine();
     let b = engine.load(Weights::i8(4, 8, &random_i8(1, 32))).unwrap();
     let a = random_i8(2, 16);

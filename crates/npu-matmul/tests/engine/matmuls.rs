@@ -74,7 +74,7 @@ fn nothing_is_submitted_that_silicon_would_punish() {
 }
 
 #[test]
-fn what_stays_in_cbuf_is_what_is_needed() {
+fn operands_that_stay_in_cbuf_are_reused() {
     // Several tiles of channels for the same rows, also with K divided.
     for (row_tile, k_tile) in [(32, 256), (8, 256), (32, 128)] {
         let options = reusing(PlanOptions {

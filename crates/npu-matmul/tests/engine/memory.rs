@@ -141,7 +141,7 @@ fn matmuls_of_different_weights_at_once_take_no_more() {
 }
 
 #[test]
-fn what_fits_loads_and_a_page_less_does_not() {
+fn weights_load_unless_a_page_is_missing() {
     for format in Matmul::formats() {
         let (engine, model) = self::engine(None);
         let loaded = load(&engine, format).unwrap();

@@ -144,7 +144,7 @@ proptest! {
 }
 
 #[test]
-fn what_is_no_number_stays_in_its_row_or_column() {
+fn nans_stay_in_their_row_or_column() {
     let engine = engine();
     let (m, n, k) = (4, 6, 256);
     for poison in [f32::NAN, f32::INFINITY] {
@@ -183,7 +183,7 @@ fn floats_near_the_ends_of_their_range() {
 }
 
 #[test]
-fn what_has_no_exact_sum_is_refused() {
+fn weights_without_exact_sums_are_refused() {
     let engine = engine();
     let deep = 140_000;
     let zeros = |_: usize, row: &mut [f32]| row.fill(0.0);

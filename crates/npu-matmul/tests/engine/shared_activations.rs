@@ -56,7 +56,7 @@ fn they_give_what_each_matmul_alone_gives() {
 
 /// Each kind of weights, and each matrix, has separate activations.
 #[test]
-fn those_of_other_weights_are_others() {
+fn other_weights_have_other_activations() {
     let (engine, log) = engine();
     let kinds = Quantisation::ALL.map(|to| (WeightFormat::Quantised(to), 5));
     let matmuls = Matmul::of_same_rows(&engine, M, K, kinds);

@@ -250,7 +250,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn what_cannot_be_planned_has_no_cost() {
+    fn sizes_without_a_plan_have_no_cost() {
         for size in [[0, 64], [64, 0], [usize::MAX, 64], [64, usize::MAX]] {
             for precision in ComputeType::ALL {
                 assert_eq!(target().matmul(precision, size, 64), None, "{size:?}");

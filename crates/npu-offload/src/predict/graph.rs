@@ -403,7 +403,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_memory_on_the_npu_stays_with_the_cpu() {
+    fn weights_without_memory_stay_on_the_cpu() {
         let rules = rules(600);
         let mut graph = Graph::new(ModelShape::LLAMA32_1B, format("Q8_0"), &rules);
         for weights in &mut graph.weights {

@@ -248,7 +248,7 @@ proptest! {
     /// A program that links stays within its buffers, and its last atom is within its
     /// output.
     #[test]
-    fn what_is_linked_is_proven(
+    fn linked_programs_are_proven(
         sample in any::<prop::sample::Index>(),
         changes in prop::collection::vec(any_word(), 0..6),
         start in 0u32..0x4000_0000,

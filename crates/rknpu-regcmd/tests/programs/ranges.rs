@@ -239,7 +239,7 @@ fn bias_and_weights_are_rounded_up_to_atoms() {
 }
 
 #[test]
-fn what_does_not_run_touches_nothing() {
+fn blocks_that_do_not_run_touch_nothing() {
     let words = matmul::matmul(matmul::FP16_FP32, 64, 64, 64)
         .with_rdma()
         .task();

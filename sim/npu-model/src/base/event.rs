@@ -278,7 +278,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_forgotten_is_counted() {
+    fn forgotten_events_are_counted() {
         let log = EventLog::default();
         let more = 10;
         for index in 0..EVENTS_KEPT + more {

@@ -27,7 +27,7 @@ fn run_unheard(client: &Client, script: &[Step], out: Bo) {
 
 /// Without FINI_BO the NPU sees the old bytes.
 #[test]
-fn what_the_cpu_wrote_passes_by_fini() {
+fn bytes_of_the_cpu_need_fini() {
     let (bench, client) = bench_and_client();
     let (input, out) = (client.page(), client.page());
     let copied = || {
@@ -47,7 +47,7 @@ fn what_the_cpu_wrote_passes_by_fini() {
 /// Without PREP_BO the CPU sees the old bytes. FINI_BO writes back only what
 /// the CPU wrote.
 #[test]
-fn what_the_npu_wrote_passes_by_prep() {
+fn bytes_of_the_npu_need_prep() {
     let (bench, client) = bench_and_client();
     let out = client.page();
     run_unheard(&client, &[Step::Write(out.dma_address, 7)], out);

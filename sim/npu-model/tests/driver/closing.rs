@@ -76,7 +76,7 @@ fn the_queue_of_a_process_that_lives_is_waited_for() {
 
 /// The job's memory is gone with the process, so no fault is reported.
 #[test]
-fn of_a_process_that_dies_in_a_job_only_that_is_told() {
+fn a_process_that_dies_in_a_job_is_one_event() {
     for died in [true, false] {
         let bench = patient(Duration::ZERO);
         let client = bench.client();

@@ -84,7 +84,7 @@ fn the_time_limit_is_for_the_whole_job_in_device_time() {
 }
 
 #[test]
-fn what_counts_as_the_interrupt_of_a_task() {
+fn interrupts_that_end_a_task() {
     let (bench, client) = bench_and_client();
     for (what, status, expected) in [
         ("DPU_0", 0x100, ""),

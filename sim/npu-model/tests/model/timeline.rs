@@ -145,7 +145,7 @@ fn modelled_time_knows_nothing_of_the_hosts_threads() {
 /// client waits for the object, or it imports a sync_file that was made after the
 /// job's end.
 #[test]
-fn what_is_over_here_may_not_be_over_in_modelled_time() {
+fn ended_jobs_may_still_run_in_modelled_time() {
     for pass in ["object", "wait", "sync_file"] {
         let model = model(ModelOptions::default());
         let [writer, reader] = [Client::new(&model), Client::new(&model)];

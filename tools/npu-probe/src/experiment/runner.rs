@@ -648,7 +648,7 @@ mod tests {
     }
 
     #[test]
-    fn halves_are_next_to_what_they_are_of() {
+    fn a_half_is_rounded_to_a_neighbour() {
         for seen in run(&settling("int8-ties")).unwrap() {
             for (row, column) in (0..4).flat_map(|row| (0..32).map(move |column| (row, column))) {
                 let at = GUARD + ((column / 16) * 4 + row) * 16 + column % 16;

@@ -369,7 +369,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_is_left_out() {
+    fn missing_values_are_left_out() {
         let mut host = HostMachine::default();
         assert_eq!(host.text(), "kernel     unknown on \n");
         host.board = Some("Some Board".to_owned());

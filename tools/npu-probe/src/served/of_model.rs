@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn what_happens_often_is_told_once() {
+    fn repeated_events_are_one_line() {
         let mut report = ModelUse::default();
         for reason in ["one", "two", "one"] {
             report.notice(&Event::JobDropped {

@@ -253,7 +253,7 @@ fn ends(machine: &TestMachine, what: &str) {
 
 /// A pipe without a writer, and a file without an end.
 #[test]
-fn what_is_no_file_does_not_hold_it_up() {
+fn pipes_and_endless_files_do_not_block() {
     let machine = TestMachine::new("board");
     let meminfo = machine.path().join("proc/meminfo");
     fs::remove_file(&meminfo).unwrap();

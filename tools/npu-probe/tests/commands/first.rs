@@ -316,7 +316,7 @@ fn another_kernel_or_a_boot_starts_anew() {
 
 /// The files of a step that did not end may be partial, and contain private data.
 #[test]
-fn what_a_crash_left_of_changed_registers_is_cleaned() {
+fn partial_results_of_a_crash_are_removed() {
     if test_support::emulated() {
         return;
     }

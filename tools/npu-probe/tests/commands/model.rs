@@ -219,7 +219,7 @@ fn a_profile_of_the_model_is_no_calibrated_board() {
 }
 
 #[test]
-fn what_does_not_fit_stays_with_the_cpu_and_is_as_fast_as_there() {
+fn weights_without_memory_are_as_fast_as_on_the_cpu() {
     let model = Gguf::llama(Q8_0);
     let report = on(&model, "--mem 0", json);
     assert_eq!(report["fits"], false);
@@ -243,7 +243,7 @@ fn an_output_of_its_own_leaves_embeddings_to_be_looked_up() {
 }
 
 #[test]
-fn what_is_not_modelled_is_said_and_the_rest_is_told() {
+fn unmodelled_parts_are_named_and_the_rest_is_predicted() {
     let llama = || Gguf::llama(Q8_0);
     let of = |architecture| Gguf::default().text("general.architecture", architecture);
     for (model, row, why) in [

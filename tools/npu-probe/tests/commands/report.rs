@@ -32,7 +32,7 @@ fn page(folder: &Path) -> (PathBuf, String, String) {
 }
 
 #[test]
-fn what_the_commands_print_becomes_a_page() {
+fn reports_become_a_page() {
     let folder = tempfile::tempdir().unwrap();
     let (_, page, line) = page(folder.path());
     let options = roxmltree::ParsingOptions {

@@ -378,7 +378,7 @@ fn heads_and_streams_have_their_own_factors() {
 
 /// In each cache type.
 #[test]
-fn what_no_row_sees_changes_nothing() {
+fn masked_keys_change_nothing() {
     for cache in [type_id::F32, type_id::F16, BF16, Q8_0] {
         for is_part in [false, true] {
             let with = |hidden| {

@@ -396,7 +396,7 @@ fn a_short_tensor_is_an_error_not_a_read_behind_it() {
 }
 
 #[test]
-fn what_a_batch_holds_is_bounded() {
+fn a_batch_is_bounded() {
     let fits = |weights, rows, count| {
         let one = GroupLimits { weights, rows };
         let held = (1..count).fold(GroupLimits::default(), |held, _| held.with(one));

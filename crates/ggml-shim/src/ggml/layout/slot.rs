@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn what_can_be_written_is_replaced() {
+    fn writable_slots_are_replaced() {
         let own = NonNull::from(&WORDS).cast();
         assert_eq!(replaced(CHANGED.as_ptr()), Some(own));
         assert_eq!(CHANGED.load(Ordering::Acquire), hook().as_ptr());
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_there_or_not_aligned_is_left_alone() {
+    fn missing_and_unaligned_slots_are_unchanged() {
         let mut none = ptr::null_mut();
         assert_eq!(replaced(&raw mut none), None);
         assert!(none.is_null());

@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_exported_proves_nothing() {
+    fn missing_exports_prove_nothing() {
         assert_eq!(refuted_by(TWO_D, &[]), None);
     }
 

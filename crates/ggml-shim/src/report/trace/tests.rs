@@ -92,7 +92,7 @@ fn threads_have_a_track_each_and_lose_nothing() {
 }
 
 #[test]
-fn what_cannot_be_written_is_said_once_and_nothing_breaks() {
+fn a_failed_write_gives_one_complaint() {
     for path in ["/no/such/directory/trace.json", "/"] {
         let error = create(Path::new(path)).unwrap_err();
         let line = complaint(Path::new(path), &error);

@@ -95,7 +95,7 @@ fn the_output_of_another_model_says_nothing() {
 }
 
 #[test]
-fn what_is_in_no_buffer_of_weights_waits() {
+fn tensors_outside_of_weight_buffers_wait() {
     let buffers = WatchedBuffers::default();
     let cache = buffers.add_named(WeightOrder::Plain, &["cache_k_l0"]);
     buffers.add_named(WeightOrder::Plain, &["b"]);
@@ -118,7 +118,7 @@ fn a_new_buffer_takes_the_place_of_one_at_its_address() {
 }
 
 #[test]
-fn what_a_graph_writes_is_left_to_the_cpu_and_its_neighbours_are_not() {
+fn only_written_tensors_are_left_to_the_cpu() {
     let buffers = WatchedBuffers::default();
     let buffer = buffers.add_named(WeightOrder::Plain, &["a", "b", "c"]);
     let [a, b, c] = [0, 1, 2].map(|index| buffers.take(buffer, index));

@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_told_of_all_is_told_of_none() {
+    fn speeds_are_unknown_unless_all_cpus_have_one() {
         for values in [&[][..], &[(0, "1024")], &[(0, "1024"), (1, "fast")]] {
             let directory = sysfs(SPEEDS[0], values);
             let cpus = Cpus::of(directory.path(), 0..2);

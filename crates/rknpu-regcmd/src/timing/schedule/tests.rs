@@ -158,7 +158,7 @@ fn cores_share_what_memory_gives() {
 }
 
 #[test]
-fn what_comes_later_cannot_be_waited_for() {
+fn jobs_cannot_wait_for_later_ones() {
     let own = after(&[0], ScheduledJob::default());
     let order = ScheduleError {
         job: 0,

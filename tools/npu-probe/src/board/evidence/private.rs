@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_private_is_left_out_and_the_rest_stays() {
+    fn only_private_facts_are_left_out() {
         let plain =
             "17 GB/s at /dev/accel/accel0, /usr/lib/x.so: 0.27.0 is ok; malice, rocket 1.0\n";
         assert_eq!(words().leave_out(plain.as_bytes()), plain.as_bytes());

@@ -59,7 +59,7 @@ fn a_head_is_read_to_its_end_and_not_before() {
 }
 
 #[test]
-fn what_is_no_such_file_is_named() {
+fn errors_name_files_that_are_no_gguf() {
     let with = |at: usize, new: &[u8]| {
         let mut bytes = small();
         bytes[at..at + new.len()].copy_from_slice(new);

@@ -182,7 +182,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_did_not_run_has_no_rate() {
+    fn matmuls_that_did_not_run_have_no_rate() {
         let measured = |gops| Measurement {
             gops,
             ..Measurement::default()

@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn what_measures_nothing_is_said() {
+    fn runs_that_measure_nothing_are_errors() {
         let row = |tokens, ns| format!(r#"{{"n_prompt": {tokens}, "avg_ns": {ns}}}"#);
         let faster = format!("echo '[{},{}]'", row(512, 100), row(2048, 400));
         let missing = format!("echo '[{}]'", row(512, 100));

@@ -184,7 +184,7 @@ mod tests {
 
     /// A chip that needs all weights in CBUF hangs if they do not fit.
     #[test]
-    fn what_hangs_ends_the_growth() {
+    fn a_hang_ends_the_growth() {
         let device = device("weight-room=all,job-limit=1");
         let found = grow(&device, Dtype::Int8, [32, 1024], 512, || true).unwrap();
         let [rows, k, n] = found.unwrap();

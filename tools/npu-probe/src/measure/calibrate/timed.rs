@@ -203,7 +203,7 @@ mod tests {
 
     /// Without a model the time is the elapsed time.
     #[test]
-    fn what_is_no_model_is_timed() {
+    fn devices_other_than_the_model_are_timed() {
         let mut opened = model();
         opened.model = None;
         assert!(TASKS.run(&opened).unwrap() > 0);

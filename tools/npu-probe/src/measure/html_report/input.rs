@@ -138,7 +138,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_no_report_has_a_typed_error() {
+    fn other_files_give_a_typed_error() {
         let of = |text: &str| content(text.as_bytes()).unwrap_err();
         assert!(matches!(of(""), ReportInputError::Json(_)));
         assert!(matches!(of("[{\"ph\":"), ReportInputError::Json(_)));

@@ -68,7 +68,7 @@ fn slice(track: u64, from: f64, us: f64, name: &str) -> Value {
 }
 
 #[test]
-fn what_files_say_is_text_and_nothing_else() {
+fn contents_of_files_are_escaped() {
     let files = [
         bench(1.0),
         json!({ "version": HOSTILE, "usable_node": HOSTILE, "rows": [

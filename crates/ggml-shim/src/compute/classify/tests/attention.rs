@@ -57,7 +57,7 @@ fn attention_without_values_is_not_ours() {
 }
 
 #[test]
-fn what_later_versions_add_and_what_cannot_be_read_is_seen() {
+fn operands_and_parameters_of_later_versions_are_seen() {
     let more = tensor(type_id::I32, [6, 1, 1, 1]);
     let [queries, keys, values, mask, sinks] = operands();
     let six = [&queries, &keys, &values, &mask, &sinks, &more];
