@@ -18,7 +18,7 @@ TIMES = [
     "thread-ms packing weights (measured)",
     "thread-ms packing activations (measured)",
     "thread-ms unpacking outputs (measured)",
-    "NPU ms, matmul by matmul (modelled)",
+    "NPU ms, matmul by matmul, likely (modelled)",
 ]
 
 

@@ -43,7 +43,7 @@ SOME = ["one core", "no power", "no memory"]
 # What the NPU may lose in failed jobs, ms, beside a tenth of the good time: 2 s, and the jobs that
 # run when these are gone. Each costs 500.
 LOST = "NPU ms lost in failed jobs (modelled)"
-GOOD = "NPU ms, matmul by matmul (modelled)"
+GOOD = "NPU ms, matmul by matmul, likely (modelled)"
 PURSE, IN_FLIGHT = 2000, 12 * 500
 
 

@@ -54,8 +54,8 @@ fn table(runtime: &Runtime, engine: Option<&Arc<Engine>>, stats: &Stats) -> Stri
     let device = DeviceStats {
         counters,
         times,
-        modelled_ps: observer.modelled_ps.load(Ordering::Relaxed),
-        clock_hz: observer.machine.clock_hz,
+        modelled_ps: (observer.modelled_ps.each_ref()).map(|sum| sum.load(Ordering::Relaxed)),
+        clock_hz: observer.machines[0].clock_hz,
         is_measured: runtime.model.is_none(),
     };
     let description = runtime.description.to_string_lossy();

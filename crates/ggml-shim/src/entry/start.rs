@@ -124,7 +124,7 @@ fn open(
     }
     let info = opened.info;
     let description = describe::description(&info, Path::new("/"));
-    let machine = opened.target.options().profile.machine;
+    let profile = Arc::clone(&opened.target.options().profile);
     let mut rules = OffloadRules::new(opened.target);
     rules.choice = config.precision;
     rules.min_rows = config.min_m;
@@ -158,7 +158,7 @@ fn open(
         trace.map_err(|error| warn(&path, error)).ok()
     });
     let observed = config.stats != StatsOutput::Never || trace.is_some();
-    let observer = observed.then(|| Arc::new(EngineObserver::new(info.cores, machine, trace)));
+    let observer = observed.then(|| Arc::new(EngineObserver::new(info.cores, &profile, trace)));
     let engine = match &observer {
         Some(observer) => opened.engine.observed_by(Arc::clone(observer) as Arc<_>),
         None => opened.engine,
