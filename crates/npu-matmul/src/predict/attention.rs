@@ -105,12 +105,12 @@ impl AttentionShape {
             moved = moved.saturating_add(tile.bytes);
             rounds[device].push(tile);
         }
-        let of_driver = |device: &Vec<TileTime>| {
+        let device_ps = |device: &Vec<TileTime>| {
             let each = device.iter().map(|tile| tile.driver_ps);
             each.fold(0, u64::saturating_add)
         };
         let mut call = CallTime {
-            driver_ps: rounds.iter().map(of_driver).max().unwrap_or(0),
+            driver_ps: rounds.iter().map(device_ps).max().unwrap_or(0),
             ..CallTime::default()
         };
         let count = rounds.iter().map(Vec::len).max().unwrap_or(0);

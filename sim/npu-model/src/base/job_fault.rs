@@ -91,12 +91,12 @@ impl JobFault {
         object: impl Fn(u32) -> u64,
         is_shared: impl Fn() -> bool,
     ) -> Option<FaultEffect> {
-        let of_job = match self {
+        let hangs = match self {
             Self::ManyTasks => task.index >= TASKS,
             Self::Idle => task.index == 0 && task.idle >= IDLE,
             _ => false,
         };
-        if of_job {
+        if hangs {
             return Some(FaultEffect::Hang);
         }
         let regs = &task.task.regs;
@@ -114,7 +114,7 @@ impl JobFault {
         if !so_far.weights.contains(&place) {
             so_far.weights.push(place);
         }
-        let of_precision = so_far.weights.iter().filter(|(one, _)| *one == precision);
+        let same_precision = so_far.weights.iter().filter(|(one, _)| *one == precision);
         let (strikes, effect) = match self {
             Self::TallTiles => (is_tall, FaultEffect::Wrong),
             Self::TallDeepTiles => (
@@ -127,7 +127,7 @@ impl JobFault {
             ),
             Self::StreamsOnCore2 => (streams && task.core == 2, FaultEffect::Hang),
             Self::StreamsAtOnce => (streams && is_shared(), FaultEffect::Hang),
-            Self::SeveralWeights => (of_precision.count() > WEIGHTS, FaultEffect::Hang),
+            Self::SeveralWeights => (same_precision.count() > WEIGHTS, FaultEffect::Hang),
             Self::MixedTypes => (
                 before.is_some_and(|one| one != precision),
                 FaultEffect::Hang,

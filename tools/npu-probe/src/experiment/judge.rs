@@ -140,7 +140,7 @@ pub(crate) fn sides_like(
 ) -> anyhow::Result<Vec<String>> {
     let mut switches: Vec<_> = Contested::SWITCHES.iter().collect();
     switches.sort_by_key(|switch| !FIRST_FACTS.contains(&switch.name));
-    let (mut equal, mut alike) = (Vec::new(), Vec::new());
+    let (mut equal, mut same) = (Vec::new(), Vec::new());
     for switch in switches {
         for side in switch.sides.iter().skip(1) {
             let name = format!("{}={side}", switch.name);
@@ -154,14 +154,14 @@ pub(crate) fn sides_like(
             } else if model.completed == seen.completed
                 && model.wrong_atoms(right) == seen.wrong_atoms(right)
             {
-                alike.push(name);
+                same.push(name);
             }
         }
         if !equal.is_empty() {
             return Ok(equal);
         }
     }
-    Ok(alike)
+    Ok(same)
 }
 
 struct OutputCube {

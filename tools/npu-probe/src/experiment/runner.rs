@@ -340,8 +340,8 @@ impl ExperimentBuffers {
         let place = |(id, bytes): (BufferId, Vec<u8>)| {
             let is_unguarded = id == PROGRAM || Some(id) == at_zero;
             let start = if is_unguarded { 0 } else { GUARD };
-            let behind = if Some(id) == at_end { 0 } else { GUARD };
-            let bo = allocate(file, &bytes, start, behind)?;
+            let tail = if Some(id) == at_end { 0 } else { GUARD };
+            let bo = allocate(file, &bytes, start, tail)?;
             anyhow::Ok(PlacedBuffer { id, bo, start })
         };
         let buffers: Vec<_> = contents.into_iter().map(place).collect::<Result<_, _>>()?;
@@ -538,8 +538,8 @@ impl ExperimentBuffers {
 }
 
 /// A buffer object with `bytes`, and unused bytes before and after them.
-fn allocate(file: &Device, bytes: &[u8], before: usize, behind: usize) -> anyhow::Result<Bo> {
-    let mut bo = file.alloc(ByteLen::new(before + bytes.len() + behind)?)?;
+fn allocate(file: &Device, bytes: &[u8], before: usize, tail: usize) -> anyhow::Result<Bo> {
+    let mut bo = file.alloc(ByteLen::new(before + bytes.len() + tail)?)?;
     let mut guard = bo.write(Deadline::FOREVER)?;
     guard
         .get_mut(before..before + bytes.len())
@@ -580,11 +580,11 @@ mod tests {
             let experiment = experiment().unwrap();
             for seen in run(&experiment).unwrap() {
                 let (before, rest) = seen.output.split_at(GUARD);
-                let (data, behind) = rest.split_at(experiment.output);
+                let (data, tail) = rest.split_at(experiment.output);
                 let untouched = |bytes: &[u8]| bytes.iter().all(|byte| *byte == SENTINEL);
                 assert!(!untouched(data), "{} writes nothing", fact.name);
-                let beside = untouched(before) && untouched(behind);
-                assert!(beside && behind.len() >= GUARD, "{}", fact.name);
+                let beside = untouched(before) && untouched(tail);
+                assert!(beside && tail.len() >= GUARD, "{}", fact.name);
             }
         }
     }

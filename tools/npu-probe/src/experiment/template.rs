@@ -130,9 +130,9 @@ impl TaskTemplate {
             register
                 .is_some_and(|register| register.is_written_by(line.word) && register.is_pointer())
         };
-        let behind = self.lines.iter().take_while(pointers).count();
+        let start = self.lines.iter().take_while(pointers).count();
         let lines = words.into_iter().map(|word| Line { word, to: None });
-        self.lines.splice(behind..behind, lines);
+        self.lines.splice(start..start, lines);
         self
     }
 

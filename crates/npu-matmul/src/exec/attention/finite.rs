@@ -49,8 +49,8 @@ impl LostKeys {
     /// The keys of this head, in order.
     pub(super) fn of_head(&self, [call, kv_head]: [usize; 2]) -> Vec<usize> {
         let keys = lock(&self.0);
-        let of_head = keys.range([call, kv_head, 0]..[call, kv_head + 1, 0]);
-        of_head.map(|[.., key]| *key).collect()
+        let head_keys = keys.range([call, kv_head, 0]..[call, kv_head + 1, 0]);
+        head_keys.map(|[.., key]| *key).collect()
     }
 }
 

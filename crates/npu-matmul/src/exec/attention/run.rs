@@ -100,8 +100,8 @@ impl AttentionRun<'_, '_> {
     fn finish(mut self, token: u64, again: Again<'_>) -> Result<(), EngineCallError> {
         let mut tiles = Vec::new();
         for index in 0..self.calls.len() {
-            let of_call = self.add_tiles(index, &mut tiles);
-            of_call.map_err(EngineCallError::of(index))?;
+            let added = self.add_tiles(index, &mut tiles);
+            added.map_err(EngineCallError::of(index))?;
         }
         let mut devices = share(tiles, (self.engine, token, again));
         let done = self.rounds(&mut devices);

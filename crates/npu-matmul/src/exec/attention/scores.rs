@@ -29,7 +29,7 @@ const GAP: usize = 16;
 /// softmax of ggml's CPU backend is not exact either.
 const LARGEST_SCORE: f32 = 32_768.0;
 
-/// Writes the probabilities of a tile, times [`ONE`], without dividing by their sums. `of_rows` has
+/// Writes the probabilities of a tile, times [`ONE`], without dividing by their sums. `factors` has
 /// the factors of the rows' scores, and gets their maxima.
 pub(super) fn softmax(
     call: &AttentionCall<'_>,
@@ -38,7 +38,7 @@ pub(super) fn softmax(
     state: &AttentionState,
     clock: &SectionTimes,
     (scores, probabilities): (&[u8], &mut [u8]),
-    of_rows: &mut [f32],
+    factors: &mut [f32],
 ) -> Result<(), Error> {
     let rows = tile.m_padded();
     let (scores, _) = scores[..job.output_bytes].as_chunks();
@@ -47,13 +47,13 @@ pub(super) fn softmax(
     let bands = bands(probabilities.as_chunks_mut().0, rows);
     let out_of_range = bands
         .into_par_iter()
-        .zip(of_rows.par_chunks_mut(BAND))
+        .zip(factors.par_chunks_mut(BAND))
         .enumerate()
-        .map(|(band, (surfaces, of_rows))| {
+        .map(|(band, (surfaces, factors))| {
             let _unpacking = clock.stopwatch(Section::Unpack);
             let first = band * BAND;
             let stride = surfaces.len() * LANES + GAP;
-            let mut floats = state.floats.take(of_rows.len() * stride)?;
+            let mut floats = state.floats.take(factors.len() * stride)?;
             for (at, surfaces) in scores.chunks(part.max(1)).enumerate() {
                 let from = ScoreRows {
                     surfaces,
@@ -65,11 +65,11 @@ pub(super) fn softmax(
                 } else {
                     ReadMode::Add
                 };
-                read_scores(from, mode, of_rows, &mut floats, stride);
+                read_scores(from, mode, factors, &mut floats, stride);
             }
-            let out_of_range = finish_scores(call, tile, first, &mut floats, stride, of_rows);
+            let out_of_range = finish_scores(call, tile, first, &mut floats, stride, factors);
             if out_of_range.is_none() {
-                write_exponentials(&floats, stride, of_rows, surfaces);
+                write_exponentials(&floats, stride, factors, surfaces);
             }
             state.floats.put(floats);
             Ok(out_of_range)

@@ -203,8 +203,8 @@ impl AttentionCall<'_> {
             }
         };
         let (heads, kv_heads, keys) = (self.q.heads(), self.k.heads(), self.k.rows());
-        let (of_k, of_q) = (self.k.vector_len(), self.q.vector_len());
-        expect("the length of K's vectors", of_k, of_q)?;
+        let (k_len, q_len) = (self.k.vector_len(), self.q.vector_len());
+        expect("the length of K's vectors", k_len, q_len)?;
         expect("V's number of heads", self.v.heads(), kv_heads)?;
         expect("V's number of keys", self.v.rows(), keys)?;
         let whole_groups = heads.checked_next_multiple_of(kv_heads);
@@ -212,8 +212,8 @@ impl AttentionCall<'_> {
         if let Some(mask) = &self.mask {
             expect("the mask's number of rows", mask.rows(), self.q.rows())?;
             expect("the length of the mask's rows", mask.vector_len(), keys)?;
-            let of_heads = mask.heads().clamp(1, heads.max(1));
-            expect("the mask's number of heads", mask.heads(), of_heads)?;
+            let mask_heads = mask.heads().clamp(1, heads.max(1));
+            expect("the mask's number of heads", mask.heads(), mask_heads)?;
         }
         if let Some(sinks) = self.sinks {
             expect("the number of sinks", sinks.len(), heads)?;

@@ -60,8 +60,8 @@ impl MaskBlocks {
         let (heads, rows) = call.mask.map_or((0, 0), |mask| (mask.heads(), mask.rows()));
         let mut flags = scratch.take(heads * rows * blocks)?;
         if let Some(mask) = call.mask {
-            let of_rows = flags.par_chunks_mut(blocks.max(1)).enumerate();
-            of_rows.for_each(|(at, flags)| {
+            let row_flags = flags.par_chunks_mut(blocks.max(1)).enumerate();
+            row_flags.for_each(|(at, flags)| {
                 let row = mask.vector(at / rows, at % rows);
                 for (flags, mask) in flags.iter_mut().zip(row.chunks(block)) {
                     *flags = flags_of(mask);

@@ -435,8 +435,8 @@ mod tests {
         for (index, (tile, &block)) in values.band.k_tiles.iter().zip(blocks).enumerate() {
             let keys = tiling.key_block(block);
             assert_eq!(*tile, keys);
-            let of_tile = values.tasks_of(index);
-            assert!(!of_tile.is_empty() && of_tile.iter().all(|task| task.a as usize == at));
+            let tile_tasks = values.tasks_of(index);
+            assert!(!tile_tasks.is_empty() && tile_tasks.iter().all(|task| task.a as usize == at));
             let same = |task: &&TaskPlan| {
                 let is_first = task.activation == 0;
                 is_first && task.n.start <= keys.k.start && keys.k.start < task.n.end

@@ -466,8 +466,8 @@ fn two_weights() -> anyhow::Result<Experiment> {
     let second = experiment.jobs.first_mut().and_then(|job| job.get_mut(1));
     let weights = experiment.inputs.get_mut(1);
     if let (Some(task), Some(weights)) = (second, weights) {
-        let of_second = weights.split_off(weights.len() / 2);
-        experiment.inputs.push(of_second);
+        let second_weights = weights.split_off(weights.len() / 2);
+        experiment.inputs.push(second_weights);
         task.put_address::<cna::DcompAddr0>(input(2).at(0));
     }
     Ok(experiment)
@@ -500,8 +500,8 @@ pub(super) fn form_a_behind_flying() -> anyhow::Result<Experiment> {
     let mut addition = flying(FlyingOperation::Add, [0.0; 8], [0.0; 8])?;
     // The addition reads the first atoms of the matmul's operands, and writes behind
     // its results.
-    let behind = OUT.at(experiment.output as u32);
-    addition.task().put_address::<dpu::DstBaseAddr>(behind);
+    let destination = OUT.at(experiment.output as u32);
+    addition.task().put_address::<dpu::DstBaseAddr>(destination);
     experiment.output += addition.output;
     experiment.jobs[0].splice(0..0, addition.jobs.concat());
     Ok(experiment)

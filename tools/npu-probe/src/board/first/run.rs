@@ -29,11 +29,11 @@ impl Rung {
         let parent = self.parent().context("it has no parent")?;
         let (mut base, child) = (parent.experiment()?, self.experiment()?);
         let mut record = ExperimentRecord::of(self.name, device.info().cores, &base)?;
-        let alike = base.inputs == child.inputs && base.output == child.output;
+        let has_same_operands = base.inputs == child.inputs && base.output == child.output;
         let (Some(from), Some(to)) = (last_task(&base), last_task(&child)) else {
             return Ok(record);
         };
-        if !alike || base.jobs.len() != 1 {
+        if !has_same_operands || base.jobs.len() != 1 {
             record.error = Some("its operands differ from its parent's".to_owned());
             return Ok(record);
         }

@@ -83,13 +83,13 @@ fn a_rung_runs_three_times_on_each_core() {
         is_model: false,
         ..software.clone()
     };
-    let at_once = CoreRounds {
+    let together = CoreRounds {
         at_once: true,
         ..rung.rounds(&experiment, &board, &[])
     };
     for (rounds, wanted) in [
         (rung.rounds(&experiment, &board, &[]), 3),
-        (at_once, 3),
+        (together, 3),
         (rung.rounds(&experiment, &software, &[]), 1),
     ] {
         let before = model.timeline().unwrap().jobs().len();
@@ -134,9 +134,9 @@ fn flushed_subnormals_show_in_their_rows_and_columns() {
             .collect::<BTreeSet<_>>()
     };
     let all = (0..4).flat_map(|row| (0..16).map(move |column| (row, column)));
-    let of_features = all.clone().filter(|(row, _)| *row >= 2).collect();
-    let of_weights = all.filter(|(_, column)| *column >= 8).collect();
-    assert_eq!([flushed(0), flushed(1)], [of_features, of_weights]);
+    let feature_rows = all.clone().filter(|(row, _)| *row >= 2).collect();
+    let weight_columns = all.filter(|(_, column)| *column >= 8).collect();
+    assert_eq!([flushed(0), flushed(1)], [feature_rows, weight_columns]);
 }
 
 #[test]
