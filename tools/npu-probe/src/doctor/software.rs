@@ -38,15 +38,15 @@ pub(super) fn rows(root: &SystemRoot) -> Vec<DoctorRow> {
         programs(
             root,
             &["llama-cli", "llama-completion", "llama-server"],
-            "To run language models, install llama.cpp with ggml 0.9.1 or later (Debian: `apt \
-             install llama.cpp-tools`).",
+            "To run language models, install llama.cpp with ggml 0.9.1 or later (Debian sid: \
+             `apt install llama.cpp-tools`; others: docs/start.md).",
         )
         .about("llama.cpp"),
         programs(
             root,
             &["whisper-cli", "whisper-server"],
-            "To recognise speech, install whisper.cpp with a ggml that loads backends (Debian: \
-             `apt install whisper.cpp-tools`).",
+            "To recognise speech, install whisper.cpp with a ggml that loads backends (Debian \
+             sid: `apt install whisper.cpp-tools`).",
         )
         .about("whisper.cpp"),
         backend(root, &directories).about("ggml backend"),
