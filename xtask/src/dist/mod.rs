@@ -57,8 +57,8 @@ pub(crate) struct DistArgs {
     /// packaging
     #[arg(long, conflicts_with = "arch")]
     unoptimised: bool,
-    /// Follow docs/start.md with the packages for this machine: build llama.cpp from source in a
-    /// clean Debian 12, which takes many minutes, and run a prompt on the software model
+    /// Follow docs/start.md with the packages in a clean Debian 12, for arm64 under QEMU: build
+    /// llama.cpp from source, which takes many minutes, and run a prompt on the software model
     #[arg(long)]
     follow: bool,
     /// Check the packages with lintian
@@ -106,8 +106,8 @@ pub(crate) fn run(args: &DistArgs) -> Result<()> {
             check::same_again(&others, make_others)?;
             check::packages(&packages, arch)?;
         }
-        if args.follow && arch.is_native() {
-            start::follow(&packages)?;
+        if args.follow {
+            start::follow(&packages, arch)?;
         }
         if args.lintian {
             let options = [

@@ -2,31 +2,44 @@
 //! Follows docs/start.md in a clean Debian 12: runs the commands of its code blocks that begin with
 //! [`MARK`], from the packages to tokens on the software model.
 //!
-//! llama.cpp's sources come from a source package of PyPI, since the Debian has no network.
+//! llama.cpp's sources come from a source package of PyPI, since the Debian has no network. A Debian
+//! of another architecture is emulated, but for its compiler: a cross compiler that this machine runs
+//! itself, without which llama.cpp would take hours.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 
-use super::transcript::CleanDebian;
+use super::transcript::{self, CleanDebian};
 use crate::arch::Arch;
+use crate::debian::{self, Sysroot};
 use crate::process::{external, run_checked};
-use crate::{debian, paths, process, python};
+use crate::{paths, process, python};
 
+/// The oldest Debian that packages are for.
+const DEBIAN: &str = "bookworm";
 /// The first line of a code block that is run here.
 const MARK: &str = "# checked";
 /// What Debian 12 needs to build llama.cpp: the page's `apt install`.
 const BUILDERS: [&str; 3] = ["build-essential", "cmake", "git"];
+/// The same for an emulated Debian, whose compiler comes from this machine's architecture.
+const CROSS_BUILDERS: [&str; 4] = ["make", "libgomp1", "cmake", "git"];
 /// A pip requirement with a hash: the package that contains llama.cpp's sources.
 const SOURCE: &str = "tests/llama/llama-cpp-python.txt";
+/// The beginning of the model's answer, which the page quotes.
+const ANSWER: &str = "Mia could not find her red ball.";
 
 /// Lines of output that are shown after a failure.
 const LAST_LINES: usize = 40;
+/// Time limit of all commands, most of which compile llama.cpp.
+const LIMIT: Duration = Duration::from_secs(3 * 60 * 60);
 
 /// Replaces what needs a network, or a board. Root needs no sudo. The packages of `apt` are there;
-/// files are those for this architecture. `git` gets the sources from a directory.
+/// files are those for this architecture. `git` gets the sources from a directory. A cross compiler
+/// gets the names of Debian's own. `doctor` finds no board, which its exit status says.
 const INSTEAD: &str = r#"
 sudo() { "$@"; }
 apt() {
@@ -37,49 +50,85 @@ apt() {
     done
 }
 git() { cp -r /files/llama.cpp llama.cpp; }
-export GGML_ROCKET_DEVICE=model
+if ! command -v cc >/dev/null; then
+    for tool in /usr/bin/*-linux-gnu-*; do
+        ln -s "$tool" "/usr/local/bin/${tool##*-linux-gnu-}"
+    done
+    ln -s gcc /usr/local/bin/cc
+    ln -s g++ /usr/local/bin/c++
+fi
+cat >/usr/local/bin/npu-probe <<'END'
+/usr/bin/npu-probe "$@" || [ "$1 $?" = "doctor 3" ]
+END
+chmod +x /usr/local/bin/npu-probe
+export PATH=/usr/local/bin:$PATH ROCKET_DEVICE=model GGML_ROCKET_DEVICE=model
 cd /root
 "#;
 
-/// Builds llama.cpp, installs `packages`, and runs a prompt, as the page says.
-pub(super) fn follow(packages: &[PathBuf]) -> Result<()> {
+/// Builds llama.cpp, installs `packages` for `arch`, and runs a prompt, as the page says.
+pub(super) fn follow(packages: &[PathBuf], arch: Arch) -> Result<()> {
     let page = paths::text(&paths::root().join("docs/start.md"))?;
     let commands = checked_blocks(&page);
     ensure!(!commands.is_empty(), "docs/start.md has no checked block");
+    ensure!(page.contains(ANSWER), "docs/start.md quotes another answer");
     let sources = sources()?;
-    let debian = CleanDebian::prepare(("bookworm", Arch::native()), &BUILDERS, packages, &[])?;
+    let builders: &[&str] = if arch.is_native() {
+        &BUILDERS
+    } else {
+        &CROSS_BUILDERS
+    };
+    let debian = CleanDebian::prepare((DEBIAN, arch), builders, packages, &[])?;
+    if !arch.is_native() {
+        let compiler = format!("g++-{}", arch.triplet().replace('_', "-"));
+        let folder = std::path::absolute(paths::target().join("packaging/compiler"))?;
+        let native = Arch::native();
+        let compiler = Sysroot::prepare(&folder, &[&compiler], DEBIAN, native, false)?;
+        debian.add(compiler.root())?;
+    }
     let files = debian.files();
     let mut copy = Command::new("cp");
     run_checked(copy.arg("-r").arg(&sources).arg(files.join("llama.cpp")))?;
-    fs::write(
-        files.join("start.sh"),
-        format!("{INSTEAD}set -x\n{commands}"),
-    )
-    .context("writing the script")?;
+    for (name, text) in [("instead.sh", INSTEAD), ("start.sh", &commands)] {
+        fs::write(files.join(name), text).with_context(|| format!("writing {name}"))?;
+    }
     let mut inside = debian.enter();
-    inside.args(["sh", "-euc", "exec >/files/output 2>&1; . /files/start.sh"]);
-    println!("following docs/start.md in a clean Debian 12; llama.cpp compiles for many minutes");
-    let outcome = run_checked(&mut inside);
-    let output = fs::read(files.join("output")).unwrap_or_default();
-    let output = String::from_utf8_lossy(&output);
+    let script = "exec 2>&1; . /files/instead.sh; set -v; . /files/start.sh";
+    inside.args(["sh", "-euc", script]);
+    println!(
+        "following docs/start.md in a clean Debian 12 ({arch}); llama.cpp compiles for many minutes"
+    );
+    let (status, lines, whole) = transcript::run(&inside, LIMIT)?;
     debian.remove()?;
-    if outcome.is_err() {
-        let lines: Vec<&str> = output.lines().collect();
-        println!(
+    transcript::print_times(&commands, &lines, whole);
+    let output: Vec<String> = lines.into_iter().map(|(_, line)| line).collect();
+    let told = paths::target().join(format!("packaging/start-{arch}.txt"));
+    fs::write(&told, output.concat()).context("writing the transcript")?;
+    if !status.success() {
+        print!(
             "{}",
-            lines[lines.len().saturating_sub(LAST_LINES)..].join("\n")
+            output[output.len().saturating_sub(LAST_LINES)..].concat()
         );
     }
-    outcome?;
+    ensure!(
+        status.success(),
+        "the commands of docs/start.md ended with {status}"
+    );
     let matmuls = output
-        .lines()
+        .iter()
         .filter(|line| line.contains("matmuls computed in"))
         .filter_map(|line| line.split_whitespace().last()?.parse::<u64>().ok());
+    let matmuls: u64 = matmuls.sum();
     ensure!(
-        matmuls.sum::<u64>() > 0,
+        matmuls > 0,
         "llama.cpp computed no matmul on the software model"
     );
-    println!("PASS docs/start.md in a clean Debian 12: llama.cpp from source, and tokens");
+    ensure!(
+        output.concat().contains(ANSWER),
+        "the story does not go on with '{ANSWER}': {}",
+        told.display()
+    );
+    println!("PASS docs/start.md in a clean Debian 12 ({arch}): llama.cpp from source, tokens");
+    println!("RESULT {arch}: a story, with {matmuls} matmuls on the model");
     Ok(())
 }
 

@@ -24,8 +24,14 @@ const MASK: &str = r"s/[0-9]+(\.[0-9]+)+|[0-9]{5,}/N/g
 s/(x86_64|aarch64)-linux-gnu/TRIPLET/g
 s/_(amd64|arm64)\.deb/_ARCH.deb/g";
 
+/// Copies a tree into another one, whose directories may be links (`/lib`).
+const ADD: &str = r#"
+tar --create --directory="$1" . |
+    tar --extract --directory="$2" --keep-directory-symlink --skip-old-files --no-same-owner
+"#;
+
 /// A line of output, and its time since the start.
-type TimedLine = (Duration, String);
+pub(super) type TimedLine = (Duration, String);
 
 /// Runs the script `name` in a Debian `suite` with the packages `with`, and compares the output.
 /// The script finds `packages` in /packages and the `added` files in /files, under the given names.
@@ -51,9 +57,7 @@ pub(super) fn check(
     let (status, lines, whole) = run(&inside, limit)?;
     debian.remove()?;
     println!("the commands of {name}.sh in a clean Debian {suite} ({arch}):");
-    for (command, took) in durations(&script, &lines, whole) {
-        println!("{:8.1} s  {command}", took.as_secs_f64());
-    }
+    print_times(&script, &lines, whole);
     let told = paths::target().join(format!("packaging/{name}-{arch}.txt"));
     let text: String = lines.into_iter().map(|(_, line)| line).collect();
     fs::write(&told, text).context("writing the transcript")?;
@@ -89,7 +93,8 @@ impl CleanDebian {
         packages: &[PathBuf],
         added: &[(PathBuf, &str)],
     ) -> Result<Self> {
-        let folder = std::path::absolute(paths::target().join("packaging/check"))?;
+        let folder = paths::target().join(format!("packaging/check-{arch}"));
+        let folder = std::path::absolute(folder)?;
         let debian = Self { folder, arch };
         debian.remove()?;
         let [root, debs, files] = debian.places();
@@ -129,6 +134,14 @@ impl CleanDebian {
         files
     }
 
+    /// Adds the files below `folder` that it does not have.
+    pub(super) fn add(&self, folder: &Path) -> Result<()> {
+        let [root, _, _] = self.places();
+        let mut copy = as_root("sh");
+        copy.args(["-euc", ADD, "sh"]).arg(folder).arg(root);
+        run_checked(&mut copy)
+    }
+
     /// A command that runs the program which the caller adds, with arguments, without a network.
     pub(super) fn enter(&self) -> Command {
         let [root, debs, files] = self.places();
@@ -153,8 +166,18 @@ impl CleanDebian {
     }
 }
 
+/// Prints the lines of `script`, each with the time that it took.
+pub(super) fn print_times(script: &str, output: &[TimedLine], whole: Duration) {
+    for (command, took) in durations(script, output, whole) {
+        println!("{:8.1} s  {command}", took.as_secs_f64());
+    }
+}
+
 /// Runs `command`; returns its exit status, its output and the total time.
-fn run(command: &Command, limit: Duration) -> Result<(ExitStatus, Vec<TimedLine>, Duration)> {
+pub(super) fn run(
+    command: &Command,
+    limit: Duration,
+) -> Result<(ExitStatus, Vec<TimedLine>, Duration)> {
     let begin = Instant::now();
     let mut limited = limited(command, limit);
     limited.stdin(Stdio::null()).stdout(Stdio::piped());
