@@ -9,6 +9,7 @@ use npu_matmul::quantise::Quantisation;
 use npu_matmul::{Engine, Error, JobEvent, Observer, PlanOptions, WeightFormat};
 use npu_model::{Level, Model, ModelOptions};
 
+use crate::common::attention::{CASE, Case, Operands};
 use crate::common::matmul::Matmul;
 use crate::common::{DEVICES, Shape, engine_on};
 
@@ -136,6 +137,28 @@ fn matmuls_of_different_weights_at_once_take_no_more() {
     Matmul::run_all(&engine, &matmuls).unwrap();
     for (device, &bytes) in peak.bytes.lock().unwrap().iter().enumerate() {
         assert!(bytes > per_device[device]);
+        assert!(bytes <= plan.device_at_most(device) - IDLE);
+    }
+}
+
+/// Keys, values, queries, scores, probabilities and results of the tiles in flight.
+#[test]
+fn attention_takes_no_more() {
+    let (engine, _, peak) = watched(None);
+    let case = Case {
+        heads: 12,
+        kv_heads: 6,
+        rows: 64,
+        keys: 128,
+        ..CASE
+    };
+    let mut calls = [1, 2, 3].map(|seed| Operands::new(&case, seed));
+    let plan = engine.memory_plan();
+    engine.attend(calls.each_mut().map(Operands::call)).unwrap();
+    // Of a tile, which has the rows of two heads.
+    let [scores, probabilities] = [4, 2].map(|bytes| bytes * 2 * 64 * 128);
+    for (device, &bytes) in peak.bytes.lock().unwrap().iter().enumerate() {
+        assert!(bytes > 2 * scores + probabilities, "{bytes}");
         assert!(bytes <= plan.device_at_most(device) - IDLE);
     }
 }

@@ -315,6 +315,8 @@ mod tests {
 
     use super::*;
     use crate::numbers::dtype::Dtype;
+    use crate::plan::attention::call::AttentionShape;
+    use crate::plan::attention::plan::AttentionPlan;
 
     fn weights(n: usize, k: usize, devices: usize) -> WeightPlan {
         WeightPlan::new(Dtype::Int8, n, k, devices, &PlanOptions::default()).unwrap()
@@ -350,6 +352,33 @@ mod tests {
         let refused = memory.add(&layer).unwrap_err();
         let (device, devices) = (2, 2);
         assert_eq!(refused, DoesNotFit::Devices { device, devices });
+    }
+
+    /// K and V of two heads; queries, scores, probabilities and results of three tiles.
+    #[test]
+    fn attention_takes_no_more_than_matmuls() {
+        let options = PlanOptions::uncalibrated(600_000_000);
+        for keys in [512, 8192, 32_768, 131_072] {
+            for head_dim in [64, 128] {
+                let sizes = AttentionShape {
+                    keys,
+                    head_dim,
+                    value_dim: head_dim,
+                    ..AttentionShape::LLAMA
+                };
+                let plan = AttentionPlan::new(&sizes, &options).unwrap();
+                let blocks: Vec<_> = (0..plan.blocks()).collect();
+                let m = plan.heads * plan.rows;
+                let jobs = [plan.score_job(0, m, &blocks), plan.value_job(0, m, &blocks)];
+                let tile: usize = jobs
+                    .iter()
+                    .map(|job| job.band.activation_bytes + job.output_bytes)
+                    .sum();
+                let bytes = (2 * plan.kv_bytes() + 3 * tile) as u64;
+                let reused = bytes + bytes / REUSE_WASTE as u64;
+                assert!(reused <= buffer_bytes(&options, 0), "{keys} keys: {reused}");
+            }
+        }
     }
 
     /// A scale for each output channel, and a sign of the rotation for each input channel.

@@ -31,8 +31,9 @@ use crate::plan::{Band, JobLimits, JobPlan, KTile, PlanError, PlanOptions, even_
 /// Precision of operands: binary16.
 pub(crate) const HALF: Dtype = Dtype::Fp16;
 
-/// Preferred upper bound for the probabilities of a tile, in bytes. The scores take twice as much.
-const TILE_BYTES: usize = 2 << 20;
+/// Preferred upper bound for the probabilities of a tile, in bytes: 256 rows of 8192 keys. The scores
+/// take twice as much. With fewer rows the NPU reads K and V more often, and needs more tasks.
+const TILE_BYTES: usize = 4 << 20;
 
 /// Upper bound for the keys of a block: the depth of the deepest published FP16 tiles with 256 rows
 /// (E-resident-tiles) and with 384 (E-streamed-tiles).
@@ -408,17 +409,20 @@ mod tests {
         }
     }
 
-    /// Llama-3.2-1B: tiles are as large as the envelope allows; with more keys they have fewer
-    /// rows.
+    /// Llama-3.2-1B: tiles are as large as the envelope allows; with more than 8192 keys they have
+    /// fewer rows.
     #[test]
     fn tiles_of_a_model() {
         let short = tiling(&LLAMA, &board()).unwrap();
         assert_eq!((short.heads, short.rows, short.block), (4, 64, 352));
         let keys = 8192;
         let long = tiling(&AttentionShape { keys, ..LLAMA }, &board()).unwrap();
-        assert_eq!((long.heads, long.rows, long.block), (4, 32, 384));
-        let job = long.score_job(0, 128, &[0, 1, 2, 7, 8, 21]);
-        assert_eq!(job.output_bytes, 128 * (5 * 384 + 128) * 4);
+        assert_eq!((long.heads, long.rows, long.block), (4, 64, 384));
+        let keys = 16_384;
+        let longer = tiling(&AttentionShape { keys, ..LLAMA }, &board()).unwrap();
+        assert_eq!((longer.heads, longer.rows), (4, 32));
+        let job = long.score_job(0, 256, &[0, 1, 2, 7, 8, 21]);
+        assert_eq!(job.output_bytes, 256 * (5 * 384 + 128) * 4);
         // Tasks of 256 keys in each run of blocks.
         assert_eq!(job.tasks.len(), 5 + 3 + 1);
     }
