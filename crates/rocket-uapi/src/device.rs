@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Instant;
 
-use rknpu_regcmd::Iova;
+use rknpu_regcmd::{Iova, TaskType};
 
 use crate::arena::Arena;
 use crate::calls::{EXPORT_FLAGS, export, ioctl, plain_ioctl, prep_bo, submit};
@@ -79,10 +79,18 @@ pub(crate) struct RawBo {
 /// file.
 #[derive(Default)]
 pub(crate) struct WitnessBos {
-    /// Pages for later jobs, each with its program.
-    pub(crate) idle: Vec<RawBo>,
+    /// Pages for later jobs, each with the program of a witness of this type.
+    pub(crate) idle: Vec<(TaskType, RawBo)>,
     /// Operands of all witnesses.
     pub(crate) operands: Option<RawBo>,
+}
+
+impl WitnessBos {
+    /// Takes an idle page with the program of this type.
+    pub(crate) fn take(&mut self, ty: TaskType) -> Option<RawBo> {
+        let at = self.idle.iter().rposition(|(one, _)| *one == ty)?;
+        Some(self.idle.swap_remove(at).1)
+    }
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -117,7 +125,7 @@ impl Inner {
 impl Drop for Inner {
     fn drop(&mut self) {
         let WitnessBos { idle, operands } = mem::take(&mut *lock(&self.witnesses));
-        for RawBo { handle, memory, .. } in idle.into_iter().chain(operands) {
+        for RawBo { handle, memory, .. } in idle.into_iter().map(|(_, page)| page).chain(operands) {
             drop(memory);
             self.close(handle);
         }

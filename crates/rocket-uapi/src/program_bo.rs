@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Register programs in a buffer object, from which the PC block fetches them.
 
-use rknpu_regcmd::{Extent, LinkedProgram, Program, Word};
+use rknpu_regcmd::regs::cna;
+use rknpu_regcmd::{Extent, LinkedProgram, Precision, Program, Register, TaskType, Word};
 
 use crate::bo::{Bo, FrozenBo};
 use crate::device::Device;
@@ -28,6 +29,8 @@ pub(crate) struct Placed {
     pub(crate) task: Task,
     /// The bytes that its DMA engines read and write, by NPU addresses.
     pub(crate) extents: Vec<Extent>,
+    /// Type of the witness behind it.
+    pub(crate) witness: TaskType,
 }
 
 impl ProgramBo {
@@ -84,6 +87,7 @@ impl ProgramBo {
                     regcmd_count: program.words().len() as u32,
                 },
                 extents: program.extents().to_vec(),
+                witness: witness_type(program.words()),
             });
             offset = end;
         }
@@ -130,5 +134,17 @@ fn end_of(offset: usize, program: &LinkedProgram) -> usize {
 pub(crate) fn store_words(room: &mut [u8], words: &[Word]) {
     for (bytes, word) in room.chunks_exact_mut(size_of::<Word>()).zip(words) {
         bytes.copy_from_slice(&word.bits().to_le_bytes());
+    }
+}
+
+/// The type of the witness behind a program: of the same precision, if it has one.
+pub(crate) fn witness_type(program: &[Word]) -> TaskType {
+    let mut words = program.iter().rev();
+    let precision = words.find(|word| cna::ConvCon1::INFO.is_written_by(**word));
+    let precision = precision.map(|word| cna::ConvCon1::from_bits(word.value()).in_precision());
+    match precision.map(Precision::from_code) {
+        Some(Precision::Int8) => TaskType::Int8ToInt32,
+        Some(Precision::Int4) => TaskType::Int4ToInt16,
+        _ => TaskType::Fp16ToFp32,
     }
 }

@@ -176,11 +176,19 @@ impl Plan {
     }
 }
 
-/// Work of the witness, the task that ends each job.
-static WITNESS: LazyLock<TaskWork> = LazyLock::new(|| {
-    let program = rocket_uapi::witness_program();
-    program.as_ref().and_then(work_of).unwrap_or_default()
-});
+/// Work of the witness, the task that ends each job of this precision.
+fn witness(dtype: Dtype) -> TaskWork {
+    static WORKS: LazyLock<[TaskWork; Dtype::ALL.len()]> = LazyLock::new(|| {
+        Dtype::ALL.map(|dtype| {
+            let program = rocket_uapi::witness_program(dtype.matmul_type());
+            program.as_ref().and_then(work_of).unwrap_or_default()
+        })
+    });
+    let index = Dtype::ALL.iter().position(|one| *one == dtype);
+    index
+        .and_then(|at| WORKS.get(at).copied())
+        .unwrap_or_default()
+}
 
 /// Everything that the work of a task depends on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -212,7 +220,7 @@ impl TaskWorks {
                 task_work(job.dtype, task, before, &job.program).unwrap_or_default()
             })
         });
-        works.chain([*WITNESS]).collect()
+        works.chain([witness(job.dtype)]).collect()
     }
 }
 

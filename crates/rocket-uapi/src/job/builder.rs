@@ -4,7 +4,7 @@
 use std::collections::HashSet;
 use std::slice;
 
-use rknpu_regcmd::{Direction, Extent};
+use rknpu_regcmd::{Direction, Extent, TaskType};
 use thiserror::Error;
 
 use crate::bo::{Bo, FrozenBo};
@@ -28,6 +28,8 @@ pub struct Job {
     pub(super) shared_writes: Vec<DmaBuf>,
     /// Fences that the job waits for besides those of its buffers.
     pub(super) after: Vec<SyncFile>,
+    /// Type of the task that proves that the job ran.
+    pub(super) witness: TaskType,
 }
 
 impl Job {
@@ -44,6 +46,7 @@ impl Job {
                 shared_reads: Vec::new(),
                 shared_writes: Vec::new(),
                 after: Vec::new(),
+                witness: TaskType::Fp16ToFp32,
             },
             extents: Vec::new(),
             refusal: None,
@@ -95,6 +98,7 @@ impl JobBuilder {
         self.job.frozen.push(programs.bo().clone());
         for program in placed {
             self.job.tasks.push(program.task);
+            self.job.witness = program.witness;
             self.extents.extend_from_slice(&program.extents);
         }
     }

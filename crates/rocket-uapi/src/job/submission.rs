@@ -173,5 +173,7 @@ fn witnesses(device: &Device, jobs: &[Job]) -> Result<Vec<Witness>, Error> {
     if jobs.iter().any(|job| !job.device.is_same_file(device)) {
         return Err(Error::OtherDevice);
     }
-    jobs.iter().map(|_| Witness::take(device)).collect()
+    jobs.iter()
+        .map(|job| Witness::take(device, job.witness))
+        .collect()
 }

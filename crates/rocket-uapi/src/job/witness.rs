@@ -6,14 +6,14 @@
 //! PREP_BO maintains the caches of a whole object, even while it is busy: here one page, on
 //! an output the whole output.
 //!
-//! The page also holds a program, the **witness**: the smallest matmul of ones, which
-//! overwrites zeroes. Its operands lie in a buffer object of the file that no later PREP_BO
-//! or FINI_BO touches, with slack behind them.
+//! The page also holds a program, the **witness**: the smallest matmul, whose results
+//! overwrite zeroes. Its operands lie in a buffer object of the file that no later PREP_BO
+//! or FINI_BO touches, with slack behind them. It has the precision of the job's last
+//! task, since nobody is known to have mixed precisions in a job (E-types-mixed).
 //!
 //! The witness is the last task of its job. The driver starts a task at the interrupt of
 //! the task before, so the witness runs after all others. A kill drops the tasks that have
-//! not run. So the result is there if and only if the whole job ran. Most jobs mix two
-//! precisions so, which nobody is known to have run (E-types-mixed).
+//! not run. So the result is there if and only if the whole job ran.
 
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -33,7 +33,7 @@ use crate::units::{ByteLen, Deadline, Handle, PAGE_BYTES};
 
 /// Offset of the result in the page; the program's words lie before it.
 const C_OFFSET: usize = 3 << 10;
-/// Offset of operand B in the page of operands; A lies before it. Both are all ones.
+/// Offset of operand B in the page of operands; A lies before it.
 const B_OFFSET: usize = 1 << 10;
 /// Slack behind the operands: a feature fetch may read that far beyond its end
 /// (E-over-read).
@@ -42,26 +42,34 @@ const SLACK: usize = ChipProfile::RK3588.cbuf_bank_bytes as usize;
 const PAGE: BufferId = BufferId(0);
 const OPERANDS: BufferId = BufferId(1);
 
-/// The smallest legal FP16 matmul, in the form that ran on the mainline driver
+/// The smallest legal matmul of this precision, in the form that ran on the mainline driver
 /// (E-form-b-mainline).
-const WITNESS_MATMUL: MatmulTask = MatmulTask {
-    ty: TaskType::Fp16ToFp32,
-    m: 4,
-    k: 32,
-    n: 16,
-    a: OPERANDS.at(0),
-    b: OPERANDS.at(B_OFFSET as u32),
-    c: PAGE.at(C_OFFSET as u32),
-};
+const fn smallest(ty: TaskType) -> MatmulTask {
+    let (ty, n) = match ty {
+        TaskType::Int8ToInt32 => (ty, 32),
+        TaskType::Int4ToInt16 => (ty, 64),
+        TaskType::Fp16ToFp32 | TaskType::Fp16ToFp16 => (TaskType::Fp16ToFp32, 16),
+    };
+    MatmulTask {
+        ty,
+        m: 4,
+        k: 32,
+        n,
+        a: OPERANDS.at(0),
+        b: OPERANDS.at(B_OFFSET as u32),
+        c: PAGE.at(C_OFFSET as u32),
+    }
+}
 
-/// 1.0 in FP16, the value of all elements of both operands, so that their layout does not
-/// matter.
+/// 1.0 in FP16, which fills both operands, so that their layout does not matter. As integers
+/// its bytes are not all zero either.
 const ONE: [u8; 2] = 0x3c00_u16.to_le_bytes();
 
 /// The witness page of a job.
 #[derive(Debug)]
 pub(crate) struct Witness {
     bo: Bo,
+    ty: TaskType,
     /// Its program.
     pub(super) task: Task,
     /// The buffer object of the operands.
@@ -72,10 +80,10 @@ pub(crate) struct Witness {
 
 impl Witness {
     /// Takes an idle page of the file, or makes a new one. Its result is cleared.
-    pub(super) fn take(device: &Device) -> Result<Self, Error> {
-        let witness = WitnessProgram::get()?;
+    pub(super) fn take(device: &Device, ty: TaskType) -> Result<Self, Error> {
+        let witness = WitnessProgram::get(ty)?;
         let (operands, ones) = operands(device)?;
-        let idle = device.witnesses().idle.pop();
+        let idle = device.witnesses().take(ty);
         let (mut bo, is_new) = match idle {
             Some(raw) => (Bo::from_raw(device, raw), false),
             None => (device.alloc(ByteLen::new(PAGE_BYTES)?)?, true),
@@ -95,6 +103,7 @@ impl Witness {
         };
         Ok(Self {
             bo,
+            ty,
             task,
             operands,
             exported: AtomicBool::new(false),
@@ -105,7 +114,7 @@ impl Witness {
     pub(super) fn give_back(self) {
         if !self.exported.load(Ordering::Acquire) && self.bo.is_synced() {
             let device = self.bo.device().clone();
-            device.witnesses().idle.push(self.bo.into_raw());
+            device.witnesses().idle.push((self.ty, self.bo.into_raw()));
         }
     }
 
@@ -121,7 +130,7 @@ impl Witness {
     /// Whether the witness ran, in a job that has ended.
     pub(super) fn is_written(&self) -> Result<bool, Error> {
         let page = self.bo.read(Deadline::FOREVER)?;
-        let atom = &page[WitnessProgram::get()?.atom..][..ATOM_BYTES as usize];
+        let atom = &page[WitnessProgram::get(self.ty)?.atom..][..ATOM_BYTES as usize];
         Ok(atom.iter().any(|&byte| byte != 0))
     }
 
@@ -170,12 +179,11 @@ fn operands(device: &Device) -> Result<(Handle, Iova), Error> {
     Ok((operands.handle, operands.iova))
 }
 
-/// The witness: the register program at the end of each job, for predictions of a job's
-/// time. `None` if it cannot be built; a test excludes that.
+/// The witness: the register program at the end of each job whose last task has this type, for
+/// predictions of a job's time. `None` if it cannot be built; a test excludes that.
 #[must_use]
-pub fn witness_program() -> Option<Program> {
-    let chip = &ChipProfile::RK3588;
-    WITNESS_MATMUL.program(chip).ok()
+pub fn witness_program(ty: TaskType) -> Option<Program> {
+    smallest(ty).program(&ChipProfile::RK3588).ok()
 }
 
 /// Address of the operands when the witness is linked; its page is at 0.
@@ -200,14 +208,22 @@ struct WitnessProgram {
 
 impl WitnessProgram {
     /// The witness, if it links; a test excludes the error.
-    fn get() -> Result<&'static Self, Error> {
+    fn get(ty: TaskType) -> Result<&'static Self, Error> {
+        type Linked = LazyLock<Option<WitnessProgram>>;
         // Linked once, because computing the extents takes a while.
-        static PROGRAM: LazyLock<Option<WitnessProgram>> = LazyLock::new(WitnessProgram::link);
-        PROGRAM.as_ref().ok_or(Error::Witness)
+        static INT8: Linked = Linked::new(|| WitnessProgram::link(TaskType::Int8ToInt32));
+        static INT4: Linked = Linked::new(|| WitnessProgram::link(TaskType::Int4ToInt16));
+        static FP16: Linked = Linked::new(|| WitnessProgram::link(TaskType::Fp16ToFp32));
+        let program = match ty {
+            TaskType::Int8ToInt32 => &INT8,
+            TaskType::Int4ToInt16 => &INT4,
+            TaskType::Fp16ToFp32 | TaskType::Fp16ToFp16 => &FP16,
+        };
+        program.as_ref().ok_or(Error::Witness)
     }
 
-    fn link() -> Option<Self> {
-        let program = witness_program()?;
+    fn link(ty: TaskType) -> Option<Self> {
+        let program = witness_program(ty)?;
         let linked = program.link(&places(Iova(0), BEHIND)).ok()?;
         let atom = linked.last_written_atom()?.0 as usize;
         Some(Self { program, atom })
@@ -233,16 +249,24 @@ mod tests {
     use rknpu_regcmd::Direction;
 
     use super::*;
+    use crate::program_bo::witness_type;
 
     #[test]
     fn the_witness_stays_in_its_part_of_any_page() {
-        let witness = WitnessProgram::get().unwrap();
+        for ty in TaskType::ALL {
+            stays(ty);
+        }
+    }
+
+    fn stays(ty: TaskType) {
+        let witness = WitnessProgram::get(ty).unwrap();
+        assert_eq!(witness_type(witness.program.words()), smallest(ty).ty);
         assert!(size_of_val(witness.program.words()) <= C_OFFSET);
         assert!((C_OFFSET..=PAGE_BYTES - ATOM_BYTES as usize).contains(&witness.atom));
         let last = 0_u32.wrapping_sub(PAGE_BYTES as u32);
         for (page, operands) in [(0, last), (PAGE_BYTES as u32, 0), (last, 1 << 20)] {
             let bindings = places(Iova(page), Iova(operands));
-            let linked = witness_program().unwrap().link(&bindings).unwrap();
+            let linked = witness_program(ty).unwrap().link(&bindings).unwrap();
             assert_eq!(linked.words(), witness.at(Iova(page), Iova(operands)));
             let of = |start: u32, offset: usize| u64::from(start) + offset as u64;
             for extent in linked.extents() {

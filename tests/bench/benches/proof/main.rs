@@ -45,7 +45,7 @@ fn main() {
 fn witnesses() -> [(&'static str, TaskWork); 3] {
     let a = smallest().program_in(MatmulForm::A, &ChipProfile::RK3588);
     let a = a.unwrap();
-    let b = rocket_uapi::witness_program().unwrap();
+    let b = rocket_uapi::witness_program(TaskType::Fp16ToFp32).unwrap();
     let flying = Flying::fp16(1, 0x1082_02c0, (0, 0x100, 0x200)).program();
     [
         ("an FP16 matmul in form A", work(a.words())),

@@ -82,7 +82,7 @@ impl TimedTasks {
 
     /// Picoseconds that `machine` predicts for the tasks and the witnesses of their jobs.
     pub(super) fn predicted_ps(&self, machine: &Machine) -> anyhow::Result<u64> {
-        let witness = witness_program().context("there is no witness program")?;
+        let witness = witness_program(self.ty()).context("there is no witness program")?;
         let (programs, _) = self.matmul().programs()?;
         let works = programs.iter().chain([&witness]).map(work_of);
         let works = works.collect::<anyhow::Result<Vec<_>>>()?;
