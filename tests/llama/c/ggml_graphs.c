@@ -271,6 +271,9 @@ static void free_model(struct model *model) {
     free(model->lent);
 }
 
+// Keys after its own that a row sees, of those that a mask may hide.
+static const size_t SEEN = 9;
+
 enum { MOST_INPUTS = 64, MOST_VALUES = 64, MOST_RESULTS = 3 };
 
 enum kind { NUMBERS, POSITIONS, ROW_NUMBERS, EXPERT_NUMBERS, HALF_MASK, FLOAT_MASK, CACHE };
@@ -279,6 +282,9 @@ struct input {
     void *tensor;
     enum kind kind;
     size_t count;
+    // Of a cache with cells that the mask hides from all rows: elements of a cell, and rows of each
+    // sequence.
+    size_t width, rows;
 };
 
 // A matrix that is computed: a row of `width` elements for each token.
@@ -304,7 +310,7 @@ struct graph {
 static void *add_input(struct graph *graph, void *tensor, enum kind kind, size_t count) {
     require(graph->input_count < MOST_INPUTS, "room for inputs");
     ggml_set_input(tensor);
-    graph->inputs[graph->input_count++] = (struct input){tensor, kind, count};
+    graph->inputs[graph->input_count++] = (struct input){tensor, kind, count, 0, 0};
     return tensor;
 }
 
@@ -556,6 +562,7 @@ static void add_attention(struct graph *graph, void *cache_context) {
     size_t stored_row = sizeof(float) * (size_t)graph->values[from].width;
     stored = ggml_view_2d(context, stored, kv_width, tokens, stored_row, 0);
     void *caches[2];
+    struct input *cache_inputs[2];
     for (int i = 0; i < 2; i++) {
         bool transposed = i == 1 && !flash;
         int cache_rows = (transposed ? kv_width : CONTEXT) * streams;
@@ -564,7 +571,8 @@ static void add_attention(struct graph *graph, void *cache_context) {
         caches[i] = cache;
         require(graph->input_count < MOST_INPUTS, "room for inputs");
         graph->inputs[graph->input_count++] =
-            (struct input){cache, CACHE, (size_t)kv_width * CONTEXT * (size_t)streams};
+            (struct input){cache, CACHE, (size_t)kv_width * CONTEXT * (size_t)streams, 0, 0};
+        cache_inputs[i] = &graph->inputs[graph->input_count - 1];
         if (transposed) {
             size_t column = ggml_row_size(type, CONTEXT);
             void *part = ggml_view_2d(context, cache, tokens, kv_width, column,
@@ -598,6 +606,10 @@ static void add_attention(struct graph *graph, void *cache_context) {
         if (has_mask) {
             mask = ggml_new_tensor_4d(context, TYPE_F16, keys, rows, 1, streams);
             add_input(graph, mask, HALF_MASK, masked);
+            for (int i = 0; i < 2; i++) {
+                cache_inputs[i]->width = (size_t)kv_width;
+                cache_inputs[i]->rows = (size_t)rows;
+            }
         }
         tell("attention of %d in %d parts over %s with %d rows of %d written by %s at %d%s%s%s%s, "
              "%d heads",
@@ -720,7 +732,7 @@ static void set_input(const struct input *input, int tokens, uint32_t seed) {
         }
         size_t row = i / CONTEXT, key = i % CONTEXT;
         // Each row sees its first keys at least.
-        float hidden = key > row + 9 ? -INFINITY : key % 5 ? 0 : -0.5f;
+        float hidden = key > row + SEEN ? -INFINITY : key % 5 ? 0 : -0.5f;
         if (input->kind == HALF_MASK) {
             halves[i] = half_of(hidden);
         } else if (input->kind == FLOAT_MASK) {
@@ -736,6 +748,12 @@ static void set_input(const struct input *input, int tokens, uint32_t seed) {
         ggml_backend_tensor_set(input->tensor, halves, 0, size);
         break;
     case CACHE:
+        for (size_t i = 0; input->width && i < count; i++) {
+            size_t cell = i / input->width;
+            if (cell % CONTEXT >= (cell / CONTEXT + 1) * input->rows + SEEN) {
+                values[i] *= type == TYPE_F16 ? 3e4f : type == TYPE_Q8 ? 1e6f : 1e30f;
+            }
+        }
         require(ggml_quantize_chunk(type, values, bytes, 0, (int64_t)count / HEAD, HEAD, NULL) ==
                     size,
                 "ggml_quantize_chunk");
