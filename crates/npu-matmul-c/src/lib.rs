@@ -11,7 +11,7 @@ use std::ffi::{CStr, c_char};
 use std::sync::Arc;
 
 use half::f16;
-use npu_matmul::{Activations, Engine, Outputs, PackedWeights, Weights};
+use npu_matmul::{Activations, Engine, Outputs, PackedWeights, PlanOptions, Weights};
 use rocket_uapi::{DevicePool, Selector};
 
 pub use attention::{RocketNpuAttention, rocket_npu_attend};
@@ -65,7 +65,8 @@ pub unsafe extern "C" fn rocket_npu_open(
         };
         let device = npu_matmul::open_npu(&selector, false)?.device;
         let info = device.info();
-        let pool = DevicePool::open(&device, info.files()).map_err(CallError::Files)?;
+        let files = PlanOptions::for_device(&info).0.files(&info);
+        let pool = DevicePool::open(&device, files).map_err(CallError::Files)?;
         let opened = RocketNpuEngine {
             engine: Arc::new(Engine::open(pool)?),
             is_model: info.is_model,

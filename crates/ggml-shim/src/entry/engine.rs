@@ -36,8 +36,8 @@ fn device(selector: &Selector, timeline: bool) -> Result<OpenedNpu, LoadError> {
         .map_err(|error| LoadError::Device(format!("device {selector}: {error}")))
 }
 
-/// Opens the device that `selector` names, with one descriptor per NPU core: the driver schedules
-/// the jobs of one descriptor on one core. With `timeline` a model records its jobs. `threads`, if
+/// Opens the device that `selector` names, with one descriptor per NPU core that its profile allows: the driver
+/// schedules the jobs of one descriptor on one core. With `timeline` a model records its jobs. `threads`, if
 /// given, do the engine's work, within `shares` of the memory. Plans follow the board's profile and not the kernel's current
 /// clock: an idle NPU is slow, and the same model must get the same plans.
 pub(crate) fn open(
@@ -51,13 +51,14 @@ pub(crate) fn open(
     };
     let OpenedNpu { device, software } = device(selector, timeline)?;
     let info = device.info();
-    let pool = DevicePool::open(&device, info.files()).map_err(|error| failed("device", &error))?;
     let (options, refused) = PlanOptions::for_device(&info);
+    let files = options.files(&info);
+    let pool = DevicePool::open(&device, files).map_err(|error| failed("device", &error))?;
     let complaint = refused.map(|error| {
         let profile = &options.profile.name;
         format!("{error}; using the profile \"{profile}\" instead")
     });
-    let target = PlanTarget::new(info.files(), options);
+    let target = PlanTarget::new(files, options);
     let engine = Engine::with_memory(pool, target.options().clone(), shares);
     let engine = match threads {
         None => engine,

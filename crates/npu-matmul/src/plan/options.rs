@@ -136,6 +136,12 @@ impl PlanOptions {
         }
     }
 
+    /// Files to open of a device: one for each core that the profile lets work at the same time.
+    #[must_use]
+    pub fn files(&self, info: &DeviceInfo) -> usize {
+        info.files().min(self.profile.choices.cores.value)
+    }
+
     /// Defaults with the [`Profile`] of a device. If it has a profile that cannot be used, they
     /// have the built-in one, and the second value says why.
     #[must_use]

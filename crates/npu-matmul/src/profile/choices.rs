@@ -84,6 +84,9 @@ pub struct Choices {
     /// Most tasks of a job.
     #[serde(default = "job_tasks")]
     pub job_tasks: SourcedChoice<usize>,
+    /// Most cores that work at the same time.
+    #[serde(default = "cores")]
+    pub cores: SourcedChoice<usize>,
 }
 
 /// Nobody is known to have run a job with weights in several buffers. The driver's code has no
@@ -94,6 +97,10 @@ const fn joined_jobs() -> SourcedChoice<bool> {
 
 const fn job_tasks() -> SourcedChoice<usize> {
     SourcedChoice::published(1024, "E-job-sizes")
+}
+
+const fn cores() -> SourcedChoice<usize> {
+    SourcedChoice::published(3, "E-cores")
 }
 
 /// Bytes of one CBUF bank: the longest overread of a feature fetch seen so far.
@@ -114,6 +121,7 @@ impl Choices {
             slack_bytes: SourcedChoice::published(SLACK_BYTES, "E-over-read"),
             joined_jobs: joined_jobs(),
             job_tasks: job_tasks(),
+            cores: cores(),
         }
     }
 

@@ -173,7 +173,8 @@ impl Profile {
             ("bytes_per_second", host.bytes_per_second),
             ("sync_bytes_per_second", host.sync_bytes_per_second),
         ];
-        let tasks = u32::try_from(self.choices.job_tasks.value).unwrap_or(u32::MAX);
+        let [tasks, cores] = [&self.choices.job_tasks, &self.choices.cores]
+            .map(|choice| u32::try_from(choice.value).unwrap_or(u32::MAX));
         let kernel = &self.kernel;
         let measured = [
             (
@@ -198,6 +199,7 @@ impl Profile {
             .filter_map(|(field, value, range)| Some((field, value?, range)));
         let counts = [
             ("job_tasks", tasks),
+            ("cores at once", cores),
             ("core_bytes_per_clock", dram.core_bytes_per_clock),
             ("cores", host.cores),
             ("instructions_per_clock", host.instructions_per_clock),

@@ -196,6 +196,22 @@ fn the_first_place_that_has_a_file_is_read() {
 }
 
 #[test]
+fn a_profile_limits_the_cores_that_work_at_once() {
+    let device = npu_model::Model::new(npu_model::ModelOptions::default()).open_device();
+    let mut own = profile();
+    let files = |profile: &Profile| {
+        let options = PlanOptions {
+            profile: Arc::new(profile.clone()),
+            ..PlanOptions::default()
+        };
+        options.files(&device.info())
+    };
+    assert_eq!(files(&own), 3);
+    own.choices.cores.value = 1;
+    assert_eq!(files(&own), 1);
+}
+
+#[test]
 fn a_profile_is_of_one_board() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("profile.json");

@@ -20,7 +20,7 @@ pub(crate) fn run(args: &BenchFlags) -> Result<Verdict, Failure> {
     let opened = super::open(&args.device)?;
     let info = opened.device.info();
     let (options, refused) = args.machine.options(&info);
-    let fds = args.fds.map_or(info.files(), NonZeroUsize::get);
+    let fds = args.fds.map_or(options.files(&info), NonZeroUsize::get);
     let device = DeviceReport::new(info, opened.why);
     let is_model = device.is_model;
     let threads = match args.threads {

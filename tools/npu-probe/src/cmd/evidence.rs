@@ -25,7 +25,7 @@ use crate::board::evidence::{
     FIRST_PROFILE, PROFILE, PrivateWords, RECORDING_END, find, pack,
 };
 use crate::board::first::{
-    FirstReport, FirstResults, HEALTH_STEP, LADDER, Rung, RungPace, broken_since,
+    FirstReport, FirstResults, HEALTH_STEP, LADDER, ProfileChanges, Rung, RungPace, broken_since,
 };
 use crate::experiment::record::ExperimentRecord;
 use crate::matmul::report::HostMachine;
@@ -160,13 +160,13 @@ fn run_steps(args: &FirstFlags, evidence: Option<&EvidenceFlags>) -> Result<Verd
         run.say(&format!("Starts anew: {changed}.\n"))?;
     }
     run.check_health()?;
-    let (rungs, plans) = (setup.rung_steps(), setup.plan_steps());
+    let rungs = setup.rung_steps();
     let more = evidence.map_or_else(Vec::new, |_| setup.evidence_steps());
-    run.progress.steps = rungs.len() + plans.len() + more.len();
+    run.progress.steps = rungs.len() + setup.plan_steps(1).len() + more.len();
     run.all(rungs)?;
     let first = run.judge(false)?;
-    run.write_profile(&first)?;
-    run.all(plans)?;
+    let files = run.write_profile(&first)?;
+    run.all(setup.plan_steps(files))?;
     let first = run.judge(true)?;
     let verdict = serde_json::to_vec_pretty(&first).map_err(Failure::output("the verdict"))?;
     output::write_private(&folder.join(FIRST), &verdict)?;
@@ -515,23 +515,30 @@ impl EvidenceRun<'_> {
 
     /// Writes the profile that avoids what failed and allows what passed: into the folder, and for
     /// the user if it differs from the built-in one. A failure to write does not prevent the
-    /// archive.
-    fn write_profile(&self, first: &FirstReport) -> Result<(), Failure> {
-        let written = self.try_write_profile(first);
-        match written.unwrap_or_else(|failure| Some(format!("not written: {failure}"))) {
-            Some(text) => self.say(&format!("{:<24} {text}\n", "profile")),
-            None => Ok(()),
-        }
-    }
-
-    /// The path and changes of the user's profile, if one was written.
-    fn try_write_profile(&self, first: &FirstReport) -> Result<Option<String>, Failure> {
+    /// archive. Returns how many cores work at the same time with it.
+    fn write_profile(&self, first: &FirstReport) -> Result<usize, Failure> {
         let info = &self.setup.info;
         // What an earlier run of `first` found does not count, nor a profile of another board.
         let base = sudo::profile(info).ok().filter(|profile| profile.measured);
         let base = base.unwrap_or_else(Profile::built_in);
         let (profile, changes) = first.profile(&base, Board::of(info));
-        calibrate::write(&self.setup.folder.join(FIRST_PROFILE), &profile)?;
+        let cores = profile.choices.cores.value;
+        let written = self.try_write_profile(&profile, changes);
+        let text = written.unwrap_or_else(|failure| Some(format!("not written: {failure}")));
+        if let Some(text) = text {
+            self.say(&format!("{:<24} {text}\n", "profile"))?;
+        }
+        Ok(cores)
+    }
+
+    /// The path and changes of the user's profile, if one was written.
+    fn try_write_profile(
+        &self,
+        profile: &Profile,
+        changes: ProfileChanges,
+    ) -> Result<Option<String>, Failure> {
+        let info = &self.setup.info;
+        calibrate::write(&self.setup.folder.join(FIRST_PROFILE), profile)?;
         // On the model, what passed may already be allowed.
         let is_needed =
             !changes.avoided.is_empty() || !(changes.allowed.is_empty() || info.is_model);
@@ -543,7 +550,7 @@ impl EvidenceRun<'_> {
         let Some(file) = file else {
             return Ok(None);
         };
-        calibrate::write(&file, &profile)?;
+        calibrate::write(&file, profile)?;
         let changes = [changes.avoided, changes.allowed].concat().join("; ");
         Ok(Some(format!("{} ({changes})", file.display())))
     }

@@ -107,7 +107,7 @@ pub(crate) fn run(args: &GgufFlags) -> Result<Verdict, Failure> {
 fn report(model: &GgufModel, args: &GgufFlags, info: &DeviceInfo) -> ModelReport {
     // Users ask about a board, not about the software model.
     let (options, profile_refused) = args.machine.as_npu().options(info);
-    let rules = OffloadRules::new(PlanTarget::new(info.files(), options));
+    let rules = OffloadRules::new(PlanTarget::new(options.files(info), options));
     let available = || AvailableMemory::below(Path::new("/"));
     let budget_bytes = args.mem.or_else(|| Some(available()?.default_budget()));
     let limit = budget_bytes.unwrap_or(u64::MAX);

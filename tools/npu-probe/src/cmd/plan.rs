@@ -52,8 +52,9 @@ fn plan(
 ) -> Result<(Value, String), PlanError> {
     let MatmulShape { m, k, n } = shape;
     let dtype = operands.dtype();
-    let fds = args.fds.map_or(DEFAULT_FDS, NonZeroUsize::get);
     let (options, refused) = args.machine.as_npu().options(info);
+    let cores = options.profile.choices.cores.value;
+    let fds = (args.fds).map_or(DEFAULT_FDS.min(cores), NonZeroUsize::get);
     let options = PlanOptions {
         k_tile: args.k_tile.map(NonZeroUsize::get),
         batch_rows: m,

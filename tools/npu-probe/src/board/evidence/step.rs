@@ -149,8 +149,8 @@ impl EvidenceSetup {
         steps
     }
 
-    /// Steps for the default plans of a prompt, one per precision.
-    pub(crate) fn plan_steps(&self) -> Vec<EvidenceStep> {
+    /// Steps for the default plans of a prompt, one per precision, on `files` cores.
+    pub(crate) fn plan_steps(&self, files: usize) -> Vec<EvidenceStep> {
         // A projection of a small transformer for 512 tokens.
         let shape = if self.info.is_model {
             // A size that software multiplies quickly.
@@ -159,7 +159,7 @@ impl EvidenceSetup {
             "512x1024x2048"
         };
         let plans = |dtype: &str| {
-            let line = format!("--json --dtype {dtype} --shape {shape} --fds 3");
+            let line = format!("--json --dtype {dtype} --shape {shape} --fds {files}");
             let rung = Rung::named(dtype).map(Rung::step_name);
             EvidenceStep {
                 needs: rung.into_iter().collect(),

@@ -38,8 +38,10 @@ pub(crate) enum RungMeaning {
     Larger(Dtype),
     /// Jobs must not have tasks of several matmuls.
     Joined,
-    /// Jobs must not have more than [`JOB_TASKS`] tasks.
-    JobTasks,
+    /// Jobs must not have more than so many tasks.
+    JobTasks(usize),
+    /// One core must work at a time.
+    AtOnce,
     /// Tasks of this precision must not reuse CBUF data of the task before.
     Reuse(Dtype),
     /// Results are less exact than they should be; there is no workaround.
@@ -56,7 +58,8 @@ impl RungMeaning {
             Self::Essential
             | Self::Unused
             | Self::Joined
-            | Self::JobTasks
+            | Self::JobTasks(_)
+            | Self::AtOnce
             | Self::Reuse(_)
             | Self::Accuracy => false,
         }
@@ -69,7 +72,7 @@ pub(crate) enum RungPace {
     /// On one core after another.
     OneByOne,
     /// On all cores at the same time.
-    AtOnce,
+    Together,
     /// On all cores at the same time, again and again.
     ForAMinute,
     /// On one core after another, behind a pause.
@@ -173,7 +176,7 @@ impl Rung {
                 (_, true) => 1,
                 _ => TIMES,
             },
-            at_once: matches!(self.pace, RungPace::AtOnce | RungPace::ForAMinute),
+            at_once: matches!(self.pace, RungPace::Together | RungPace::ForAMinute),
             lasting: match device.is_model {
                 _ if !lasts => Duration::ZERO,
                 true => Duration::from_millis(200),
@@ -209,11 +212,12 @@ macro_rules! rungs {
 }
 
 use RungMeaning::{
-    Accuracy, Essential, ExactBanks, JobTasks, Joined, Larger, Precision, Reuse, Streaming, Unused,
+    Accuracy, AtOnce, Essential, ExactBanks, JobTasks, Joined, Larger, Precision, Reuse, Streaming,
+    Unused,
 };
 
 /// Tasks of the largest job that others have run.
-pub(super) const JOB_TASKS: usize = 64;
+const JOB_TASKS: usize = 64;
 
 /// Rows, depth and columns of the largest tiles whose weights stream.
 pub(super) const FP16_STREAMED: [u32; 3] = [384, 384, 4096];
@@ -278,7 +282,8 @@ pub(crate) const LADDER: &[Rung] = rungs! {
     "fp16-subnormals" after ["fp16"]: Accuracy, subnormals(),
         "subnormal fp16 features in rows 2 and 3, subnormal weights in columns 8 to 15 \
          (E-subnormals)",
-        "fp16 operands below 2^-14 (subnormal) are not computed exactly";
+        "fp16 operands below 2^-14 (subnormal) are not computed exactly: the CPU computes what the \
+         check of first results finds too inexact";
     "fp16-large" after ["fp16"]: Precision(Dtype::Fp16), fp16(256, 384, &[256]).experiment(),
         "fp16 256x384x256 (E-resident-tiles)",
         "large fp16 tiles are wrong";
@@ -315,26 +320,26 @@ pub(crate) const LADDER: &[Rung] = rungs! {
         int4(256, 1408, &[512]).experiment(),
         "int4 256x1408x512: weights stream through their banks (E-streamed-tiles, of others)",
         "int4 weights that do not fit CBUF do not stream through it";
-    "three-files" after ["int8-large"]: Essential, int8(256, 640, &[256]).experiment(), run AtOnce,
+    "three-files" after ["int8-large"]: AtOnce, int8(256, 640, &[256]).experiment(), run Together,
         "the int8 matmul 256x640x256 on all cores at the same time, one file per core (E-cores)",
         "cores that work at the same time disturb each other";
-    "minute" after ["three-files"]: Essential, int8(64, 64, &[64]).experiment(), run ForAMinute,
+    "minute" after ["three-files"]: AtOnce, int8(64, 64, &[64]).experiment(), run ForAMinute,
         "small int8 matmuls on all cores at the same time, for a minute (E-cores)",
         "cores that work at the same time for a minute give wrong results, or stop";
     "streams-at-once" after ["fp16-streams", "three-files"]: Streaming(&Dtype::ALL),
-        fp16(64, 512, &[512]).experiment(), run AtOnce,
+        fp16(64, 512, &[512]).experiment(), run Together,
         "fp16 64x512x512 on all cores at the same time: weights stream (E-cores)",
         "weights do not stream on all cores at the same time";
     "tasks-2" after ["int8"]: Essential, int8(8, 64, &[32; 2]).experiment(),
         "one job of two int8 tasks (E-time-cores)",
         "the second task of a job fails, although it works alone";
-    "tasks-16" after ["tasks-2"]: Essential, int8(8, 64, &[32; 16]).experiment(),
+    "tasks-16" after ["tasks-2"]: JobTasks(2), int8(8, 64, &[32; 16]).experiment(),
         "one job of 16 int8 tasks (E-time-cores)",
         "a job of 16 tasks fails, although its tasks work alone";
-    "tasks" after ["tasks-16"]: Essential, int8(8, 64, &[32; JOB_TASKS]).experiment(),
+    "tasks" after ["tasks-16"]: JobTasks(16), int8(8, 64, &[32; JOB_TASKS]).experiment(),
         "one job of 64 int8 tasks (E-time-cores)",
         "a job of many tasks fails, although its tasks work alone";
-    "tasks-128" after ["tasks"]: JobTasks, int8(8, 64, &[32; 128]).experiment(),
+    "tasks-128" after ["tasks"]: JobTasks(JOB_TASKS), int8(8, 64, &[32; 128]).experiment(),
         "one job of 128 int8 tasks (E-job-sizes)",
         "a job of more than 64 tasks fails";
     "two-weights" after ["tasks-2"]: Joined, two_weights(),

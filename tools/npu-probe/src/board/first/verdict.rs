@@ -12,7 +12,7 @@ use serde::Serialize;
 use super::dead_cores::{dead_cores, overlay};
 use super::finding::RungFinding;
 use super::ladder::{
-    FP16_STREAMED, HEALTH_STEP, INT8_STREAMED, JOB_TASKS, LADDER, Rung, RungMeaning, RungPace,
+    FP16_STREAMED, HEALTH_STEP, INT8_STREAMED, LADDER, Rung, RungMeaning, RungPace,
 };
 use super::results::FirstResults;
 use crate::base::exit::Verdict;
@@ -449,9 +449,13 @@ impl FirstReport {
                     profile.choices.joined_jobs = choice(false);
                     "jobs have tasks of one matmul".to_owned()
                 }
-                RungMeaning::JobTasks => {
-                    profile.choices.job_tasks = choice(JOB_TASKS);
-                    format!("jobs have at most {JOB_TASKS} tasks")
+                RungMeaning::JobTasks(most) => {
+                    profile.choices.job_tasks = choice(most);
+                    format!("jobs have at most {most} tasks")
+                }
+                RungMeaning::AtOnce => {
+                    profile.choices.cores = choice(1);
+                    "one core works at a time".to_owned()
                 }
                 RungMeaning::Reuse(dtype) => {
                     *profile.choices.reuse.of_mut(dtype) = choice(ReuseRule::Never);
