@@ -132,8 +132,12 @@ pub(crate) fn run(args: &DistArgs) -> Result<()> {
     }
     // The script prints checksums of the files in the folder.
     let mut sums = Command::new("sh");
-    sums.args(["-euc", r#"sha256sum "$@" >SHA256SUMS; cat SHA256SUMS"#, "sh"])
-        .current_dir(&to);
+    sums.args([
+        "-euc",
+        r#"sha256sum "$@" >SHA256SUMS; cat SHA256SUMS"#,
+        "sh",
+    ])
+    .current_dir(&to);
     run_checked(sums.args(all.iter().filter_map(|file| file.file_name())))?;
     println!("wrote {} files to {}", all.len(), to.display());
     Ok(())
