@@ -28,8 +28,6 @@ pub struct Matmul<'a> {
     engine: &'a Engine,
     weights: &'a PackedWeights,
     prepared: Arc<KeptPlan>,
-    /// Rows of A.
-    m: usize,
 }
 
 impl Engine {
@@ -47,7 +45,6 @@ impl Engine {
             engine: self,
             weights,
             prepared: self.prepared(weights, m)?,
-            m,
         })
     }
 
@@ -192,7 +189,7 @@ impl<'a> Matmul<'a> {
 impl fmt::Debug for Matmul<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Matmul")
-            .field("m", &self.m)
+            .field("m", &self.plan().m)
             .field("weights", &self.weights)
             .finish_non_exhaustive()
     }
@@ -210,7 +207,7 @@ pub struct MatmulCall<'a> {
 impl<'a> MatmulCall<'a> {
     /// Checks that the operands fit this matmul.
     fn check(&self, engine: &Engine) -> Result<(), Error> {
-        let Matmul { weights, m, .. } = *self.matmul;
+        let (weights, m) = (self.matmul.weights, self.matmul.plan().m);
         let (n, k, format) = (weights.n(), weights.k(), weights.format());
         if weights.engine != engine.id {
             return Err(Error::ForeignWeights);
@@ -253,11 +250,9 @@ impl<'a> MatmulCall<'a> {
             engine,
             weights,
             ref prepared,
-            m,
-            ..
         } = *self.matmul;
         let prepared = engine.up_to_date(weights, prepared)?;
-        let k = weights.k();
+        let (m, k) = (prepared.plan.m, weights.k());
         let mismatch = || Error::WrongWeights {
             expected: "quantised",
             actual: weights.format().name(),
@@ -291,7 +286,6 @@ impl<'a> MatmulCall<'a> {
         tracing::trace!(plan = %prepared.plan, "matmul");
         Ok(CheckedCall {
             weights,
-            m,
             prepared,
             a: EncodedRows {
                 rows,

@@ -25,9 +25,6 @@ use crate::unpack::{
 /// A matmul with checked operands.
 pub(crate) struct CheckedCall<'a> {
     pub(crate) weights: &'a PackedWeights,
-    /// Rows of A and C.
-    pub(crate) m: usize,
-    /// Its plan.
     pub(crate) prepared: Arc<KeptPlan>,
     pub(crate) a: EncodedRows<'a>,
     pub(crate) epilogue: Epilogue<'a>,
@@ -138,7 +135,7 @@ impl EncodedRows<'_> {
 impl CheckedCall<'_> {
     /// Multiply-accumulates, without padding.
     pub(super) fn macs(&self) -> u64 {
-        self.m as u64 * self.weights.k() as u64 * self.weights.n() as u64
+        self.prepared.plan.m as u64 * self.weights.k() as u64 * self.weights.n() as u64
     }
 
     /// Collects the tiles of C of one job. Different K tiles of an element arrive in order.
