@@ -25,7 +25,7 @@ use crate::board::evidence::{
     FIRST_PROFILE, PROFILE, PrivateWords, RECORDING_END, find, pack,
 };
 use crate::board::first::{
-    FirstReport, FirstResults, HEALTH_STEP, LADDER, ProfileChanges, Rung, RungPace, broken_since,
+    FirstReport, FirstResults, HEALTH_STEP, LADDER, ProfileChanges, Rung, RungPace,
 };
 use crate::experiment::record::ExperimentRecord;
 use crate::matmul::report::HostMachine;
@@ -497,7 +497,7 @@ impl EvidenceRun<'_> {
         let line = format!("first --rung {}", parent.name);
         self.one(self.setup.probe(&name, &line))?;
         if !self.state.succeeded(&name) {
-            self.broken = Some(broken_since(rung.name));
+            self.broken = Some(format!("a core no longer works since rung-{}", rung.name));
         }
         Ok(())
     }

@@ -18,4 +18,4 @@ mod verdict;
 
 pub(crate) use ladder::{HEALTH_STEP, LADDER, Rung, RungPace};
 pub(crate) use results::FirstResults;
-pub(crate) use verdict::{FirstReport, ProfileChanges, broken_since};
+pub(crate) use verdict::{FirstReport, ProfileChanges};

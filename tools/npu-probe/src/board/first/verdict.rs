@@ -552,7 +552,7 @@ impl FirstReport {
 }
 
 /// The verdict, with a remedy, when a core no longer works.
-pub(crate) fn broken_since(rung: &str) -> String {
+fn broken_since(rung: &str) -> String {
     format!(
         "unfinished: after rung-{rung} failed, an experiment that passed before fails too; cut \
          the board's power and run the same command again"
