@@ -149,16 +149,31 @@ fn read_group(
     }
 }
 
+/// The largest score; NaN if any score is a NaN, and -inf if there is none.
+#[must_use]
+#[cfg_attr(target_arch = "aarch64", allow(unsafe_code))]
+pub fn largest(scores: &[f32]) -> f32 {
+    #[cfg(target_arch = "aarch64")]
+    {
+        const { assert!(cfg!(target_feature = "neon")) }
+        // SAFETY: this target has NEON in its baseline, as was just asserted.
+        unsafe { neon::largest(scores) }
+    }
+    #[cfg(not(target_arch = "aarch64"))]
+    largest_by_integers(scores)
+}
+
 /// Maps binary32 to integers in the same order, with NaNs at both ends. Its own inverse.
+#[cfg(any(test, not(target_arch = "aarch64")))]
 #[inline(always)]
 const fn ordered(bits: i32) -> i32 {
     bits ^ ((bits >> 31).cast_unsigned() >> 1).cast_signed()
 }
 
+#[cfg(any(test, not(target_arch = "aarch64")))]
 fastest! {
-    /// The largest score; NaN if any score is a NaN, and -inf if there is none.
-    #[must_use]
-    pub fn largest(scores: &[f32]) -> f32 {
+    /// The definition of [`largest`].
+    fn largest_by_integers(scores: &[f32]) -> f32 {
         const LEAST: i32 = ordered(f32::NEG_INFINITY.to_bits().cast_signed());
         const MOST: i32 = ordered(f32::INFINITY.to_bits().cast_signed());
         // Integers, so that compilers vectorise it.

