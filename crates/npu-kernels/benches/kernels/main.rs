@@ -2,17 +2,18 @@
 //! Measures how fast the CPU packs and unpacks matmuls: bytes read plus written
 //! per second, beside memcpy's in the same run.
 //!
-//! `cargo bench -p npu-bench --bench kernels` prints a table at the end. An
-//! argument selects kernels by name. memcpy runs before each run of a kernel,
-//! and the best runs are compared, so that other load affects both alike.
+//! `cargo bench -p npu-kernels` prints a table. An argument selects kernels by a
+//! part of their names. memcpy runs before each run of a kernel, and the best runs
+//! are compared, so that other load affects both alike.
 
-#![allow(missing_docs, unreachable_pub, clippy::unwrap_used, clippy::panic)]
+#![allow(missing_docs, clippy::unwrap_used)]
+
+mod all;
+mod host;
 
 use std::time::{Duration, Instant};
 
-use criterion::Criterion;
-use npu_bench::host;
-use npu_bench::kernels::{self, Size};
+use all::{Kernel, Size};
 use rayon::prelude::*;
 use rayon::{ThreadPool, ThreadPoolBuilder};
 
@@ -23,6 +24,9 @@ const SIZE: Size = Size {
     bytes: BUFFER,
     tile_rows: 512,
 };
+
+/// How long each kernel runs.
+const TIME: Duration = Duration::from_secs(3);
 
 /// Numbers of threads that are compared.
 const THREADS: [usize; 2] = [1, 2];
@@ -64,51 +68,42 @@ impl Memcpy {
     }
 }
 
+impl Row {
+    /// Measures a kernel in this pool.
+    fn measure(mut kernel: Kernel, pool: &ThreadPool, memcpy: &mut Memcpy) -> Self {
+        let mut row = Self {
+            name: kernel.name,
+            threads: pool.current_num_threads(),
+            bytes: kernel.bytes,
+            best: Duration::MAX,
+            memcpy: Duration::MAX,
+        };
+        let begin = Instant::now();
+        while begin.elapsed() < TIME {
+            row.memcpy = row.memcpy.min(memcpy.run(pool));
+            let start = Instant::now();
+            pool.install(|| (kernel.run)());
+            row.best = row.best.min(start.elapsed());
+        }
+        row
+    }
+}
+
 fn main() {
-    let mut criterion = Criterion::default()
-        .sample_size(20)
-        .warm_up_time(Duration::from_millis(300))
-        .measurement_time(Duration::from_secs(3))
-        .configure_from_args();
+    // cargo passes --bench.
+    let part = std::env::args().skip(1).find(|word| !word.starts_with('-'));
+    let part = part.unwrap_or_default();
     let mut memcpy = Memcpy {
         from: vec![1; BUFFER],
         to: vec![2; BUFFER],
     };
     let mut rows = Vec::new();
     for threads in THREADS {
-        let pool = ThreadPoolBuilder::new()
-            .num_threads(threads)
-            .build()
-            .unwrap();
-        let mut group = criterion.benchmark_group(format!("{threads} threads"));
-        for mut kernel in kernels::all(SIZE) {
-            let (mut best, mut yardstick) = (Duration::MAX, Duration::MAX);
-            group.bench_function(kernel.name, |b| {
-                b.iter_custom(|times| {
-                    let mut total = Duration::ZERO;
-                    for _ in 0..times {
-                        yardstick = yardstick.min(memcpy.run(&pool));
-                        let start = Instant::now();
-                        pool.install(|| (kernel.run)());
-                        let elapsed = start.elapsed();
-                        best = best.min(elapsed);
-                        total += elapsed;
-                    }
-                    total
-                });
-            });
-            if best < Duration::MAX {
-                rows.push(Row {
-                    name: kernel.name,
-                    threads,
-                    bytes: kernel.bytes,
-                    best,
-                    memcpy: yardstick,
-                });
-            }
-        }
+        let pool = ThreadPoolBuilder::new().num_threads(threads).build();
+        let pool = pool.unwrap();
+        let chosen = all::all(SIZE).filter(|kernel| kernel.name.contains(&part));
+        rows.extend(chosen.map(|kernel| Row::measure(kernel, &pool, &mut memcpy)));
     }
-    criterion.final_summary();
     print(&rows);
 }
 

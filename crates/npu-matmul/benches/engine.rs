@@ -3,7 +3,7 @@
 //! the engine's one worker ran, as the kernel's scheduler counts it. The threads of the software
 //! model are not counted.
 //!
-//! `cargo bench -p npu-bench --bench engine`. Figures are of this host, for comparing versions of
+//! `cargo bench -p npu-matmul`. Figures are of this host, for comparing versions of
 //! the engine and ways to call it; a board's are unknown.
 
 #![allow(missing_docs, clippy::unwrap_used)]

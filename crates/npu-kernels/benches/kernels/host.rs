@@ -4,7 +4,7 @@
 use std::fmt::Write;
 
 /// The CPU, its vector instructions, its load, and the date.
-pub fn conditions() -> String {
+pub(crate) fn conditions() -> String {
     let read = |path| std::fs::read_to_string(path).unwrap_or_default();
     let cpuinfo = read("/proc/cpuinfo");
     let model = cpuinfo

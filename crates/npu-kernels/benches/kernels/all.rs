@@ -1,10 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The kernels; each processes a whole buffer, divided into the tiles of a matmul.
-#![allow(
-    clippy::unwrap_used,
-    reason = "sizes that do not fit are a mistake in here"
-)]
-
 use half::f16;
 use npu_kernels::hadamard::Hadamard;
 use npu_kernels::half::{all_finite, to_f16};
@@ -27,26 +22,26 @@ const ATOM: usize = 16;
 
 /// Sizes of a kernel's data.
 #[derive(Clone, Copy, Debug)]
-pub struct Size {
+pub(crate) struct Size {
     /// Bytes of the larger side of each kernel: whole tiles, also of 64 x 4096 bytes,
     /// the largest tile of weights.
-    pub bytes: usize,
+    pub(crate) bytes: usize,
     /// Rows of an activation or output tile.
-    pub tile_rows: usize,
+    pub(crate) tile_rows: usize,
 }
 
 /// A kernel with its operands.
-pub struct Kernel {
+pub(crate) struct Kernel {
     /// The operation and its element types.
-    pub name: &'static str,
+    pub(crate) name: &'static str,
     /// Bytes that one run reads and writes.
-    pub bytes: usize,
+    pub(crate) bytes: usize,
     /// Runs it once, on the threads of the installed rayon pool.
-    pub run: Box<dyn FnMut() + Send>,
+    pub(crate) run: Box<dyn FnMut() + Send>,
 }
 
 /// All kernels. Their memory is resident after the first run.
-pub fn all(size: Size) -> impl Iterator<Item = Kernel> {
+pub(crate) fn all(size: Size) -> impl Iterator<Item = Kernel> {
     let makers: [fn(Size) -> Kernel; 20] = [
         |size| packing::<32, Bytes>("pack int8 weights", size, 32, 1),
         |size| packing::<64, Halves>("pack f16 weights", size, 16, f16::ONE),
