@@ -23,6 +23,6 @@ mod shadow;
 
 pub use counts::Counts;
 pub use forward::{ForwardService, NodeError};
-pub use listener::{Server, ServerError, raise_descriptor_limit, shared_server_limits};
+pub use listener::{Server, ServerError, raise_descriptor_limit};
 pub use service::{OpenFile, Service};
 pub use shadow::ShadowError;

@@ -6,7 +6,7 @@ use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use npu_wire::{Address, Frame, FrameKind, peer_uid, send, status_of};
 use rocket_uapi::NO_THREAD_REMEDY;
@@ -19,7 +19,7 @@ use zerocopy::IntoBytes;
 use crate::connection::{self, Served};
 use crate::counts::Counts;
 use crate::pool::ThreadPool;
-use crate::service::{AddLayer, OpenFile, Service};
+use crate::service::{OpenFile, Service};
 use crate::shadow::{NO_DESCRIPTOR_REMEDY, Shadow, ShadowError};
 
 /// How often the server releases what is not used any more.
@@ -43,21 +43,12 @@ fn advice(errno: &Errno) -> &'static str {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ServerError {
-    /// Another server has the name.
-    #[error("another server already listens at {0}")]
-    InUse(String),
     /// The kernel refused a socket.
     #[error("cannot listen on a socket: {0}{advice}", advice = advice(.0))]
     Socket(#[from] Errno),
     /// The shadow directory cannot be made.
     #[error(transparent)]
     Shadow(#[from] ShadowError),
-    /// The hard limit of descriptors is too low to serve several programs.
-    #[error(
-        "the hard limit of {0} open files (`ulimit -Hn`) is too low for a server that all programs \
-         of a user share: raise it, or start the program with `npu-probe run`"
-    )]
-    TooFewDescriptors(u64),
     /// No thread could be started.
     #[error("no thread could be started for the server: {0}; {NO_THREAD_REMEDY}")]
     Thread(std::io::Error),
@@ -66,16 +57,9 @@ pub enum ServerError {
 /// State that the threads of a server share.
 struct ServerShared {
     served: Arc<Served>,
-    clients: Mutex<Clients>,
-    changed: Condvar,
-}
-
-#[derive(Debug)]
-struct Clients {
     /// Connections that are open now.
-    now: usize,
-    /// When the last connection ended; at first, the start.
-    idle_since: Instant,
+    clients: Mutex<usize>,
+    changed: Condvar,
 }
 
 /// A running server; dropping it stops it.
@@ -118,49 +102,24 @@ impl Server {
     ) -> Result<Self, ServerError> {
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let address = Address::unique(std::process::id(), number);
-        Self::listen_at(service, address, Box::new(add_layer))
-    }
-
-    /// Starts to serve at `address`.
-    ///
-    /// # Errors
-    /// [`ServerError::InUse`] if a server is there, and other [`ServerError`]s.
-    pub fn start_at(service: Arc<dyn Service>, address: Address) -> Result<Self, ServerError> {
-        Self::listen_at(service, address, Box::new(|file| file))
-    }
-
-    fn listen_at(
-        service: Arc<dyn Service>,
-        address: Address,
-        add_layer: Box<AddLayer>,
-    ) -> Result<Self, ServerError> {
         let listener = rustix::net::socket_with(
             AddressFamily::UNIX,
             SocketType::SEQPACKET,
             SocketFlags::CLOEXEC | SocketFlags::NONBLOCK,
             None,
         )?;
-        match rustix::net::bind(&listener, &address.socket()?) {
-            Err(Errno::ADDRINUSE) => {
-                let name = String::from_utf8_lossy(address.name()).into_owned();
-                return Err(ServerError::InUse(name));
-            }
-            other => other?,
-        }
+        rustix::net::bind(&listener, &address.socket()?)?;
         let shadow = || Shadow::create_in(&std::env::temp_dir());
         let shadow = service.is_emulated().then(shadow).transpose()?;
         let shared = Arc::new(ServerShared {
             served: Arc::new(Served {
                 service,
-                add_layer,
+                add_layer: Box::new(add_layer),
                 shadow,
                 counts: Mutex::default(),
                 pool: ThreadPool::default(),
             }),
-            clients: Mutex::new(Clients {
-                now: 0,
-                idle_since: Instant::now(),
-            }),
+            clients: Mutex::default(),
             changed: Condvar::new(),
         });
         rustix::net::listen(&listener, BACKLOG)?;
@@ -196,26 +155,6 @@ impl Server {
         *self.shared.served.counts()
     }
 
-    /// Waits until there has been no client for `idle_time`, or until `ended`, which
-    /// is called every second, returns true.
-    pub fn wait_until_idle(&self, idle_time: Duration, ended: impl Fn() -> bool) {
-        let mut clients = self.shared.lock();
-        loop {
-            let idle = clients.idle_since.elapsed();
-            if ended() || (clients.now == 0 && idle >= idle_time) {
-                return;
-            }
-            let left = if clients.now == 0 {
-                COLLECT_EVERY.min(idle_time - idle)
-            } else {
-                // The last client notifies when it goes.
-                COLLECT_EVERY
-            };
-            let waited = self.shared.changed.wait_timeout(clients, left);
-            clients = waited.unwrap_or_else(PoisonError::into_inner).0;
-        }
-    }
-
     /// Waits until there is no client, at most `at_most`. Returns whether there is
     /// none.
     pub fn wait_for_clients(&self, at_most: Duration) -> bool {
@@ -223,7 +162,7 @@ impl Server {
         let waited = self
             .shared
             .changed
-            .wait_timeout_while(clients, at_most, |clients| clients.now > 0);
+            .wait_timeout_while(clients, at_most, |clients| *clients > 0);
         !waited.unwrap_or_else(PoisonError::into_inner).1.timed_out()
     }
 }
@@ -243,7 +182,7 @@ impl Drop for Server {
 }
 
 impl ServerShared {
-    fn lock(&self) -> MutexGuard<'_, Clients> {
+    fn lock(&self) -> MutexGuard<'_, usize> {
         self.clients.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -307,7 +246,7 @@ impl ServerShared {
             tracing::warn!("refused a process of another user");
             return;
         }
-        self.lock().now += 1;
+        *self.lock() += 1;
         let shared = Arc::clone(self);
         // The socket stays here if there is no thread.
         let socket = Arc::new(socket);
@@ -327,9 +266,8 @@ impl ServerShared {
 
     fn client_gone(&self) {
         let mut clients = self.lock();
-        clients.now -= 1;
-        if clients.now == 0 {
-            clients.idle_since = Instant::now();
+        *clients -= 1;
+        if *clients == 0 {
             self.changed.notify_all();
         }
     }
@@ -364,55 +302,14 @@ fn say_why_not(socket: &OwnedFd, errno: Errno) {
 /// that a client maps takes one in the server. Children inherit the limit, so start
 /// a program before this call.
 pub fn raise_descriptor_limit() {
-    raise(Resource::Nofile);
-}
-
-fn raise(resource: Resource) {
-    let limit = rustix::process::getrlimit(resource);
+    let limit = rustix::process::getrlimit(Resource::Nofile);
     let raised = Rlimit {
         current: limit.maximum,
         ..limit
     };
-    if let Err(errno) = rustix::process::setrlimit(resource, raised) {
-        tracing::warn!(%errno, ?resource, "cannot raise a limit of this process");
+    if let Err(errno) = rustix::process::setrlimit(Resource::Nofile, raised) {
+        tracing::warn!(%errno, "cannot raise the limit of descriptors");
     }
-}
-
-/// Minimum number of descriptors for a useful shared server.
-const SHARED_DESCRIPTORS: u64 = 256;
-
-/// Gives this process limits for serving all programs of a user, whatever the
-/// limits of the program that started it. Each limit becomes the highest that the
-/// process may set.
-///
-/// # Errors
-/// [`ServerError::TooFewDescriptors`] if that is not enough, since programs with
-/// higher limits would use this server too.
-pub fn shared_server_limits() -> Result<(), ServerError> {
-    if let Some(least) = too_few(rustix::process::getrlimit(Resource::Nofile)) {
-        // Only a privileged process may raise it.
-        let limit = Rlimit {
-            current: Some(SHARED_DESCRIPTORS),
-            maximum: Some(SHARED_DESCRIPTORS),
-        };
-        rustix::process::setrlimit(Resource::Nofile, limit)
-            .map_err(|_| ServerError::TooFewDescriptors(least))?;
-    }
-    let all = [
-        Resource::Nofile,
-        Resource::As,
-        Resource::Data,
-        Resource::Cpu,
-        Resource::Fsize,
-        Resource::Nproc,
-    ];
-    all.into_iter().for_each(raise);
-    Ok(())
-}
-
-/// The hard limit, if it is below what a shared server needs.
-fn too_few(limit: Rlimit) -> Option<u64> {
-    limit.maximum.filter(|&most| most < SHARED_DESCRIPTORS)
 }
 
 #[cfg(test)]

@@ -9,7 +9,6 @@ use std::io::Write;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
-use rustix::fs::FileType;
 use rustix::io::Errno;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
@@ -61,29 +60,13 @@ impl Address {
         })
     }
 
-    /// The common server of this user's programs that name no server and have the same
-    /// directory; see [`shared_directory`].
-    ///
-    /// # Errors
-    /// `ENOENT` or another error of stat(2) if the directory cannot be found.
-    pub fn shared(folder: &[u8]) -> Result<Self, Errno> {
-        let folder = rustix::fs::stat(folder)?;
-        let user = rustix::process::geteuid().as_raw();
-        let inode = folder.st_ino;
-        Ok(Self::of(format_args!("{PREFIX}user-{user}-{inode}")))
-    }
-
     /// A unique name for a server, from numbers that no other server has.
     #[must_use]
     pub fn unique(process: u32, number: u64) -> Self {
-        Self::of(format_args!("{PREFIX}run-{process}-{number}"))
-    }
-
-    fn of(name: fmt::Arguments<'_>) -> Self {
         let mut bytes = [0; NAME_BYTES];
         let mut room = &mut bytes[..];
         // The longest name fits.
-        let _ = room.write_fmt(name);
+        let _ = write!(room, "{PREFIX}run-{process}-{number}");
         let len = NAME_BYTES - room.len();
         Self { bytes, len }
     }
@@ -157,19 +140,6 @@ pub fn new_socket(flags: SocketFlags) -> Result<OwnedFd, Errno> {
     )
 }
 
-/// The directory that selects a user's common server: the first existing directory of
-/// `XDG_RUNTIME_DIR` and `TMPDIR`, given here, else /tmp. `XDG_RUNTIME_DIR` often names a
-/// directory that is not mounted.
-#[must_use]
-pub fn shared_directory<'a>(runtime: Option<&'a [u8]>, temporary: Option<&'a [u8]>) -> &'a [u8] {
-    let is_directory = |path: &&[u8]| {
-        let found = rustix::fs::stat(*path);
-        found.is_ok_and(|found| FileType::from_raw_mode(found.st_mode) == FileType::Directory)
-    };
-    let mut folders = [runtime, temporary].into_iter().flatten();
-    folders.find(is_directory).unwrap_or(b"/tmp")
-}
-
 /// User id of the process on the other side of a connection.
 ///
 /// # Errors
@@ -196,20 +166,14 @@ mod tests {
 
     #[test]
     fn names_are_what_they_were_made_of() {
-        let user = Address::shared(shared_directory(Some(b""), None)).unwrap();
-        assert!(user.name().starts_with(b"rocket-npu/user-"));
-        assert_eq!(Address::new(user.name()), Some(user));
-        assert_eq!(shared_directory(Some(b"/proc"), Some(b"/dev")), b"/proc");
-        assert_eq!(shared_directory(Some(b"/run/x"), Some(b"/dev")), b"/dev");
-        // A file is not a directory.
-        assert_eq!(shared_directory(Some(b"/dev/null"), Some(b"/y")), b"/tmp");
-        assert!(Address::shared(b"/no/such/folder").is_err());
         let longest = Address::unique(u32::MAX, u64::MAX);
         assert_eq!(
             longest.name(),
             b"rocket-npu/run-4294967295-18446744073709551615"
         );
-        assert_eq!(Address::unique(0, 0).name(), b"rocket-npu/run-0-0");
+        let least = Address::unique(0, 0);
+        assert_eq!(least.name(), b"rocket-npu/run-0-0");
+        assert_eq!(Address::new(least.name()), Some(least));
         for bad in [&b""[..], b"rocket", b"/tmp/x", &[b'r'; 200]] {
             assert_eq!(Address::new(bad), None);
         }

@@ -23,7 +23,6 @@ mod request;
 
 pub use address::{
     Address, C_ENVIRONMENT, CONNECT_TIMEOUT, ENVIRONMENT, is_device, new_socket, peer_uid,
-    shared_directory,
 };
 pub use frame::{DATA_BYTES, Frame, FrameKind, status_of};
 pub use message::{Received, WireError, receive, receive_parts, send, send_parts};

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Finds the server, opens the device, and gets the shadow directory.
 
+use std::ffi::CStr;
 use std::mem::ManuallyDrop;
 use std::os::fd::{AsFd, BorrowedFd, IntoRawFd, OwnedFd};
 use std::ptr;
@@ -15,18 +16,22 @@ use crate::call::{CallOutcome, call};
 use crate::complain::complain;
 use crate::guard::look;
 use crate::named::Named;
-use crate::start;
 use crate::wire::Room;
 
-/// Maximum number of starts of a server that ends before the connection.
-const STARTS: usize = 3;
-
-/// The server's name, and whether the program's environment names it.
-fn address() -> Result<(Address, bool), Errno> {
-    match start::variable(C_ENVIRONMENT) {
-        None => Ok((Address::shared(start::folder())?, false)),
-        Some(name) => Ok((Address::new(name).ok_or(Errno::NODEV)?, true)),
+/// The server's address, from the program's environment.
+///
+/// # Errors
+/// `ENODEV` if the environment names no server.
+fn address() -> Result<Address, Errno> {
+    // SAFETY: a C string. As always in C, nobody may change the environment at the same
+    // time.
+    let name = unsafe { libc::getenv(C_ENVIRONMENT.as_ptr()) };
+    if name.is_null() {
+        return Err(Errno::NODEV);
     }
+    // SAFETY: the C library returned a C string.
+    let name = unsafe { CStr::from_ptr(name) };
+    Address::new(name.to_bytes()).ok_or(Errno::NODEV)
 }
 
 pub(crate) fn request(ask: RequestKind) -> Request {
@@ -75,44 +80,35 @@ impl Control {
 
 /// Opens such a connection, if there is a server.
 fn control() -> Result<Control, Errno> {
-    let (address, _) = address()?;
-    Control::connect(&address, SocketFlags::CLOEXEC)
+    Control::connect(&address()?, SocketFlags::CLOEXEC)
 }
 
 /// Opens the device.
 ///
 /// # Errors
-/// `ENODEV` if there is no server and none can be started; `EACCES` if the server, or the
-/// lock file for starting one, belongs to another user.
+/// `ENODEV` if there is no server; `EACCES` if it belongs to another user.
 pub(crate) fn open(flags: SocketFlags) -> Result<OwnedFd, Errno> {
-    let (address, told) = address()?;
-    for _ in 0..STARTS {
-        match try_open(&address, flags) {
-            // There is no server, or it was about to end.
-            Err(Errno::CONNREFUSED | Errno::NODEV) if !told => start::server(|| control().is_ok())?,
-            Err(Errno::CONNREFUSED) => {
-                complain(b"no server with the name in ROCKET_SERVER is running");
-                return Err(Errno::NODEV);
-            }
-            Err(errno @ (Errno::ACCESS | Errno::TIMEDOUT)) => {
-                complain(
-                    b"another user has taken the name of the server, or the server accepts no \
-                      connection: start the program with `npu-probe run`, or set TMPDIR to a \
-                      directory of yours",
-                );
-                return Err(errno);
-            }
-            Err(Errno::PROTO) => {
-                complain(
-                    b"the server has another version than librocket_preload.so: use both from \
-                      one build",
-                );
-                return Err(Errno::NODEV);
-            }
-            other => return other,
+    let no_device = |why: &[u8]| {
+        complain(why);
+        Errno::NODEV
+    };
+    let address = address().map_err(|_| {
+        no_device(b"ROCKET_SERVER names no server: start the program with `npu-probe run`")
+    })?;
+    try_open(&address, flags).map_err(|errno| match errno {
+        Errno::CONNREFUSED => no_device(b"no server with the name in ROCKET_SERVER is running"),
+        Errno::PROTO => no_device(
+            b"the server has another version than librocket_preload.so: use both from one build",
+        ),
+        Errno::ACCESS | Errno::TIMEDOUT => {
+            complain(
+                b"another user has taken the name of the server, or the server accepts no \
+                  connection: start the program again with `npu-probe run`",
+            );
+            errno
         }
-    }
-    Err(Errno::NODEV)
+        other => other,
+    })
 }
 
 fn try_open(address: &Address, flags: SocketFlags) -> Result<OwnedFd, Errno> {
@@ -170,18 +166,12 @@ pub(crate) fn known_shadow_root() -> Option<&'static [u8]> {
 }
 
 /// Path of the shadow directory; empty if the system has the real device. The first call
-/// asks the server, and starts one if needed. `None` without a server.
+/// asks the server. `None` without a server.
 pub(crate) fn shadow_root() -> Option<&'static [u8]> {
     if let Some(root) = known_shadow_root() {
         return Some(root);
     }
-    let connection = match control() {
-        Err(Errno::CONNREFUSED) if !address().ok()?.1 => {
-            start::server(|| control().is_ok()).ok()?;
-            control().ok()?
-        }
-        other => other.ok()?,
-    };
+    let connection = control().ok()?;
     let mut path = [0; ROOT_BYTES];
     let outcome = ask(&connection, RequestKind::Shadow, Room::of(&mut path)).ok()?;
     let path = path.get(..outcome.data_len)?;

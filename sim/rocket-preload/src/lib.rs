@@ -16,7 +16,6 @@
 //! | `call`, `wire` | one call to the server; its messages, by address |
 //! | `named` | memory and descriptors that a call names |
 //! | `device` | connecting; the shadow directory: the server's files for paths of /dev, /sys and the device tree |
-//! | `start` | starting a server if there is none |
 //! | `target` | reading a path; its target |
 //!
 //! This code runs inside other programs, so these rules hold. No panic leaves it (`guard`).
@@ -37,7 +36,6 @@ mod next;
 mod open;
 mod paths;
 mod poll;
-mod start;
 mod stat;
 mod syscall;
 mod target;

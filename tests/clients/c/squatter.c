@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* Opens the device where another user has the server's name or its lock file. */
+/* Opens the device where another user has the server's name. */
 #include "uapi.h"
 
 int main(void)

@@ -11,9 +11,10 @@
     reason = "helpers of tests: a failure is a failed test"
 )]
 
-use std::fs::{self, Permissions};
+use std::ffi::OsStr;
+use std::fs;
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::LazyLock;
@@ -122,25 +123,15 @@ impl Client {
         test_support::program(&self.binary)
     }
 
-    /// The client with the preload library, but without a given server.
-    /// Programs with the same `folder` share a server, which the first one
-    /// starts.
+    /// The client with the preload library, and with this server in its environment.
     #[must_use]
-    pub fn alone(&self, folder: &Path) -> Command {
-        let server = FOLDER.join("npu-probe");
-        let emulated = test_support::program(&server);
-        let server = if emulated.get_args().len() == 0 {
-            server
-        } else {
-            script(folder, &emulated)
-        };
+    pub fn preloaded(&self, server: Option<&Address>) -> Command {
         let mut command = test_support::program(&self.binary);
-        command
-            .env("LD_PRELOAD", FOLDER.join("librocket_preload.so"))
-            .env("ROCKET_SERVER_PROGRAM", server)
-            .env("XDG_RUNTIME_DIR", folder)
-            .env_remove("ROCKET_SERVER")
-            .env_remove("ROCKET_DEVICE");
+        command.env("LD_PRELOAD", FOLDER.join("librocket_preload.so"));
+        match server {
+            Some(address) => command.env(npu_wire::ENVIRONMENT, OsStr::from_bytes(address.name())),
+            None => command.env_remove(npu_wire::ENVIRONMENT),
+        };
         command
     }
 
@@ -177,21 +168,6 @@ fn under_probe(options: &[&str], inner: &Command) -> Command {
         .env_remove("ROCKET_DEVICE")
         .env_remove("RUST_LOG");
     command
-}
-
-/// A program that runs `command`, for callers that start programs only by path.
-fn script(folder: &Path, command: &Command) -> PathBuf {
-    let script = folder.join("npu-probe");
-    if !script.exists() {
-        let words = [command.get_program()]
-            .into_iter()
-            .chain(command.get_args());
-        let words: Vec<_> = words.map(|word| format!("'{}'", word.display())).collect();
-        let text = format!("#!/bin/sh\nexec {} \"$@\"\n", words.join(" "));
-        fs::write(&script, text).unwrap();
-        fs::set_permissions(&script, Permissions::from_mode(0o755)).unwrap();
-    }
-    script
 }
 
 /// What the clients share: the driver's structures, programs, references.

@@ -5,10 +5,7 @@
 //! carries there and back.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
-use std::ffi::OsStr;
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
 use std::process::{self, Command};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
@@ -93,10 +90,24 @@ impl Call {
 }
 
 /// The client that uses the server at `address`.
-fn connected(name: &str, folder: &Path, address: &Address) -> Command {
-    let mut client = Client::compile(name, &[]).alone(folder);
-    client.env(npu_wire::ENVIRONMENT, OsStr::from_bytes(address.name()));
-    client
+fn connected(name: &str, address: &Address) -> Command {
+    Client::compile(name, &[]).preloaded(Some(address))
+}
+
+/// The program is told what it lacks.
+#[test]
+fn without_a_server_there_is_no_device() {
+    let gone = Address::unique(0, 0);
+    for (server, why) in [
+        (None, "start the program with `npu-probe run`"),
+        (Some(&gone), "no server with the name in ROCKET_SERVER"),
+    ] {
+        let output = Client::compile("plain", &[]).preloaded(server).output();
+        let output = output.unwrap();
+        assert_eq!(output.status.code(), Some(1));
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(said.contains(why), "{said}");
+    }
 }
 
 /// Runs the program, which makes the call `what`, on a server that answers with
@@ -106,8 +117,7 @@ fn run(what: &str, deed: impl Fn(&Call) + Sync) -> String {
     static SERVERS: AtomicU64 = AtomicU64::new(1 << 40);
     let address = Address::unique(process::id(), SERVERS.fetch_add(1, Ordering::Relaxed));
     let listener = listen(&address, 1);
-    let folder = tempfile::tempdir().unwrap();
-    let mut client = connected("unnamed", folder.path(), &address);
+    let mut client = connected("unnamed", &address);
     client.arg(what);
     let output = thread::scope(|scope| {
         scope.spawn(|| {
@@ -226,8 +236,7 @@ fn why_is_told_however_early_the_server_goes() {
     let address = Address::unique(process::id(), u64::MAX);
     let listener = listen(&address, BACKLOG);
     let ended = AtomicBool::new(false);
-    let folder = tempfile::tempdir().unwrap();
-    let mut client = connected("refused", folder.path(), &address);
+    let mut client = connected("refused", &address);
     let output = thread::scope(|scope| {
         let ended = &ended;
         // The listener closes with the thread; then no connection waits.
@@ -267,8 +276,7 @@ fn the_preload_library_carries_an_ioctl_that_no_code_here_knows() {
         unsafe { below.ioctl(request, arg, caller) }
     });
     let server = Server::start_through(model, adds_one).unwrap();
-    let folder = tempfile::tempdir().unwrap();
-    let mut client = connected("made_up", folder.path(), server.address());
+    let mut client = connected("made_up", server.address());
     let output = client.output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{said}");

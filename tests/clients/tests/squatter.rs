@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Another user who took the server's name, or its lock file, first. Needs
-//! root, to act as another user.
+//! Another user who took the server's name. Needs root, to act as another user.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
-use std::fs::File;
 use std::os::fd::OwnedFd;
 use std::process::{Command, Output, Stdio};
 use std::thread;
@@ -11,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use client_tests::{Client, listen};
 use npu_wire::Address;
-use rustix::fs::{FlockOperation, Gid, Mode, Uid};
+use rustix::fs::Uid;
 use rustix::io::Errno;
 use rustix::net::RecvFlags;
 
@@ -21,14 +19,6 @@ const OTHER: u32 = 12345;
 /// Time limit for a client that hangs and never ends by itself. Only a failing
 /// test takes so long.
 const HANGS: Duration = Duration::from_secs(60);
-
-fn is_root() -> bool {
-    let is_root = rustix::process::geteuid().is_root();
-    if !is_root {
-        println!("SKIP squatter: only root can act as another user");
-    }
-    is_root
-}
 
 /// Runs a client to its end, or kills it after [`HANGS`].
 fn run(mut client: Command) -> Output {
@@ -56,13 +46,13 @@ fn listen_as_other(address: Address) -> OwnedFd {
 
 #[test]
 fn a_stranger_with_the_name_gets_nothing() {
-    if !is_root() {
+    if !rustix::process::geteuid().is_root() {
+        println!("SKIP squatter: only root can act as another user");
         return;
     }
-    let folder = tempfile::tempdir().unwrap();
-    let name = folder.path().as_os_str().as_encoded_bytes();
-    let listener = listen_as_other(Address::shared(name).unwrap());
-    let output = run(Client::compile("squatter", &[]).alone(folder.path()));
+    let address = Address::unique(std::process::id(), 0);
+    let listener = listen_as_other(address);
+    let output = run(Client::compile("squatter", &[]).preloaded(Some(&address)));
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{said}");
     assert!(said.contains("another user"), "{said}");
@@ -74,29 +64,4 @@ fn a_stranger_with_the_name_gets_nothing() {
         matches!(received, Ok((0, _)) | Err(Errno::CONNRESET)),
         "{received:?}"
     );
-}
-
-#[test]
-fn a_lock_file_of_a_stranger_is_refused() {
-    if !is_root() {
-        return;
-    }
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join(format!(
-        "rocket-npu-{}.lock",
-        rustix::process::geteuid().as_raw()
-    ));
-    let lock = File::create(path).unwrap();
-    rustix::fs::flock(&lock, FlockOperation::LockExclusive).unwrap();
-    let client = Client::compile("squatter", &[]);
-    let [own, other] = [Uid::ROOT, Uid::from_raw(OTHER)];
-    // Another user's file, and this user's with a mode that others can open.
-    for (owner, mode) in [(other, 0o666), (other, 0o600), (own, 0o644)] {
-        rustix::fs::fchown(&lock, Some(owner), None::<Gid>).unwrap();
-        rustix::fs::fchmod(&lock, Mode::from_raw_mode(mode)).unwrap();
-        let output = run(client.alone(folder.path()));
-        let said = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "{owner:?} {mode:o}: {said}");
-        assert!(said.contains("lock file"), "{said}");
-    }
 }

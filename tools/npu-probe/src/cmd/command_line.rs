@@ -56,7 +56,7 @@ const GROUPS: [(&str, &str); 3] = [
 ];
 
 /// Commands of earlier versions, and what replaces them; for one release.
-const GONE: [(&str, &str); 3] = [
+const GONE: [(&str, &str); 4] = [
     (
         "exec",
         "`npu-probe replay CAPTURE --job N --program FILE` runs a changed program with the memory \
@@ -68,13 +68,17 @@ const GONE: [(&str, &str); 3] = [
          `npu-probe bench --plan` the profile",
     ),
     ("expert", "`npu-probe --help` lists all commands"),
+    (
+        "serve",
+        "`npu-probe run` serves the software NPU to a program and to all that it starts, such as \
+         a shell",
+    ),
 ];
 
 /// Commands of earlier versions, and the arguments that do the same today; for one release.
-const RENAMED: [(&str, &[&str]); 5] = [
+const RENAMED: [(&str, &[&str]); 4] = [
     ("soak", &["selftest", "--seconds=10"]),
     ("rung", &["first", "--rung"]),
-    ("serve", &["run", "--serve"]),
     ("diff", &["decode"]),
     ("plan", &["bench", "--plan"]),
 ];

@@ -20,7 +20,6 @@ pub(crate) mod replay;
 pub(crate) mod report;
 pub(crate) mod run;
 pub(crate) mod selftest;
-mod serve;
 mod soak;
 
 use std::env;

@@ -23,7 +23,6 @@ use npu_server::{ForwardService, Server, Service};
 use rocket_uapi::{DeviceInfo, Selector};
 use rustix::process::{WaitOptions, WaitStatus};
 
-use super::serve::{self, ServeFlags};
 use crate::base::end_signals::SIGNAL_CODE;
 use crate::base::exit::Failure;
 use crate::base::flags::{ReportFlags, RunFiles};
@@ -59,11 +58,8 @@ pub(crate) struct RunFlags {
     #[arg(long, value_name = "PATH")]
     pub(crate) preload: Option<PathBuf>,
 
-    #[command(flatten)]
-    serve: ServeFlags,
-
     /// The program and its arguments
-    #[arg(required_unless_present = "serve", trailing_var_arg = true)]
+    #[arg(required = true, trailing_var_arg = true)]
     pub(crate) command: Vec<OsString>,
 }
 
@@ -85,9 +81,6 @@ const FROM_TERMINAL: [Signal; 2] = [Signal::SIGINT, Signal::SIGQUIT];
 const PASSED_ON: [Signal; 2] = [Signal::SIGTERM, Signal::SIGHUP];
 
 pub(crate) fn run(run: &RunFlags) -> Result<u8, Failure> {
-    if run.serve.serve {
-        return serve::run(&run.serve, &run.model).map(u8::from);
-    }
     let shown = ServedDevice::choose(run)?;
     let library = library(run)?;
     let before = SigSet::thread_get_mask()

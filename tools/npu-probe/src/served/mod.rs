@@ -5,7 +5,6 @@ mod counts;
 mod of_model;
 mod of_node;
 
-use anyhow::anyhow;
 use clap::Args;
 use npu_model::ModelOptions;
 use rocket_uapi::Selector;
@@ -32,18 +31,11 @@ pub(crate) struct ModelFlags {
     pub(crate) strict: Option<String>,
 }
 
-/// The options of the model that the flags choose.
+/// The options of the model that the flags choose, if they choose no path.
 pub(crate) fn options(model: &ModelFlags) -> Result<ModelOptions, Failure> {
     let mut text = match model.device.selector() {
-        Selector::Auto | Selector::Model => String::new(),
+        Selector::Auto | Selector::Model | Selector::Path(_) => String::new(),
         Selector::ModelWith(options) => format!(",{options}"),
-        Selector::Path(path) => {
-            return Err(Failure::Usage(anyhow!(
-                "only the software model is served, and {} is a device; use `npu-probe run --device` for one \
-                 program",
-                path.display()
-            )));
-        }
     };
     // Later options override earlier ones.
     text.extend(model.cores.map(|cores| format!(",cores={cores}")));

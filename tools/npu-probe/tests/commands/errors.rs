@@ -60,7 +60,6 @@ fn threads_that_cannot_be_started_are_told() {
         "--shape 64x64x64 --dtype fp16",
         "bench 64x64x64",
         "run --preload /dev/null -- true",
-        "run --serve",
     ] {
         let stack = (1_u64 << 60).to_string();
         let (_, err) = ends(command(line).env("RUST_MIN_STACK", stack), 4);
