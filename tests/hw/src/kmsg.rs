@@ -24,7 +24,7 @@ const LATE: Duration = Duration::from_millis(1500);
 pub(crate) struct Kmsg(File);
 
 /// Whether a message of the kernel is a complaint.
-pub(crate) fn is_complaint(message: &str) -> bool {
+fn is_complaint(message: &str) -> bool {
     let mut words = COMPLAINTS.lines().filter(|line| !line.starts_with('#'));
     words.any(|word| message.contains(word))
 }

@@ -22,7 +22,6 @@ mod files;
 mod fork;
 pub mod fuzz;
 mod hold;
-pub mod kills;
 mod kmsg;
 mod known;
 #[allow(unsafe_code)]
