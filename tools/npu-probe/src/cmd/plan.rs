@@ -3,7 +3,6 @@
 
 use std::num::NonZeroUsize;
 
-use npu_matmul::memory::{MemoryPlan, MemoryShares};
 use npu_matmul::plan::{INT4_K_TILE_MAX, WeightPlan};
 use npu_matmul::profile::CostSide;
 use npu_matmul::{Dtype, Plan, PlanError, PlanOptions};
@@ -17,7 +16,7 @@ use crate::base::flags::planning::HERTZ_PER_MHZ;
 use crate::base::flags::{BenchFlags, OperandDtypes};
 use crate::base::output;
 use crate::base::shape::MatmulShape;
-use crate::base::table::{MIB, joined, mib};
+use crate::base::table::mib;
 
 /// Default number of file descriptors of a plan: one per core.
 const DEFAULT_FDS: usize = 3;
@@ -56,7 +55,6 @@ fn plan(
     let cores = options.profile.choices.cores.value;
     let fds = (args.fds).map_or(DEFAULT_FDS.min(cores), NonZeroUsize::get);
     let options = PlanOptions {
-        k_tile: args.k_tile.map(NonZeroUsize::get),
         batch_rows: m,
         ..options
     };
@@ -66,7 +64,6 @@ fn plan(
     let clock_mhz = profile.machine.clock_hz / HERTZ_PER_MHZ;
     let cpu_cores = profile.host.cores;
     let (chosen, times) = prediction(&plan, m, &options);
-    let (memory, fits) = memory(&weights, fds, args.memory, &options);
     let report = json!({
         "m": m,
         "k": k,
@@ -79,7 +76,7 @@ fn plan(
         "profile_refused": refused,
         "fds": fds,
         "cpu_cores": cpu_cores,
-        "memory": memory,
+        "weights_bytes": weights.device_bytes(),
         "chosen": chosen,
     });
     let int4 = match operands {
@@ -96,8 +93,10 @@ fn plan(
     };
     let text = format!(
         "{operands} {shape} at {clock_mhz} MHz, {fds} file descriptor(s); {cpu_cores} CPU cores \
-         pack and unpack; all times are modelled\n{int4}profile: {}; {tiles}\n{refused}{times}{fits}\n",
+         pack and unpack; all times are modelled\n{int4}profile: {}; {tiles}\n{refused}{times}\n\
+         weights  {:.2} MiB\n",
         profile.name,
+        mib(weights.device_bytes()),
     );
     Ok((report, text))
 }
@@ -212,64 +211,4 @@ fn banks(dtype: Dtype, [k, m, n]: [usize; 3]) -> Option<[u32; 2]> {
     };
     let split = task.check(&ChipProfile::RK3588).ok()?;
     Some([split.data_banks, split.weight_banks])
-}
-
-/// Memory of the weights on `fds` file descriptors, at most `max_mib` in all.
-fn memory(
-    weights: &WeightPlan,
-    fds: usize,
-    max_mib: Option<u64>,
-    options: &PlanOptions,
-) -> (Value, String) {
-    let max = max_mib.map(|mib| mib.saturating_mul(MIB as u64));
-    let with = |max| {
-        let mut memory = MemoryPlan::new(fds, MemoryShares::for_weights(max), options);
-        let added = memory.add(weights);
-        (memory, added)
-    };
-    let why_not = with(max.unwrap_or(u64::MAX))
-        .1
-        .err()
-        .map(|error| error.to_string());
-    // Without a limit on RAM, only addresses limit the weights.
-    let (alone, addressed) = with(u64::MAX);
-    let limit = alone.device_limit();
-    let each: Option<Vec<u64>> = addressed.is_ok().then(|| alone.per_device().collect());
-    let (bytes, fit) = match &each {
-        None => (weights.device_bytes(), 0),
-        Some(each) => {
-            let bytes = each.iter().sum::<u64>();
-            let busiest = each.iter().copied().max().unwrap_or(0);
-            let matmuls = max.map_or(u64::MAX, |max| max / bytes.max(1));
-            (bytes, matmuls.min(limit / busiest.max(1)))
-        }
-    };
-    let on = each.as_ref().map(|each| {
-        let each = each.iter().map(|&bytes| format!("{:.2}", mib(bytes)));
-        format!(": {} on the file descriptors", joined(each, ", "))
-    });
-    let in_all = max.map(|max| format!("; {:.0} MiB in all", mib(max)));
-    let verdict = match &why_not {
-        None => format!("fit      {fit} times"),
-        Some(why) => format!("do not fit: {why}"),
-    };
-    let text = format!(
-        "\nweights  {:.2} MiB{}, which address {:.0} MiB of weights each{}\n  {verdict}\n",
-        mib(bytes),
-        on.unwrap_or_default(),
-        mib(limit),
-        in_all.unwrap_or_default(),
-    );
-    let report = json!({
-        // None if a file descriptor cannot address its share.
-        "bytes_per_fd": each,
-        "bytes": bytes,
-        "bytes_per_fd_max": limit,
-        "bytes_max": max,
-        "fits": why_not.is_none(),
-        // Number of weights of this size that fit together.
-        "fit": fit,
-        "why_not": why_not,
-    });
-    (report, text)
 }

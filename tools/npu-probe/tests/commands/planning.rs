@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `bench --plan`, and options of planning.
 
-use crate::common::{fails, fails_with, has, json, says, text};
+use crate::common::{fails_with, json, says};
 use serde_json::Value;
 
 /// The report of the only plan.
@@ -18,7 +18,6 @@ fn plans_are_for_any_int4_weights() {
     let plan = "bench --plan 512x4096x4096 --dtype int4";
     assert_eq!(one_plan(plan)["chosen"]["k_tiles"], 11);
     says(plan, &["K tiles of 384 at most, safe for any int4 weights"]);
-    fails(&format!("{plan} --k-tile 1408"), 2);
 }
 
 #[test]
@@ -63,50 +62,6 @@ fn the_cpus_time_decides_over_cuts() {
         "bench --plan 8x64x64 --cpu-cores 7",
         &["7 CPU cores pack and unpack"],
     );
-}
-
-#[test]
-fn a_plan_tells_what_weights_take_and_whether_they_fit() {
-    let memory = |line: &str| one_plan(line)["memory"].clone();
-    // 14336 channels in groups of 32: 150, 149 and 149 groups on the
-    // descriptors.
-    let plan = "bench --plan 1x4096x14336 --dtype int8";
-    let shared = memory(plan);
-    let each = [150, 149, 149].map(|groups| groups * 32 * 4096);
-    assert_eq!(shared["bytes_per_fd"], Value::from(each.to_vec()));
-    assert_eq!(shared["bytes"], 14336 * 4096);
-    assert_eq!(shared["fits"], true);
-    assert!(shared["bytes_max"].is_null());
-    let limit = shared["bytes_per_fd_max"].as_u64().unwrap();
-    assert_eq!(shared["fit"], limit / each[0]);
-
-    // The weights take 56 MiB: two fit 112 MiB, none fits 55 MiB.
-    let given = |mib: &str| memory(&format!("{plan} --memory {mib}"));
-    assert_eq!(given("112")["fit"], 2);
-    assert_eq!(given("111")["fit"], 1);
-    let refused = given("55");
-    assert_eq!(refused["fits"], false);
-    assert_eq!(refused["fit"], 0);
-    assert_eq!(refused["bytes_per_fd"], shared["bytes_per_fd"]);
-    has(refused["why_not"].as_str().unwrap(), &["would take"]);
-
-    // Several descriptors can address what one cannot.
-    let large = "bench --plan 1x32768x122880 --dtype int8 --unmeasured --k-tile 4096 --fds";
-    let one = memory(&format!("{large} 1"));
-    assert_eq!(one["fits"], false);
-    assert!(one["bytes_per_fd"].is_null());
-    assert_eq!(one["bytes"], 32768_u64 * 122_880);
-    let why = one["why_not"].as_str().unwrap();
-    has(why, &["use more file descriptors"]);
-    assert_eq!(memory(&format!("{large} 2"))["fits"], true);
-
-    let (fits, not) = (text(plan), text(&format!("{plan} --memory 55")));
-    let weights = "weights  56.00 MiB: 18.75, 18.62, 18.62 on";
-    has(&fits, &[weights, "  fit      "]);
-    assert!(!fits.contains("do not"), "{fits}");
-    has(&not, &["55 MiB in all", "do not fit"]);
-    fails("bench --plan 1x1x1 --memory -1", 2);
-    text(&format!("bench --plan 1x1x1 --memory {}", u64::MAX));
 }
 
 /// A plan of these would take gigabytes.

@@ -238,15 +238,6 @@ impl MemoryPlan {
         self.per_device.iter().map(|of| of.bytes)
     }
 
-    /// Bytes of weights that one device can address, after the working memory of matmuls with the
-    /// weights added so far.
-    #[must_use]
-    pub fn device_limit(&self) -> u64 {
-        let devices = self.per_device.iter().enumerate();
-        let beside = devices.map(|(device, of)| self.device_at_most(device) - of.bytes);
-        DEVICE_BYTES_MAX.saturating_sub(beside.max().unwrap_or(0))
-    }
-
     /// Upper bound for unused space in the buffer objects of weights on a device, in bytes.
     fn unused(&self, of: &DeviceMemory) -> u64 {
         let slack = self.options.profile.choices.slack_bytes.value as u64;
@@ -337,7 +328,7 @@ mod tests {
         // 3.5 GiB in layers of 56 MiB, without their programs.
         let layers = memory.total() / layer.device_bytes();
         assert!((55..=63).contains(&layers), "{layers}");
-        let room = memory.device_limit() - memory.total();
+        let room = DEVICE_BYTES_MAX - memory.device_at_most(0);
         assert!(room < layer.device_bytes() + (30 << 20), "{room}");
         assert!(matches!(error, DoesNotFit::Addresses { device: 0, .. }));
 

@@ -7,7 +7,7 @@ use clap::Args;
 use npu_matmul::Threads;
 
 use super::dtype::OperandDtypes;
-use super::number::{count, number};
+use super::number::count;
 use super::planning::MachineFlags;
 use super::shared::{DeviceFlags, ReportFlags};
 use crate::base::shape::{self, MatmulShape};
@@ -25,14 +25,6 @@ pub(crate) struct BenchFlags {
     /// Times are those of the timing model, with the profile of the board.
     #[arg(long, conflicts_with_all = ["repeat", "threads"])]
     pub(crate) plan: bool,
-
-    /// Depth of a K tile, a multiple of 32 [default: the fastest]
-    #[arg(long, value_name = "DEPTH", hide_short_help = true, requires = "plan", value_parser = count::<NonZeroUsize>)]
-    pub(crate) k_tile: Option<NonZeroUsize>,
-
-    /// Memory limit for weights on all file descriptors, MiB [default: none]
-    #[arg(long, value_name = "MIB", hide_short_help = true, requires = "plan", value_parser = number::<u64>)]
-    pub(crate) memory: Option<u64>,
 
     /// Precisions of the operands [default: int8,fp16,int4]
     #[arg(long, ignore_case = true, value_delimiter = ',')]
