@@ -25,14 +25,14 @@ fn matmuls_by_plain_ioctls() {
     assert_eq!(seen["words"], 10 * 126);
     assert_eq!(seen["clock_hz"], 600_000_000);
     // The strictest model reports nothing, and one core suffices.
-    let options = ["--strict", "strict", "--cores", "1"];
-    let slow = report(&client, &options);
+    let strict = "model:level=strict,cores=1";
+    let slow = report(&client, &["--device", strict]);
     all_ran(&slow, 1, 10);
     assert_eq!(slow["cores"].as_array().unwrap().len(), 1);
     // Each report names the clock of its times: by default that of mainline.
     assert_eq!(slow["clock_hz"], 200_000_000);
     let end = |report: &Value| report["modelled_end_us"].as_f64().unwrap();
-    let fast = report(&client, &[&options[..], &fast].concat());
+    let fast = report(&client, &["--device", &format!("{strict},clock=600")]);
     assert!(end(&slow) > end(&fast), "{slow:#}");
 }
 

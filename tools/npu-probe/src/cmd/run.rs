@@ -18,23 +18,23 @@ use nix::spawn::{PosixSpawnAttr, PosixSpawnFileActions, PosixSpawnFlags, posix_s
 use nix::sys::signal::{SigSet, Signal, kill};
 use nix::unistd::Pid;
 use npu_capture::{Recorder, RecorderOptions};
-use npu_model::Model;
+use npu_model::{Model, ModelOptions};
 use npu_server::{ForwardService, Server, Service};
 use rocket_uapi::{DeviceInfo, Selector};
 use rustix::process::{WaitOptions, WaitStatus};
 
 use crate::base::end_signals::SIGNAL_CODE;
 use crate::base::exit::Failure;
-use crate::base::flags::{ReportFlags, RunFiles};
+use crate::base::flags::{DeviceFlags, ReportFlags, RunFiles};
 use crate::base::output;
 use crate::base::table::joined;
 use crate::matmul::report::SERVED_MODEL;
-use crate::served::{self, ModelUse, NodeUse};
+use crate::served::{ModelUse, NodeUse};
 
 #[derive(Debug, Args)]
 pub(crate) struct RunFlags {
     #[command(flatten)]
-    pub(crate) model: served::ModelFlags,
+    pub(crate) device: DeviceFlags,
 
     // The name `report` is taken: that field is a file.
     #[command(flatten)]
@@ -157,18 +157,25 @@ enum ServedDevice {
 
 impl ServedDevice {
     fn choose(run: &RunFlags) -> Result<Self, Failure> {
-        let Selector::Path(path) = run.model.device.selector() else {
-            let mut options = served::options(&run.model)?;
-            options.timeline = true;
-            return Ok(Self::Model(Model::new(options)));
+        let mut options = match run.device.selector() {
+            Selector::Path(path) => return Self::node(run, &path),
+            Selector::Auto | Selector::Model => ModelOptions::default(),
+            Selector::ModelWith(text) => text
+                .parse()
+                .map_err(Failure::usage("wrong options of the model"))?,
         };
-        if run.files.trace.is_some() || run.model.cores.is_some() || run.model.strict.is_some() {
+        options.timeline = true;
+        Ok(Self::Model(Model::new(options)))
+    }
+
+    fn node(run: &RunFlags, path: &Path) -> Result<Self, Failure> {
+        if run.files.trace.is_some() {
             return Err(Failure::Usage(anyhow!(
-                "--trace, --cores and --strict need the software model; {} is a device",
+                "--trace needs the software model; {} is a device",
                 path.display()
             )));
         }
-        let node = ForwardService::new(&path).map_err(|error| Failure::NoDevice(error.into()))?;
+        let node = ForwardService::new(path).map_err(|error| Failure::NoDevice(error.into()))?;
         Ok(Self::Node(Arc::new(node)))
     }
 
