@@ -52,8 +52,6 @@ pub(crate) enum ExperimentOutcome {
     },
     /// Not run, and why not.
     NotRun { reason: String },
-    /// Cannot be run, and why not.
-    Impossible { reason: Cow<'static, str> },
 }
 
 impl ExperimentOutcome {
@@ -68,7 +66,6 @@ impl ExperimentOutcome {
             Self::Observed { as_model: true } => ("observed", "same as the model".to_owned()),
             Self::Observed { .. } => ("observed", "differs from the model".to_owned()),
             Self::NotRun { reason } => ("not run", reason.clone()),
-            Self::Impossible { reason } => ("impossible", reason.to_string()),
         }
     }
 }

@@ -76,7 +76,6 @@ fn a_calibration_ends_with_a_verdict_of_few_lines() {
 fn facts_are_on_the_sides_of_the_model() {
     let default_job: &[&str] = &[
         "tf32-operand: truncated (same as the model's default)",
-        "chain-pointer: not possible here: needs chained kicks",
         "wedge: not run: needs --risky, since it hangs a core on purpose",
         "int8-ties: same as the model\n",
         "0 different, 0 neither\n",

@@ -146,11 +146,11 @@ impl CalibrateReport {
             .facts
             .iter()
             .map(|fact| fact.outcome.kind_and_result().0);
-        let [neither, not_run, impossible] = ["neither", "not run", "impossible"]
-            .map(|kind| kinds.clone().filter(|own| *own == kind).count());
+        let [neither, not_run] =
+            ["neither", "not run"].map(|kind| kinds.clone().filter(|own| *own == kind).count());
         let other = self.facts.iter().filter(|fact| fact.differs()).count() - neither;
         let all = self.facts.len();
-        let expected = all - other - neither - not_run - impossible;
+        let expected = all - other - neither - not_run;
         let verdict = match (neither, other) {
             (0, 0) => "every experiment gave the software model's result".to_owned(),
             (0, other) => format!("{other} experiments differ from the model's default"),
@@ -163,7 +163,7 @@ impl CalibrateReport {
             "verdict    {verdict}\n\
              facts      of {all}: {expected} same as the model's default, {other} different, {neither} \
              neither\n\
-             left out   {not_run} not run, {impossible} not possible here (-v names them)\n"
+             left out   {not_run} not run (-v names them)\n"
         );
         if let (Some(profile), Some(file)) = (&self.profile, &self.file) {
             let (machine, name) = (machine_line(&profile.machine), &profile.name);

@@ -72,7 +72,7 @@ impl FactReport {
             } => !is_default || !exact,
             ExperimentOutcome::Neither { .. } => true,
             ExperimentOutcome::Observed { as_model } => !as_model,
-            ExperimentOutcome::NotRun { .. } | ExperimentOutcome::Impossible { .. } => false,
+            ExperimentOutcome::NotRun { .. } => false,
         }
     }
 
@@ -100,7 +100,6 @@ impl FactReport {
             ExperimentOutcome::Neither { .. } => format!("{kind}, {result}"),
             ExperimentOutcome::Observed { .. } => result,
             ExperimentOutcome::NotRun { .. } => format!("{kind}: {result}"),
-            ExperimentOutcome::Impossible { .. } => format!("not possible here: {result}"),
         };
         let lines = note.iter().chain(&self.shown);
         let lines: String = lines.map(|line| format!("  {line}\n")).collect();
