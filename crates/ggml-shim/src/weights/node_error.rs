@@ -143,7 +143,7 @@ mod tests {
     use std::time::Duration;
 
     use npu_matmul::{Dtype, MatmulKind, Remedy, TaskKind, WrongResult, open_npu};
-    use rknpu_regcmd::{MatmulForm, Reuse};
+    use rknpu_regcmd::Reuse;
     use rocket_uapi::Selector;
 
     use super::*;
@@ -185,7 +185,6 @@ mod tests {
                 k: 64,
                 n: 64,
                 reuse: Reuse::default(),
-                form: MatmulForm::A,
                 spare_data_bank: false,
             };
             let source = Box::new(WrongResult {
@@ -214,7 +213,6 @@ mod tests {
         let number = 4;
         let expert = NodeFailure::NoSuchExpert { number, count: 4 };
         for (error, may_run_again, consequence) in [
-            (wrong(Remedy::FormB), true, Consequence::CpuAndDistrust),
             (
                 wrong(Remedy::NoReuse(dtype)),
                 true,

@@ -85,8 +85,9 @@ pub(crate) struct Buffers {
     pub(crate) is_model: bool,
     /// Bytes behind the data that the NPU reads; see [`Choices::slack_bytes`].
     slack_bytes: usize,
-    /// The page at address 0 of the open file; see [`Choices::guard_page`].
-    _guard: Option<Bo>,
+    /// The page at address 0 of the open file: neither operands nor programs lie there
+    /// (E-guard-page).
+    _guard: Bo,
     /// The resident weights.
     pub(crate) weights: WeightPool,
     /// The programs of the latest jobs.
@@ -106,8 +107,7 @@ impl Buffers {
         choices: &Choices,
         shares: MemoryShares,
     ) -> Result<Self, Error> {
-        let page = ByteLen::new(PAGE_BYTES)?;
-        let guard = choices.guard_page.value.then(|| device.alloc(page));
+        let guard = device.alloc(ByteLen::new(PAGE_BYTES)?)?;
         // The devices share the limits. Idle buffers count toward them, too.
         let share = |most: usize| most / devices.max(1);
         let program_bytes = share(shares.programs());
@@ -126,7 +126,7 @@ impl Buffers {
         Ok(Self {
             is_model: device.info().is_model,
             slack_bytes: choices.slack_bytes.value,
-            _guard: guard.transpose()?,
+            _guard: guard,
             device,
             weights: WeightPool::new(shares.chunk(devices)),
             programs: LruMap::with_limits(programs, |programs| programs.bytes()),

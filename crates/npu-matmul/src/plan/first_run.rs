@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use half::f16;
 use rayon::prelude::*;
-use rknpu_regcmd::{ChipProfile, MatmulForm, Reuse, ReuseRule};
+use rknpu_regcmd::{ChipProfile, Reuse, ReuseRule};
 
 use crate::numbers::dtype::{CHANNEL_GROUP, Dtype};
 use crate::numbers::layout::{Position, activation, output, tile_task, weight};
@@ -36,8 +36,6 @@ pub struct TaskKind {
     pub n: u32,
     /// Operands that are not fetched because the previous task left them in CBUF.
     pub reuse: Reuse,
-    /// The blocks that the program starts.
-    pub form: MatmulForm,
     /// Whether the features may get one CBUF bank more than they fill.
     pub spare_data_bank: bool,
 }
@@ -51,7 +49,6 @@ impl TaskKind {
             k: task.k_padded,
             n: task.n_padded,
             reuse: emit::reuse(job, task, before),
-            form: job.program.form,
             spare_data_bank: job.program.spare_data_bank,
         }
     }
@@ -105,12 +102,8 @@ impl fmt::Display for MatmulKind {
 
 impl fmt::Display for TaskKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { m, k, n, form, .. } = self;
-        write!(
-            f,
-            "{} of M = {m}, K = {k}, N = {n}, form {form:?}",
-            self.dtype
-        )?;
+        let Self { m, k, n, .. } = self;
+        write!(f, "{} of M = {m}, K = {k}, N = {n}", self.dtype)?;
         f.write_str(match (self.reuse.features, self.reuse.weights) {
             (false, false) => "",
             (true, false) => ", which reuses features",
@@ -126,8 +119,6 @@ impl fmt::Display for TaskKind {
 pub enum Remedy {
     /// Tasks of this precision fetch both operands.
     NoReuse(Dtype),
-    /// All programs use form B.
-    FormB,
     /// Matmuls of this kind return [`Error::Distrusted`](crate::Error).
     Refuse(MatmulKind),
 }
@@ -149,7 +140,6 @@ impl fmt::Display for Remedy {
                     "{dtype} tasks fetch both operands from now on; run the call again"
                 )
             }
-            Self::FormB => f.write_str("all programs use form B from now on; run the call again"),
             Self::Refuse(kind) => write!(
                 f,
                 "{kind} are refused until the program restarts, so the CPU must compute them, which \
@@ -285,12 +275,10 @@ impl FirstRuns {
 
 /// Chooses the most likely cause: the one with the least evidence that it works.
 fn remedy(kind: &TaskKind) -> Remedy {
-    match (kind.reuse, kind.form) {
-        (Reuse { features: true, .. } | Reuse { weights: true, .. }, _) => {
-            Remedy::NoReuse(kind.dtype)
-        }
-        (_, MatmulForm::A) => Remedy::FormB,
-        (_, MatmulForm::B) => Remedy::Refuse(kind.matmul()),
+    if kind.reuse.features || kind.reuse.weights {
+        Remedy::NoReuse(kind.dtype)
+    } else {
+        Remedy::Refuse(kind.matmul())
     }
 }
 
@@ -300,7 +288,6 @@ impl TaskFindings {
         let mut choices = self.options.profile.choices.clone();
         match remedy {
             Remedy::NoReuse(dtype) => choices.reuse.of_mut(dtype).value = ReuseRule::Never,
-            Remedy::FormB => choices.form.value = MatmulForm::B,
             Remedy::Refuse(kind) => {
                 let is_new = !self.refused.contains(&kind);
                 if is_new {
@@ -428,11 +415,11 @@ mod tests {
         #[test]
         fn kinds_differ_in_each_field(
             sizes in [[1..3_u32, 1..3, 1..3, 1..3], [1..3, 1..3, 1..3, 1..3]],
-            flags in prop::array::uniform2(prop::array::uniform5(any::<bool>())),
+            flags in prop::array::uniform2(prop::array::uniform4(any::<bool>())),
         ) {
             let [one, other] = [0, 1].map(|at| {
                 let [rows, m, k, n] = sizes[at];
-                let [features, weights, is_float, is_form_a, spare_data_bank] = flags[at];
+                let [features, weights, is_float, spare_data_bank] = flags[at];
                 TaskKind {
                     dtype: if is_float { Dtype::Fp16 } else { Dtype::Int8 },
                     rows: rows as usize,
@@ -440,12 +427,11 @@ mod tests {
                     k,
                     n,
                     reuse: Reuse { features, weights },
-                    form: if is_form_a { MatmulForm::A } else { MatmulForm::B },
                     spare_data_bank,
                 }
             });
             assert_each_field_counts!(
-                TaskKind { dtype, rows, m, k, n, reuse, form, spare_data_bank },
+                TaskKind { dtype, rows, m, k, n, reuse, spare_data_bank },
                 one,
                 other
             );

@@ -67,15 +67,11 @@ impl ReuseChoices {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Choices {
-    /// The blocks that a program starts.
-    pub form: SourcedChoice<MatmulForm>,
     /// Which tasks reuse data left in CBUF.
     pub reuse: ReuseChoices,
     /// Whether INT8 features get one CBUF bank more than they fill, if the weights still have
     /// enough banks.
     pub int8_spare_bank: SourcedChoice<bool>,
-    /// Whether the first page of each open file, at address 0, holds neither operands nor programs.
-    pub guard_page: SourcedChoice<bool>,
     /// Bytes of a buffer behind the data that the NPU reads.
     pub slack_bytes: SourcedChoice<usize>,
     /// Whether a job may have tasks of several matmuls, whose weights are in several buffers.
@@ -110,14 +106,12 @@ impl Choices {
     pub(super) const fn published() -> Self {
         use ReuseRule::{EqualResident, Never};
         Self {
-            form: SourcedChoice::published(MatmulForm::B, "E-form-b-mainline"),
             reuse: ReuseChoices {
                 int8: SourcedChoice::published(Never, "E-reuse-unseen"),
                 int4: SourcedChoice::published(Never, "E-reuse-unseen"),
                 fp16: SourcedChoice::published(EqualResident, "E-reuse-equal"),
             },
             int8_spare_bank: SourcedChoice::published(true, "E-spare-data-bank"),
-            guard_page: SourcedChoice::published(true, "E-guard-page"),
             slack_bytes: SourcedChoice::published(SLACK_BYTES, "E-over-read"),
             joined_jobs: joined_jobs(),
             job_tasks: job_tasks(),
@@ -138,7 +132,8 @@ impl Choices {
     #[must_use]
     pub const fn program(&self, dtype: Dtype) -> ProgramOptions {
         ProgramOptions {
-            form: self.form.value,
+            // Form A saves 144 bytes of a program, and has hung (E-form-a-hangs).
+            form: MatmulForm::B,
             spare_data_bank: matches!(dtype, Dtype::Int8) && self.int8_spare_bank.value,
             reuse: self.reuse.of(dtype).value,
         }

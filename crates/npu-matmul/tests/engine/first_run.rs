@@ -11,7 +11,6 @@ use npu_matmul::{
     WrongResult, reference,
 };
 use npu_model::{Model, ModelOptions};
-use rknpu_regcmd::MatmulForm;
 
 use crate::common::lying::lying_engine;
 use crate::common::matmul::Matmul;
@@ -192,24 +191,6 @@ fn where_only_reuse_is_wrong_the_next_call_is_right_without_it() {
     let found = wrong(run(&engine, Dtype::Int4));
     assert_eq!(found.remedy, Remedy::NoReuse(Dtype::Int4));
     run(&engine, Dtype::Int4).unwrap();
-}
-
-#[test]
-fn where_only_form_a_is_wrong_the_next_call_is_right_with_form_b() {
-    let mut profile = Profile::clone(&Profile::built_in());
-    profile.choices.form.value = MatmulForm::A;
-    let options = PlanOptions {
-        profile: Arc::new(profile),
-        ..narrow()
-    };
-    let engine = lying_engine(options, |job, _, _| {
-        (job.job.program.form == MatmulForm::A).then_some([0, 0])
-    });
-    let found = wrong(run(&engine, Dtype::Int8));
-    assert_eq!(found.remedy, Remedy::FormB);
-    for dtype in Dtype::ALL {
-        run(&engine, dtype).unwrap();
-    }
 }
 
 #[test]

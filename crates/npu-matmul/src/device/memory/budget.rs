@@ -28,12 +28,12 @@ fn buffer_bytes(options: &PlanOptions, idle: usize) -> u64 {
     // Each buffer of a job is limited; the jobs of a wave together stay within the same limit.
     let largest = (options.limits.buffer_bytes as u64).saturating_mul(each);
     // Each job adds a page, and slack behind its activations.
-    let choices = &options.profile.choices;
-    let page_and_slack = (each + 1) * PAGE + choices.slack_bytes.value as u64;
+    let slack = options.profile.choices.slack_bytes.value as u64;
+    let page_and_slack = (each + 1) * PAGE + slack;
     let wave = largest.saturating_add(WAVE_JOBS as u64 * page_and_slack);
     let wave = wave.saturating_add(wave / REUSE_WASTE as u64);
-    let guard = if choices.guard_page.value { PAGE } else { 0 };
-    (wave.saturating_mul(WAVES_IN_FLIGHT as u64)).saturating_add(idle as u64 + guard)
+    // And the page at address 0.
+    (wave.saturating_mul(WAVES_IN_FLIGHT as u64)).saturating_add(idle as u64 + PAGE)
 }
 
 /// Tracks weights that shall be on some devices at the same time, with the memory that they and

@@ -113,16 +113,10 @@ impl TimedTasks {
 
     /// Buffers of zeros on one file of the device, and programs that use them.
     fn prepare(&self, device: &Device) -> anyhow::Result<PreparedJob> {
-        let profile = Profile::built_in();
-        let choices = &profile.choices;
         let alloc = |bytes| anyhow::Ok(device.alloc(ByteLen::new(bytes)?)?);
-        let guard = if choices.guard_page.value {
-            Some(alloc(PAGE_BYTES)?)
-        } else {
-            None
-        };
+        let guard = alloc(PAGE_BYTES)?;
         let (programs, [a, b, c]) = self.matmul().programs()?;
-        let slack = choices.slack_bytes.value;
+        let slack = Profile::built_in().choices.slack_bytes.value;
         let (a, b, c) = (alloc(a + slack)?, alloc(b + slack)?, alloc(c)?);
         let bindings = [(input(0), &a), (input(1), &b), (OUT, &c)].map(|(id, bo)| Binding {
             id,
@@ -148,7 +142,7 @@ struct PreparedJob {
     /// `None` while the job runs, and if it did not end.
     writes: Option<Bo>,
     /// The page at address 0.
-    _guard: Option<Bo>,
+    _guard: Bo,
 }
 
 impl PreparedJob {
