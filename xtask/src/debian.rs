@@ -32,19 +32,18 @@ pub(crate) struct Sysroot {
 
 impl Sysroot {
     /// Fetches and unpacks `packages` of `suite` below `directory`, unless the same packages are
-    /// there and less than a day old. `refresh` always fetches.
+    /// there and less than a day old.
     pub(crate) fn prepare(
         directory: &Path,
         packages: &[&str],
         suite: &str,
         arch: Arch,
-        refresh: bool,
     ) -> Result<Self> {
         let root = directory.join("root");
         let stamp = directory.join("complete");
         let wanted = packages.join(" ");
         let other = fs::read_to_string(&stamp).is_ok_and(|had| had != wanted);
-        if refresh || other || !is_fresh(&stamp) {
+        if other || !is_fresh(&stamp) {
             println!(
                 "fetching {} from Debian {suite} ({arch})",
                 packages.join(", ")

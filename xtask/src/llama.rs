@@ -51,9 +51,6 @@ pub(crate) struct LlamaArgs {
     /// there is one, else the model)
     #[arg(long, default_value = "auto")]
     device: String,
-    /// Fetch the packages again, even if they are less than a day old
-    #[arg(long)]
-    refresh: bool,
 }
 
 /// Options of `cargo xtask llama`.
@@ -107,14 +104,14 @@ fn checks(args: &LlamaArgs, only: &[String], record: bool) -> Result<Command> {
         CargoProfile::Release
     };
     let library = build::backend(arch, profile)?;
-    let unpack = |suffix: &str, packages: &[&str], refresh| -> Result<Sysroot> {
+    let unpack = |suffix: &str, packages: &[&str]| -> Result<Sysroot> {
         let place = paths::target().join(format!("llama/{}-{arch}{suffix}", args.suite));
-        Sysroot::prepare(&place, packages, &args.suite, arch, refresh)
+        Sysroot::prepare(&place, packages, &args.suite, arch)
     };
-    let packages = unpack("", &PACKAGES, args.refresh)?;
+    let packages = unpack("", &PACKAGES)?;
     let if_asked = |is_asked: bool, suffix, packages: &[&str]| {
         is_asked
-            .then(|| unpack(suffix, packages, false))
+            .then(|| unpack(suffix, packages))
             .and_then(|packages| packages.inspect_err(|error| println!("{error:#}")).ok())
     };
     let for_valgrind = if_asked(has(VALGRIND.0) && arch.is_native(), "-debug", &VALGRIND.1);

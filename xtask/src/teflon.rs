@@ -50,9 +50,6 @@ pub(crate) struct TeflonArgs {
     /// Run the delegate on the real driver too, in a virtual machine (docs/vm.md)
     #[arg(long)]
     real_driver: bool,
-    /// Fetch the packages again, even if they are less than a day old
-    #[arg(long)]
-    refresh: bool,
 }
 
 /// Runs the user's model, or all networks; an error if one failed.
@@ -73,7 +70,7 @@ pub(crate) fn run(args: &TeflonArgs) -> Result<()> {
 /// tests/teflon/inference.py reads.
 fn command(args: &TeflonArgs) -> Result<Command> {
     let place = paths::target().join("teflon").join(&args.suite);
-    let packages = Sysroot::prepare(&place, &PACKAGES, &args.suite, ARCH, args.refresh)?;
+    let packages = Sysroot::prepare(&place, &PACKAGES, &args.suite, ARCH)?;
     let whole = |file: &PathBuf| {
         fs::canonicalize(file).with_context(|| format!("reading {}", file.display()))
     };

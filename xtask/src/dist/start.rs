@@ -82,7 +82,7 @@ pub(super) fn follow(packages: &[PathBuf], arch: Arch) -> Result<()> {
         let compiler = format!("g++-{}", arch.triplet().replace('_', "-"));
         let folder = std::path::absolute(paths::target().join("packaging/compiler"))?;
         let native = Arch::native();
-        let compiler = Sysroot::prepare(&folder, &[&compiler], DEBIAN, native, false)?;
+        let compiler = Sysroot::prepare(&folder, &[&compiler], DEBIAN, native)?;
         debian.add(compiler.root())?;
     }
     let files = debian.files();

@@ -95,7 +95,7 @@ impl Qemu {
     pub(super) fn fetch(kernels: &KernelStore) -> Result<Self> {
         let _lock = kernels.lock("qemu.lock")?;
         let directory = kernels.directory.join("qemu");
-        let sysroot = Sysroot::prepare(&directory, &[PACKAGE], SUITE, Arch::native(), false)?;
+        let sysroot = Sysroot::prepare(&directory, &[PACKAGE], SUITE, Arch::native())?;
         Ok(Self(vec![
             sysroot.loader()?,
             "--library-path".into(),

@@ -104,7 +104,7 @@ impl GuestRunner {
         let tools = {
             let _lock = kernels.lock("busybox.lock")?;
             let directory = kernels.directory.join("busybox");
-            Sysroot::prepare(&directory, &[BUSYBOX], SUITE, Arch::Arm64, false)?
+            Sysroot::prepare(&directory, &[BUSYBOX], SUITE, Arch::Arm64)?
         };
         let (mut files, shell) = self.files(SHELL)?;
         files.add(&tools.root().join("usr/bin/busybox"), &shell)?;
