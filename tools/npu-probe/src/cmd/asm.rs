@@ -21,12 +21,8 @@ pub(crate) struct AsmFlags {
     #[arg(short, long, value_name = "OUT")]
     output: Option<PathBuf>,
 
-    /// Write text, one hexadecimal word per line (the default)
+    /// Write binary, little-endian, instead of text with one hexadecimal word per line
     #[arg(long)]
-    hex: bool,
-
-    /// Write binary, little-endian
-    #[arg(long, conflicts_with = "hex")]
     bin: bool,
 }
 

@@ -167,7 +167,6 @@ fn exit_codes() {
         (2, "frobnicate"),
         (2, "doctor --device model"),
         (2, "asm --json -"),
-        (2, "asm --hex --bin -"),
         (2, "doctor --shape 1x1x1"),
         (2, "run --shape 1x1x1 -- true"),
         (2, "--shape 9999999999x9999999999x1"),
@@ -308,11 +307,7 @@ fn asm_and_decode_take_each_others_output() {
         fs::write(file(name), done(command, "task.words")).unwrap();
         assert_eq!(done("asm", name), hex);
         assert_eq!(done("decode", name), decoded);
-        for (command, made) in [
-            ("asm", "made.hex"),
-            ("asm --hex", "made.hex"),
-            ("asm --bin", "made.bin"),
-        ] {
+        for (command, made) in [("asm", "made.hex"), ("asm --bin", "made.bin")] {
             let out = format!("{command} {} -o", file(name));
             assert_eq!(done(&out, made), "");
             assert_eq!(done("decode", made), decoded);
