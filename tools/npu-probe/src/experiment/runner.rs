@@ -640,19 +640,4 @@ mod tests {
         assert_eq!([-18000.0, -65504.0].map(rising), [-16384.0; 2]);
         assert_eq!([18000.0, 65504.0].map(falling), [-1024.0; 2]);
     }
-
-    #[test]
-    fn a_half_is_rounded_to_a_neighbour() {
-        for seen in run(&settling("int8-ties")).unwrap() {
-            for (row, column) in (0..4).flat_map(|row| (0..32).map(move |column| (row, column))) {
-                let at = GUARD + ((column / 16) * 4 + row) * 16 + column % 16;
-                let half = i32::from(seen.output[at].cast_signed());
-                let sum = column as i32 - 16;
-                assert!(
-                    (2 * half - sum).abs() <= sum.rem_euclid(2),
-                    "{sum} / 2 is {half}"
-                );
-            }
-        }
-    }
 }

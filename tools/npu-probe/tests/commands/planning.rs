@@ -44,20 +44,11 @@ fn the_cpus_time_decides_over_cuts() {
     };
     let [one, four, many] = [" --cpu-cores 1", "", " --cpu-cores 64"].map(at);
     assert_eq!(four, at(" --cpu-cores 4"));
-    let ms = |report: &Value, name: &str| report["chosen"][name].as_f64().unwrap();
     // If the CPU limits the call, K is cut less and the call takes longer.
     let k_tiles = |report: &Value| report["chosen"]["k_tiles"].as_u64();
     assert!(k_tiles(&one) <= k_tiles(&many));
-    let call = |report: &Value| ms(report, "modelled_call_ms");
+    let call = |report: &Value| report["chosen"]["modelled_call_ms"].as_f64().unwrap();
     assert!(call(&one) > call(&four) && call(&four) >= call(&many));
-    for report in [&one, &four, &many] {
-        let [npu, pack, unpack] =
-            ["modelled_npu_ms", "modelled_pack_ms", "modelled_unpack_ms"].map(|n| ms(report, n));
-        assert!(call(report) >= npu.max(pack + unpack) * 0.99);
-        assert!(call(report) < npu + pack + unpack);
-        let range = ms(report, "shortest_call_ms")..=ms(report, "likely_call_ms");
-        assert!(range.contains(&call(report)));
-    }
     says(
         "bench --plan 8x64x64 --cpu-cores 7",
         &["7 CPU cores pack and unpack"],
