@@ -8,7 +8,7 @@ use npu_offload::{Graph, ModelShape, NumberFormat, OffloadRules, PlanTarget};
 use rknpu_regcmd::TaskType::{Fp16ToFp16, Int4ToInt16, Int8ToInt32};
 use rknpu_regcmd::timing::{DriverCosts, Machine, seconds};
 
-use super::matmul::{PACK_PS, READ_PS, TiledMatmul};
+use super::matmul::{LibraryClient, PACK_PS, READ_PS, TiledMatmul};
 use super::tiles::{TILE, TileJobs, TimedTile, latency};
 
 const FIGURES: &str = include_str!("figures.txt");
@@ -52,31 +52,39 @@ impl FigureRow {
 struct ModelledBoard {
     /// At the clock of most figures.
     fast: Machine,
+    /// The other library's clients.
+    client: LibraryClient,
     /// The side of whole prompts.
     side: CostSide,
 }
 
 impl ModelledBoard {
-    /// The board of the constants that plans are made with, and one for each choice of sides: the
-    /// memory's, and a kick's. A time has its extremes where both are the same; a ratio need not.
+    /// The board of the constants that plans are made with, and one for each choice of a side of
+    /// each contested constant, all likely and all upper first. A time has its extremes in these
+    /// two; a ratio or a difference need not.
     fn all() -> Vec<Self> {
         let profile = Profile::built_in();
-        let mut boards = vec![Self::of(profile.machine, CostSide::Likely)];
-        for side in [CostSide::Likely, CostSide::Upper] {
-            for kick in [CostSide::Likely, CostSide::Upper] {
-                let mut machine = profile.on(side).machine;
-                machine.driver.kick_ps = profile.on(kick).machine.driver.kick_ps;
-                boards.push(Self::of(machine, side));
-            }
+        let ends = [CostSide::Likely, CostSide::Upper].map(|side| profile.on(side).machine);
+        let mut boards = vec![Self {
+            fast: profile.machine.at_clock(Machine::RK3588.clock_hz),
+            client: LibraryClient::FITTED,
+            side: CostSide::Likely,
+        }];
+        // Bits: bytes a clock, ceiling of a core, common ceiling, kick, client's rate, its cores.
+        let last = (1_usize << 6) - 1;
+        for corner in [0, last].into_iter().chain(1..last) {
+            let upper = |bit: usize| corner >> bit & 1;
+            let mut machine = ends[upper(0)];
+            machine.dram.core_bytes_per_second = ends[upper(1)].dram.core_bytes_per_second;
+            machine.dram.shared_bytes_per_second = ends[upper(2)].dram.shared_bytes_per_second;
+            machine.driver.kick_ps = ends[upper(3)].driver.kick_ps;
+            boards.push(Self {
+                fast: machine.at_clock(Machine::RK3588.clock_hz),
+                client: LibraryClient::SIDES[upper(4)][upper(5)],
+                side: [CostSide::Likely, CostSide::Upper][upper(0)],
+            });
         }
         boards
-    }
-
-    const fn of(machine: Machine, side: CostSide) -> Self {
-        Self {
-            fast: machine.at_clock(Machine::RK3588.clock_hz),
-            side,
-        }
     }
 
     /// At the boot clock.
@@ -147,8 +155,17 @@ const MS: f64 = 1e3;
 type FigureModel = fn(&ModelledBoard) -> Result<Vec<f64>>;
 
 pub(super) fn all() -> Result<Vec<FigureTable>> {
-    let models: [FigureModel; 8] = [
-        tiles, submits, clock, cores, client, matmuls, levers, vendor,
+    let boards = ModelledBoard::all();
+    let models: [(FigureModel, &[ModelledBoard]); 8] = [
+        (tiles, &boards),
+        (submits, &boards),
+        (clock, &boards),
+        (cores, &boards),
+        (client, &boards),
+        (matmuls, &boards),
+        (levers, &boards),
+        // Whole prompts know no mixed sides.
+        (vendor, &boards[..3]),
     ];
     let tables: Vec<_> = FIGURES.split("\n## ").skip(1).collect();
     ensure!(
@@ -156,10 +173,11 @@ pub(super) fn all() -> Result<Vec<FigureTable>> {
         "figures.txt does not have one table for each model"
     );
     let both = tables.into_iter().zip(models);
-    let boards = ModelledBoard::all();
-    let columns = |model: FigureModel| boards.iter().map(model).collect::<Result<Vec<_>>>();
-    both.map(|(text, model)| table(text, &columns(model)?))
-        .collect()
+    both.map(|(text, (model, boards))| {
+        let columns: Result<Vec<_>> = boards.iter().map(model).collect();
+        table(text, &columns?)
+    })
+    .collect()
 }
 
 /// A table of figures.txt with the values of each modelled board.
@@ -281,15 +299,15 @@ fn right_sized() -> TiledMatmul {
 }
 
 fn client(board: &ModelledBoard) -> Result<Vec<f64>> {
-    let ms = |each_ps, elements| MS * seconds(each_ps * elements);
+    let ms = |each_ps, elements| MS * seconds(board.client.at_its_rate(each_ps * elements));
     let (m, k, n) = (u64::from(SIZE.0), u64::from(SIZE.1), u64::from(SIZE.2));
     Ok(vec![
         ms(PACK_PS, n * k),
         ms(PACK_PS, m * k),
         ms(READ_PS, 320 * 256 * 256),
         ms(READ_PS, m * n),
-        MS * TiledMatmul::fp16(SIZE).run(&board.fast)?.sync,
-        MS * right_sized().run(&board.fast)?.sync,
+        MS * TiledMatmul::fp16(SIZE).run(&board.fast, board.client)?.sync,
+        MS * right_sized().run(&board.fast, board.client)?.sync,
     ])
 }
 
@@ -307,7 +325,7 @@ fn matmuls(board: &ModelledBoard) -> Result<Vec<f64>> {
     ];
     matmuls
         .iter()
-        .map(|matmul| matmul.gops(&board.fast))
+        .map(|matmul| matmul.gops(&board.fast, board.client))
         .collect()
 }
 
@@ -347,7 +365,7 @@ fn levers(board: &ModelledBoard) -> Result<Vec<f64>> {
                 packs_weights: true,
                 ..TiledMatmul::fp16(size)
             };
-            anyhow::Ok(call.run(fast)?.wall)
+            anyhow::Ok(call.run(fast, board.client)?.wall)
         };
         Ok(time((256, 384, 256))? / time((256, 512, 128))?)
     };
