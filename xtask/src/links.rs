@@ -25,6 +25,10 @@ pub(crate) fn check() -> Result<()> {
                 lost.push(format!("{}: {link} is broken", page.display()));
             }
         }
+        let misnamed = labels(&text).filter(|(label, link)| !names_target(label, link));
+        lost.extend(
+            misnamed.map(|(label, link)| format!("{}: {label} is not {link}", page.display())),
+        );
     }
     let at_root = paths::root().join("README.md");
     for source in paths::files(paths::root(), &SOURCES)? {
@@ -73,6 +77,31 @@ fn links(text: &str) -> impl Iterator<Item = &str> {
         })
         .map(|(target, _)| target)
         .filter(|target| !target.contains("://") && !target.contains(char::is_whitespace))
+}
+
+/// Labels and targets of links within the tree.
+fn labels(text: &str) -> impl Iterator<Item = (&str, &str)> {
+    let links = text.match_indices("](").filter_map(|(end, begin)| {
+        let label = text[..end].rsplit_once('[')?.1;
+        let (link, _) = text[end + begin.len()..].split_once(')')?;
+        Some((label, link))
+    });
+    links.filter(|(_, link)| !link.contains("://"))
+}
+
+/// Whether a label that ends with the name of a source ends with the target's name.
+fn names_target(label: &str, link: &str) -> bool {
+    let name = |path: &str| {
+        path.trim_matches('`')
+            .rsplit(['/', ' '])
+            .next()
+            .map(str::to_owned)
+    };
+    let is_source = SOURCES.iter().any(|extension| {
+        let stem = label.trim_matches('`').strip_suffix(extension);
+        stem.is_some_and(|stem| stem.ends_with('.'))
+    });
+    !is_source || name(label) == name(link)
 }
 
 /// Pages of docs/ that a source names, with the anchors after them. The compiler checks those of
@@ -141,6 +170,15 @@ mod tests {
                 assert!(!link.starts_with(".."), "{}: {link}", page.display());
             }
         }
+    }
+
+    #[test]
+    fn labels_that_name_a_source_name_their_target() {
+        let text = "[x a.rs](../b/a.rs), [`c.rs`](d.rs), [e/f.py](f.py), [a rule](g.rs), [h.rs](i)";
+        let wrong: Vec<_> = labels(text)
+            .filter(|(label, link)| !names_target(label, link))
+            .collect();
+        assert_eq!(wrong, [("`c.rs`", "d.rs"), ("h.rs", "i")]);
     }
 
     #[test]
