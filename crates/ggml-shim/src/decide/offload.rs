@@ -310,7 +310,7 @@ fn shape(matmul: &MatmulQuery) -> Result<MatmulSize, DeclineReason> {
     let [k1, m, a2, a3] = matmul.activations.dimensions()?;
     let output = matmul.output.dimensions()?;
     if k != k1 || output != [n, m, a2, a3] || a2 % b2 != 0 || a3 % b3 != 0 {
-        return Err(DeclineReason::MatmulSize);
+        return Err(DeclineReason::Dimensions);
     }
     check_sizes([[n, k, b2, b3], [m, k, a2, a3], [m, n, a2, a3]])?;
     Ok(MatmulSize {
@@ -333,7 +333,7 @@ fn shape_by_expert(
     let output = matmul.output.dimensions()?;
     let fits = k == k1 && m == tokens && output == [n, used, m, 1];
     if !fits || [b3, a3, i2, i3] != [1; 4] || used % given != 0 {
-        return Err(DeclineReason::MatmulSize);
+        return Err(DeclineReason::Dimensions);
     }
     check_sizes([[n, k, count, 1], [m, k, used, 1], [m, n, used, 1]])?;
     if ids.format.number.id != type_id::I32 || !ids.has_rows(used) {

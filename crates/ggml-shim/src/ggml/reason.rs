@@ -33,8 +33,8 @@ pub(crate) enum DeclineReason {
     ActivationType,
     #[error("rows not contiguous in memory")]
     NotContiguous,
-    #[error("dimensions do not fit a matmul")]
-    MatmulSize,
+    #[error("dimensions do not fit the operation")]
+    Dimensions,
     /// Fewer rows than are offloaded, by GGML_ROCKET_MIN_M or the modelled times.
     #[error("fewer rows than the threshold (GGML_ROCKET_MIN_M)")]
     SmallBatch,

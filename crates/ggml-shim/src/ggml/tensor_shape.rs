@@ -25,7 +25,7 @@ pub(crate) fn check_sizes(sizes: [[usize; MAX_DIMS]; 3]) -> Result<(), DeclineRe
         let product = |bytes: usize, size: &usize| bytes.checked_mul(*size);
         let bytes = size.iter().try_fold(size_of::<f32>(), product);
         if bytes.is_none_or(|bytes| isize::try_from(bytes).is_err()) {
-            return Err(DeclineReason::MatmulSize);
+            return Err(DeclineReason::Dimensions);
         }
     }
     Ok(())
@@ -36,7 +36,7 @@ impl TensorShape {
     pub(crate) fn dimensions(&self) -> Result<[usize; MAX_DIMS], DeclineReason> {
         let dimensions = self.ne.map(|size| usize::try_from(size).unwrap_or(0));
         if dimensions.contains(&0) {
-            return Err(DeclineReason::MatmulSize);
+            return Err(DeclineReason::Dimensions);
         }
         Ok(dimensions)
     }

@@ -215,8 +215,8 @@ impl WatchedBuffer {
         if let Some(known) = decided.get(place) {
             return Ok(Arc::clone(known));
         }
-        let matrices = b2.checked_mul(b3).ok_or(DeclineReason::MatmulSize)?;
-        let extent = weights.extent(address).ok_or(DeclineReason::MatmulSize)?;
+        let matrices = b2.checked_mul(b3).ok_or(DeclineReason::Dimensions)?;
+        let extent = weights.extent(address).ok_or(DeclineReason::Dimensions)?;
         let plan = context.rules.target.weight_plan(precision, [n, k]);
         let plan = plan.ok_or(DeclineReason::NoPlan)?;
         let wanted = context.patterns.include(name);

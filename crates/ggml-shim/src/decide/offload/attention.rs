@@ -156,7 +156,7 @@ fn shape(query: &AttentionQuery) -> Result<AttentionOffload, DeclineReason> {
         sinks.dimensions().map(|sizes| sizes == [heads, 1, 1, 1])
     })?;
     if !fits || !mask.is_none_or(masks) || !fits_sinks {
-        return Err(DeclineReason::MatmulSize);
+        return Err(DeclineReason::Dimensions);
     }
     if d > LONGEST_HEAD || dv > LONGEST_HEAD {
         return Err(DeclineReason::AttentionHead);

@@ -133,12 +133,12 @@ fn each_reason_to_decline() {
         (|p| p.activations.nb[1] += 2, NotContiguous),
         (|p| p.weights.nb[1] += 1, NotContiguous),
         (|p| p.output.nb[1] += 4, NotContiguous),
-        (|p| p.weights.ne[0] = 64, MatmulSize),
-        (|p| p.weights.ne[2] = 2, MatmulSize),
-        (|p| p.activations.ne[1] = 65, MatmulSize),
-        (|p| p.output.ne[3] = 2, MatmulSize),
-        (|p| p.weights.ne[1] = 0, MatmulSize),
-        (|p| p.weights.ne[1] = -1, MatmulSize),
+        (|p| p.weights.ne[0] = 64, Dimensions),
+        (|p| p.weights.ne[2] = 2, Dimensions),
+        (|p| p.activations.ne[1] = 65, Dimensions),
+        (|p| p.output.ne[3] = 2, Dimensions),
+        (|p| p.weights.ne[1] = 0, Dimensions),
+        (|p| p.weights.ne[1] = -1, Dimensions),
         (
             |p| (p.weights.ne[1], p.output.ne[0]) = (i64::MAX, i64::MAX),
             NoPlan,
@@ -322,15 +322,15 @@ fn experts_that_do_not_fit_together_are_declined() {
     let changes: Changes<'_, MatmulQuery> = &[
         (
             |p| p.ids = Some(packed(type_id::I32, [2, 63, 1, 1])),
-            MatmulSize,
+            Dimensions,
         ),
         (
             |p| p.ids = Some(packed(type_id::I32, [3, 64, 1, 1])),
-            MatmulSize,
+            Dimensions,
         ),
-        (|p| p.activations = floats([128, 3, 64, 1]), MatmulSize),
-        (|p| p.weights.ne[3] = 2, MatmulSize),
-        (|p| p.output.ne[1] = 1, MatmulSize),
+        (|p| p.activations = floats([128, 3, 64, 1]), Dimensions),
+        (|p| p.weights.ne[3] = 2, Dimensions),
+        (|p| p.output.ne[1] = 1, Dimensions),
         (|p| p.ids = Some(floats([2, 64, 1, 1])), NotContiguous),
     ];
     let rules = policy(MIN_M);

@@ -118,15 +118,15 @@ fn each_reason_to_decline_attention() {
         (|a| a.output.nb[1] += 4, NotContiguous),
         (|a| a.mask.as_mut().unwrap().nb[1] += 1, NotContiguous),
         (|a| a.sinks.as_mut().unwrap().nb[0] = 8, NotContiguous),
-        (|a| a.keys = halves([32, 256, 2, 1]), MatmulSize),
-        (|a| a.values = halves([128, 255, 2, 1]), MatmulSize),
-        (|a| a.values = halves([128, 256, 1, 1]), MatmulSize),
-        (|a| a.queries = floats([64, 32, 7, 1]), MatmulSize),
-        (|a| a.queries = floats([64, 0, 8, 1]), MatmulSize),
-        (|a| a.mask = Some(halves([256, 31, 1, 1])), MatmulSize),
-        (|a| a.mask = Some(halves([256, 32, 3, 1])), MatmulSize),
-        (|a| a.sinks = Some(floats([7, 1, 1, 1])), MatmulSize),
-        (|a| a.output = floats([128, 32, 8, 1]), MatmulSize),
+        (|a| a.keys = halves([32, 256, 2, 1]), Dimensions),
+        (|a| a.values = halves([128, 255, 2, 1]), Dimensions),
+        (|a| a.values = halves([128, 256, 1, 1]), Dimensions),
+        (|a| a.queries = floats([64, 32, 7, 1]), Dimensions),
+        (|a| a.queries = floats([64, 0, 8, 1]), Dimensions),
+        (|a| a.mask = Some(halves([256, 31, 1, 1])), Dimensions),
+        (|a| a.mask = Some(halves([256, 32, 3, 1])), Dimensions),
+        (|a| a.sinks = Some(floats([7, 1, 1, 1])), Dimensions),
+        (|a| a.output = floats([128, 32, 8, 1]), Dimensions),
         (
             |a| {
                 a.values = halves([577, 256, 2, 1]);
@@ -141,7 +141,7 @@ fn each_reason_to_decline_attention() {
                 (a.queries.ne[1], a.output.ne[2]) = (1 << 40, 1 << 40);
                 a.output.nb[3] = (4 * 128 * 8) << 40;
             },
-            MatmulSize,
+            Dimensions,
         ),
     ];
     let rules = policy(32);
