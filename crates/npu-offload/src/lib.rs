@@ -39,6 +39,6 @@ pub use decide::memory::{AvailableMemory, parse_bytes};
 pub use decide::placement::{WeightRole, add_tensor};
 pub use decide::precision::{ComputeType, PrecisionChoice};
 pub use decide::rows::{FEWEST_ROWS, MOST_ROWS};
-pub use decide::rules::{BreakEven, OffloadRules, OffloadSettings};
+pub use decide::rules::{BreakEven, DEFAULT_MIN_ROWS, OffloadRules, OffloadSettings};
 pub use predict::graph::{Graph, GraphTime};
 pub use predict::models::{ARCHITECTURES, LayerPart, ModelShape, WeightMatrix};

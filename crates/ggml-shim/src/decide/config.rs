@@ -7,7 +7,7 @@ use std::num::NonZeroU64;
 use std::path::PathBuf;
 
 use npu_matmul::{THREADS_VARIABLE, Threads};
-use npu_offload::{AttentionChoice, PrecisionChoice};
+use npu_offload::{AttentionChoice, DEFAULT_MIN_ROWS, PrecisionChoice};
 use rocket_uapi::Selector;
 
 use crate::decide::patterns::Patterns;
@@ -165,7 +165,7 @@ impl Config {
                 None => Some(Selector::from(value.as_os_str())),
             });
         let config = Self {
-            min_m: min_m.flatten(),
+            min_m: min_m.unwrap_or(DEFAULT_MIN_ROWS),
             attention: attention.unwrap_or_default(),
             precision: precision.unwrap_or_default(),
             memory,
@@ -291,7 +291,7 @@ mod tests {
     #[test]
     fn nothing_set_gives_the_defaults() {
         let (config, complaints) = parse(&[]);
-        assert_eq!(config.min_m, None);
+        assert_eq!(config.min_m, DEFAULT_MIN_ROWS);
         assert!(config.stats == StatsOutput::Never && config.fallback);
         assert_eq!(config.device, Some(Selector::Auto));
         assert!(complaints.is_empty());

@@ -23,6 +23,10 @@ use crate::decide::rows::{self, FEWEST_ROWS, MOST_ROWS, PROMPT_ROWS};
 /// rows of 576 break the promise with some texts (docs/quality.md).
 const ROTATED_MIN: usize = 128;
 
+/// Default of [`OffloadSettings::min_rows`], for the backend and for predictions: the modelled times
+/// decide.
+pub const DEFAULT_MIN_ROWS: Option<usize> = None;
+
 /// Everything that the answers of [`OffloadRules`] depend on, beside the question.
 #[derive(Debug, Clone)]
 pub struct OffloadSettings {
@@ -110,7 +114,7 @@ impl OffloadRules {
         Self {
             settings: OffloadSettings {
                 choice: PrecisionChoice::Auto,
-                min_rows: None,
+                min_rows: DEFAULT_MIN_ROWS,
                 attention: AttentionChoice::Auto,
                 is_calibrated: target.options().profile.is_calibrated(),
                 cpu: CpuSpeed::of(&target.options().profile),
