@@ -14,16 +14,17 @@
 //!
 //! The version must not be newer than the functions suggest: a later ggml that drops such a
 //! function would otherwise be taken for an old one. The reverse occurs, in builds between two
-//! versions. If a table changes once more without a sign, a trial shows it ([`trial`]).
+//! versions. Objects whose fields did not change, such as tensors, are in [`crate::ggml::abi`];
+//! positions in the tables are in `callback_tables`. If a table changes once more without a sign, a trial shows it ([`trial`]).
 
+mod callback_tables;
 mod prototype;
 mod slot;
-mod tables;
 mod trial;
 
 use std::ffi::CStr;
 
-pub(crate) use tables::{
+pub(crate) use callback_tables::{
     AllocBuffer, BackendCallbacks, BufferCallbacks, TableLayout, free_backend, hook_alloc,
     hook_host_ptr, stream,
 };

@@ -101,7 +101,7 @@ impl<'a> MatmulRun<'a> {
         Ok(())
     }
 
-    /// Submits as many waves as may be in flight.
+    /// Submits as many waves as may be in flight, by `WAVES_IN_FLIGHT` of `plan/list.rs`.
     fn start(&mut self) -> Result<(), EngineCallError> {
         let limits = self.engine.options.limits;
         while let Some((_, size)) = self.waiting.front() {

@@ -25,7 +25,6 @@ pub(crate) mod attention;
 mod cost;
 mod depth;
 pub mod emit;
-mod envelope;
 pub(crate) mod error;
 pub(crate) mod first_run;
 pub(crate) mod kept_plan;
@@ -38,6 +37,7 @@ mod steps;
 #[cfg(test)]
 mod tests;
 pub(crate) mod threads;
+mod tile_limits;
 mod tiles;
 pub(crate) mod weight_format;
 mod weights;

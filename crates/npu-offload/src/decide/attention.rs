@@ -10,13 +10,13 @@ use crate::decide::rows;
 /// Number of keys above which a decision no longer changes: both times grow with them alike.
 const MOST_KEYS: usize = 4096;
 
-/// Longest head. Sizes up to it are used as they are; larger sizes are numbers of keys.
-const LONGEST_HEAD: usize = 1024;
+/// Sizes up to it are used as they are: heads are shorter. Larger sizes are numbers of keys.
+const EXACT_SIZE_MAX: usize = 1024;
 
 /// Rounds a size of keys or values, like the keys of [`AttentionSize`].
 pub(crate) fn rounded(size: usize) -> usize {
     match size {
-        0..=LONGEST_HEAD => size,
+        0..=EXACT_SIZE_MAX => size,
         _ => size.min(MOST_KEYS).next_power_of_two(),
     }
 }
@@ -61,6 +61,8 @@ impl AttentionSize {
             keys,
             head_dim,
             value_dim,
+            // ggml asks before the mask is filled. Only the call reads it, in ggml-shim's
+            // compute/attention.rs.
             window: _,
         } = batch;
         Self {

@@ -60,7 +60,8 @@ pub struct DriverCosts {
     /// for each job.
     pub attach_ps: u64,
     /// Each kick: the register writes before it, the interrupt and its thread
-    /// after it.
+    /// after it. Predictions take the two sides of this cost, and of the memory's rates, from
+    /// `npu-matmul`, `profile/sides.rs`.
     pub kick_ps: u64,
     /// From the end of a job until the waiting client runs again.
     pub wake_ps: u64,

@@ -2,15 +2,16 @@
 //! Structures and request numbers, exactly as the kernel's headers define them. Clients,
 //! tools and the model's driver all use this file.
 //!
-//! Sources: `include/uapi/drm/rocket_accel.h` (Linux 6.18, unchanged to 7.2), `drm.h`,
+//! Sources: `include/uapi/drm/rocket_accel.h` (Linux 6.18, unchanged to 7.3.4), `drm.h`,
 //! `linux/dma-buf.h`, `linux/sync_file.h`, and for timelines `drivers/dma-buf/sw_sync.c`,
 //! which has no header. The compiler checks sizes, alignments and offsets, and compares the
 //! structures of the DRM core with those of drm-ffi. `abi/print_abi.c` prints the other
 //! structures and all request numbers from the kernel's headers, and `cargo xtask abi`
 //! compares them.
 //!
-//! A new ioctl needs one number here and an implementation in the model. The layers between
-//! pass on requests that they do not know:
+//! A new ioctl needs its structure, number and entry of [`REQUESTS`] here, a line in
+//! `abi/print_abi.c`, a wrapper in `calls.rs`, and an implementation in the model. The layers
+//! between pass on requests that they do not know:
 //!
 //! * The preload library and the server copy the argument in and out. They refuse, with a
 //!   message, an argument that holds addresses of the program's memory (rocket-preload,

@@ -54,7 +54,8 @@ pub struct DriverProfile {
     /// both.
     pub iommu: Iommu,
     /// Time limit of a job, all its tasks together, in modelled device time. Linux:
-    /// `JOB_TIMEOUT_MS`, 500; observed.
+    /// `JOB_TIMEOUT_MS`, 500; observed. All kernels have the same, so the option `driver` of
+    /// `options.rs` keeps the limit that the option `job-limit` set.
     pub job_limit: Duration,
     /// Length of a jiffy, to which PREP_BO's deadlines are rounded up: 4 ms at
     /// CONFIG_HZ=250, arm64's default. Observed at 1000 (+20 ms became 20.7 ms);

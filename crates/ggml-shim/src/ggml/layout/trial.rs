@@ -11,8 +11,8 @@ use std::ffi::{CStr, c_int, c_void};
 use std::mem::{offset_of, size_of};
 use std::ptr::{self, NonNull};
 
+use super::callback_tables::{backend_words, buffer_words};
 use super::prototype::{F1, F2, F3, F4, Given, Number, Object, Prototype, ROOM, Zeros};
-use super::tables::{backend_words, buffer_words};
 use crate::ggml::abi::{DeviceObject, RegObject, Tensor};
 use crate::ggml::symbols::as_function;
 
@@ -198,7 +198,7 @@ unsafe fn is_our_tensor(symbol: &impl Fn(&CStr) -> Option<NonNull<c_void>>) -> b
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ggml::layout::tables::TWO_D;
+    use crate::ggml::layout::callback_tables::TWO_D;
 
     /// `ggml_backend_buffer_clear` of a host, which calls the callback of this word.
     unsafe extern "C" fn clear<const WORD: usize>(object: *mut c_void, _: u8) {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Tiles that the profile's envelope allows.
+//! The largest tiles of a plan: those that the profile's envelope allows. The built-in ones, which
+//! an uncalibrated board uses, are in `profile/envelope.rs`.
 
 use super::options::{PlanError, PlanOptions};
 use super::tiles::{N_TILE_MAX, max_rows};
