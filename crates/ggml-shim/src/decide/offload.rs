@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Which matmuls run on the NPU: a pure function of shapes, types and places. Attention is in
-//! `supports/attention.rs`.
+//! `offload/attention.rs`.
 //!
 //! ggml asks `supports_op` about each node of each graph, again and again, with tensors that may
 //! have no data yet. So the answer depends only on a [`MatmulQuery`], which is a copy of the few
@@ -14,7 +14,7 @@
 //! output       [N, M, b2*r2, b3*r3]     output[j, i] = sum over k of weights[k, j] * activations[k, i]
 //! ```
 //!
-//! The picture of `MUL_MAT_ID`, with experts, is in `mul_mat/by_expert.rs`. Its M is the number of
+//! The picture of `MUL_MAT_ID`, with experts, is in `compute/matmul/by_expert.rs`. Its M is the number of
 //! tokens.
 
 mod attention;

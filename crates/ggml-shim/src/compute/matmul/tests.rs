@@ -48,7 +48,7 @@ fn kept() -> Arc<PackedTensor> {
     PackedTensor::new(0..usize::MAX, accepted(1))
 }
 
-/// The definition, element by element: ggml's picture in `supports.rs`.
+/// The definition, element by element: ggml's picture in `decide/offload.rs`.
 fn reference(
     shape: MatmulSize,
     weights: impl Fn([usize; 4]) -> f32,
