@@ -19,7 +19,7 @@ use crate::task::tasks;
 use crate::word::{Block, EnableMask, Iova, Word};
 
 /// The address range of a buffer of a program.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Binding {
     /// The buffer.
     pub id: BufferId,

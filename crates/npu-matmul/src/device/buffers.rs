@@ -13,7 +13,7 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 
-use rknpu_regcmd::{Iova, LinkedProgram};
+use rknpu_regcmd::{Binding, LinkedProgram};
 use rocket_uapi::{Bo, ByteLen, Device, Error, FrozenBo, PAGE_BYTES, ProgramBo};
 
 use crate::device::memory::MemoryShares;
@@ -68,14 +68,7 @@ impl ProgramSet {
 pub(crate) struct ProgramsKey {
     pub(crate) job: JobId,
     /// Activations, weights and output.
-    pub(crate) operands: [OperandPlace; 3],
-}
-
-/// The place of an operand in the memory of a device.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct OperandPlace {
-    pub(crate) address: Iova,
-    pub(crate) len: usize,
+    pub(crate) operands: [Binding; 3],
 }
 
 /// A device with its buffers.
@@ -255,6 +248,7 @@ impl IdleBuffers {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
+    use rknpu_regcmd::{BufferId, Iova};
     use test_support::assert_each_field_counts;
 
     use super::*;
@@ -263,21 +257,22 @@ mod tests {
         #![proptest_config(test_support::cases(64))]
 
         #[test]
-        fn keys_of_programs_differ_in_each_field(numbers in [[0..2_usize, 0..2, 0..2], [0..2, 0..2, 0..2]]) {
-            let [one, other] = numbers.map(|[step, address, len]| ProgramsKey {
+        fn keys_of_programs_differ_in_each_field(numbers in [(0..2_usize, 0..2_u32, 0..2_u32), (0..2, 0..2, 0..2)]) {
+            let [one, other] = numbers.map(|(step, address, len)| ProgramsKey {
                 job: JobId {
                     plan: 0,
                     step,
                     job: 0,
                 },
-                operands: [0, 1, 2].map(|more| OperandPlace {
-                    address: Iova(address as u32 + more),
+                operands: [0, 1, 2].map(|id| Binding {
+                    id: BufferId(id),
+                    iova: Iova(address + id),
                     len,
                 }),
             });
             assert_each_field_counts!(ProgramsKey { job, operands }, one, other);
-            let [one, other] = [one, other].map(|key| key.operands[0]);
-            assert_each_field_counts!(OperandPlace { address, len }, one, other);
+            let [one, other] = [one.operands[0], other.operands[1]];
+            assert_each_field_counts!(Binding { id, iova, len }, one, other);
         }
     }
 }

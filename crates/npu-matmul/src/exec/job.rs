@@ -10,10 +10,11 @@ use rocket_uapi::{Bo, Deadline, FrozenBo, Job, JobBuilder, PendingJob};
 
 use super::again::Again;
 use super::checked_call::{EncodedRows, Operand};
-use crate::device::buffers::{Buffers, OperandPlace, ProgramsKey};
+use crate::device::buffers::{Buffers, ProgramsKey};
 use crate::device::times::Section;
 use crate::engine::Engine;
 use crate::engine::activations::QuantisedRows;
+use crate::numbers::layout::to_u32;
 use crate::plan::emit;
 use crate::plan::error::Error;
 use crate::plan::first_run::TaskOperands;
@@ -161,7 +162,7 @@ impl<'e> DeviceWork<'e> {
         let BandCopy { a, band, .. } = &copies.planned[copy];
         let bytes = band.activation_bytes;
         let bo = self.filled(bytes, Activity::Pack { bytes }, |memory| {
-            a.pack(&copies.quantised, &self.engine.clock, band, memory)
+            a.pack(&copies.quantised, self.engine, band, memory)
         })?;
         // Only this device reads it, so that no other thread fills it.
         Ok(copies.packed[copy].get_or_init(|| bo).clone())
@@ -203,17 +204,23 @@ impl<'e> DeviceWork<'e> {
             return Err(Error::Distrusted { kind });
         }
         // Cannot overflow: a buffer object is below 2 GiB and ends below 4 GiB.
-        let part = |bo: &FrozenBo, range: Range<usize>| OperandPlace {
-            address: Iova(bo.iova().0 + range.start as u32),
-            len: range.len(),
+        let part = |id, bo: &FrozenBo, range: Range<usize>| Binding {
+            id,
+            iova: Iova(bo.iova().0 + range.start as u32),
+            len: to_u32(range.len()),
         };
-        let output = OperandPlace {
-            address: c.iova(),
-            len: c.len(),
+        let output = Binding {
+            id: emit::OUTPUT,
+            iova: c.iova(),
+            len: to_u32(c.len()),
         };
-        let operands = [part(a, a_range), part(b, b_range), output];
+        let operands = [
+            part(emit::ACTIVATIONS, a, a_range),
+            part(emit::WEIGHTS, b, b_range),
+            output,
+        ];
         let key = ProgramsKey { job: id, operands };
-        let link = |key: &ProgramsKey| link(plan, key.operands);
+        let link = |key: &ProgramsKey| link(plan, &key.operands);
         let (programs, written) = self.buffers().programs(key, link, self.failed())?;
         self.engine.totals().bytes_to_device += written as u64;
         self.engine.observer.submitting(&JobEvent {
@@ -312,15 +319,9 @@ impl<'e> DeviceWork<'e> {
 }
 
 /// Links the job's programs with the places of A, B and C.
-fn link(job: &JobPlan, operands: [OperandPlace; 3]) -> Result<Vec<LinkedProgram>, Error> {
-    let ids = [emit::ACTIVATIONS, emit::WEIGHTS, emit::OUTPUT];
-    let bindings: [_; 3] = std::array::from_fn(|at| Binding {
-        id: ids[at],
-        iova: operands[at].address,
-        len: u32::try_from(operands[at].len).unwrap_or(u32::MAX),
-    });
+fn link(job: &JobPlan, operands: &[Binding]) -> Result<Vec<LinkedProgram>, Error> {
     emit::programs(job)?
         .iter()
-        .map(|program| program.link(&bindings).map_err(Error::from))
+        .map(|program| program.link(operands).map_err(Error::from))
         .collect()
 }
