@@ -70,6 +70,7 @@ mod tests {
 
     /// Another file of the model stands for the card, which takes system calls of the kernel.
     #[test]
+    #[cfg_attr(miri, ignore = "needs memfd")]
     fn a_shared_buffer_has_a_handle_in_each_file() {
         let npu = Model::new(ModelOptions::default()).open_device();
         let shared = share(&npu, b"a result").unwrap();
