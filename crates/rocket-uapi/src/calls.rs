@@ -178,6 +178,13 @@ where
     plain_ioctl(file, sys::PREP_BO, &mut bo).map(drop)
 }
 
+/// Whether PREP_BO failed with this because jobs still write the BO: EBUSY if the deadline had
+/// passed before the call, ETIMEDOUT if it passed meanwhile.
+#[must_use]
+pub fn is_unfinished(errno: Errno) -> bool {
+    matches!(errno, Errno::BUSY | Errno::TIMEDOUT)
+}
+
 /// Whether a job writes a BO: PREP_BO without waiting.
 ///
 /// # Errors
@@ -185,7 +192,7 @@ where
 pub fn is_busy<F: FileOperations + ?Sized>(file: &F, handle: u32) -> Result<bool, Errno> {
     match prep_bo(file, handle, Deadline::NOW) {
         Ok(()) => Ok(false),
-        Err(Errno::BUSY | Errno::TIMEDOUT) => Ok(true),
+        Err(errno) if is_unfinished(errno) => Ok(true),
         Err(errno) => Err(errno),
     }
 }

@@ -14,7 +14,7 @@ use std::time::Instant;
 use rknpu_regcmd::{Iova, TaskType};
 
 use crate::arena::Arena;
-use crate::calls::{EXPORT_FLAGS, export, ioctl, plain_ioctl, prep_bo, submit};
+use crate::calls::{EXPORT_FLAGS, export, ioctl, is_unfinished, plain_ioctl, prep_bo, submit};
 use crate::discover::{self, ACCEL_DIRECTORY, DiscoverError};
 use crate::error::Error;
 use crate::file::{DeviceInfo, FileOperations, MappedMemory};
@@ -299,10 +299,12 @@ impl Device {
     pub(crate) fn prep(&self, handle: Handle, len: usize, until: Deadline) -> Result<(), Error> {
         // Count before the call: the driver invalidates caches even if it fails.
         self.count_prep(len);
-        prep_bo(self.file(), handle.into(), until).map_err(|errno| match errno {
-            // EBUSY if the deadline had passed before the call.
-            Errno::BUSY | Errno::TIMEDOUT => Error::TimedOut(handle),
-            _ => Error::of("PREP_BO", Some(handle), errno),
+        prep_bo(self.file(), handle.into(), until).map_err(|errno| {
+            if is_unfinished(errno) {
+                Error::TimedOut(handle)
+            } else {
+                Error::of("PREP_BO", Some(handle), errno)
+            }
         })
     }
 

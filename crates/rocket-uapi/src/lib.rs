@@ -77,8 +77,8 @@ pub use bo::{Bo, FrozenBo};
 pub use bound_cores::{BoundCores, CORE_COMPATIBLE};
 pub use caller::{Caller, Descriptor, Wake};
 pub use calls::{
-    PLAIN_REQUESTS, device_info, export, import, ioctl, ioctl_bytes, is_busy, plain_ioctl, prep_bo,
-    version,
+    PLAIN_REQUESTS, device_info, export, import, ioctl, ioctl_bytes, is_busy, is_unfinished,
+    plain_ioctl, prep_bo, version,
 };
 pub use device::{CacheTraffic, Device, DevicePool};
 pub use discover::{ACCEL_DIRECTORY, DiscoverError, RefusedNode};

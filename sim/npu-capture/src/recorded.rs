@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 use rocket_uapi::sys::HandleChange;
 use rocket_uapi::{
     Arena, Caller, ClientJob, Deadline, Device, Errno, Error, FileLayer, FileOperations, Iova,
-    MapRequest, MappedMemory, PAGE_BYTES, ReadJobsError, SyncFile, ioctl, prep_bo, sys, words,
-    write_fence,
+    MapRequest, MappedMemory, PAGE_BYTES, ReadJobsError, SyncFile, ioctl, is_unfinished, prep_bo,
+    sys, words, write_fence,
 };
 
 use crate::capture::{CapturedObject, JobOutcome, is_dropped};
@@ -220,7 +220,7 @@ impl<F: Deref<Target: FileOperations>> RecordedFile<F> {
         let was_accepted = file.was_accepted(handle)?;
         let fence = match prep_bo(file, handle, Deadline::after(SOON)) {
             Ok(()) => None,
-            Err(Errno::BUSY | Errno::TIMEDOUT) => {
+            Err(errno) if is_unfinished(errno) => {
                 let fence = (!file.info().is_model).then(|| write_fence(file, handle));
                 prep_bo(file, handle, Deadline::after(WAIT))?;
                 fence.and_then(Result::ok)

@@ -15,7 +15,8 @@ use std::time::Duration;
 use rocket_uapi::sys::HandleChange;
 use rocket_uapi::{
     Arena, Caller, ClientJob, Deadline, Descriptor, FileLayer, MapRequest, Node, PAGE_BYTES,
-    ReadJobsError, SETTLE, Wake, export, ioctl, ioctl_bytes, plain_ioctl, prep_bo, sys, version,
+    ReadJobsError, SETTLE, Wake, export, ioctl, ioctl_bytes, is_unfinished, plain_ioctl, prep_bo,
+    sys, version,
 };
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
@@ -128,7 +129,7 @@ impl OpenFile for ForwardFile {
         let written = || handles.keys().copied().filter(|_| submitted);
         let is_busy = |handle, until: Deadline| {
             let waited = prep_bo(&self.node, handle, until);
-            matches!(waited, Err(Errno::BUSY | Errno::TIMEDOUT))
+            waited.is_err_and(is_unfinished)
         };
         if is_ending() && written().any(|handle| is_busy(handle, Deadline::NOW)) {
             died();
@@ -244,7 +245,7 @@ impl ForwardFile {
                 ..arg
             };
             match plain_ioctl(&self.node, sys::PREP_BO, &mut part) {
-                Err(Errno::TIMEDOUT | Errno::BUSY) if can_wait => {
+                Err(errno) if is_unfinished(errno) && can_wait => {
                     if slice == until {
                         return Err(Errno::TIMEDOUT);
                     }
