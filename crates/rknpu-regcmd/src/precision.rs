@@ -38,7 +38,7 @@ struct Definition {
     accumulator: Precision,
 }
 
-/// By code. No known program has int32 or fp32 as inputs of CORE. Their groups are
+/// By code, for every chip: [`ChipProfile`](crate::ChipProfile) has no groups of channels. No known program has int32 or fp32 as inputs of CORE. Their groups are
 /// those of tf32, which the DPU calls fp32.
 const TABLE: [Definition; 8] = {
     use Precision::{Bf16, Fp16, Fp32, Int4, Int8, Int16, Int32, Tf32};
@@ -112,9 +112,8 @@ impl Precision {
         self.definition().kernel_group
     }
 
-    /// Channels computed together in a depthwise convolution: 64 for int8 and
-    /// 32 for fp16, twice the kernel group for the others
-    /// (E-depthwise-groups).
+    /// Channels computed together in a depthwise convolution: twice the kernel
+    /// group, as measured for int8 and fp16 (E-depthwise-groups).
     #[must_use]
     pub const fn depthwise_group(self) -> usize {
         2 * self.kernel_group()

@@ -24,7 +24,7 @@ use crate::decide::rows::{self, FEWEST_ROWS, MOST_ROWS, PROMPT_ROWS};
 const ROTATED_MIN: usize = 128;
 
 /// Default of [`OffloadSettings::min_rows`], for the backend and for predictions: the modelled times
-/// decide.
+/// decide. A number here would count for attention too ([`AttentionChoice::Auto`]).
 pub const DEFAULT_MIN_ROWS: Option<usize> = None;
 
 /// Everything that the answers of [`OffloadRules`] depend on, beside the question.

@@ -7,7 +7,7 @@
 //! about what ran before, are checked where these are known; their rows have only the
 //! text.
 //!
-//! Ids: `T` and a number is a trap of the list in docs/chip.md; `H` is a hang or a
+//! Ids: `T` and a number is a trap, of which docs/chip.md shows the list; `H` is a hang or a
 //! wrong result that is not in that list; `F` is a failure outside the core; others
 //! are advice of the lint.
 

@@ -2,7 +2,7 @@
 //! The objects of ggml that differ between versions, as words of 8 bytes: callbacks, pointers and a
 //! few numbers. They differ in `two_d`, the number of slots of strided copies, `set_tensor_2d` and
 //! `get_tensor_2d`, in the tables of buffers and (`_async`) of backends. It is 0 before 0.10, then
-//! [`TWO_D`].
+//! [`TWO_D`]. Another new slot also changes [`trial`](super::trial), which knows `two_d` only.
 //!
 //! Positions: ggml's `ggml-backend-impl.h` of 0.9.1, 0.10, 0.25.3 and 0.26.0, and for 0.27.0 the
 //! accessor functions of Debian's binary, disassembled.
