@@ -38,8 +38,11 @@ struct Definition {
     accumulator: Precision,
 }
 
-/// By code, for every chip: [`ChipProfile`](crate::ChipProfile) has no groups of channels. No known program has int32 or fp32 as inputs of CORE. Their groups are
-/// those of tf32, which the DPU calls fp32.
+/// By code, for every chip: [`ChipProfile`](crate::ChipProfile) has no groups of channels.
+/// The groups decide more than layouts: the rate of multiplications, the groups of
+/// depthwise convolutions, and whether a group of results fits SIZE_E (rules/writer.rs).
+/// No known program has int32 or fp32 as inputs of CORE. Their groups are those of tf32,
+/// which the DPU calls fp32.
 const TABLE: [Definition; 8] = {
     use Precision::{Bf16, Fp16, Fp32, Int4, Int8, Int16, Int32, Tf32};
     const fn row(

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Counters of what clients did: opens, calls, jobs, bytes.
 
-use rocket_uapi::sys;
+use rocket_uapi::{is_unfinished, sys};
 use rustix::io::Errno;
 use serde::Serialize;
 use zerocopy::FromBytes;
@@ -61,10 +61,10 @@ impl Counts {
     ) {
         let is = |known| sys::is_call(number, known);
         // PREP_BO maintains the caches even if its wait ends with one of these.
-        let waited = [Errno::BUSY, Errno::TIMEDOUT, Errno::INTR].map(Err);
+        let is_waited = |errno| is_unfinished(errno) || errno == Errno::INTR;
         if let Some(bytes) = synced
             && is(sys::PREP_BO)
-            && (result.is_ok() || waited.contains(&result))
+            && result.err().is_none_or(is_waited)
         {
             self.preps += 1;
             self.prep_bytes += bytes;

@@ -15,7 +15,8 @@
 //! The version must not be newer than the functions suggest: a later ggml that drops such a
 //! function would otherwise be taken for an old one. The reverse occurs, in builds between two
 //! versions. Objects whose fields did not change, such as tensors, are in [`crate::ggml::abi`];
-//! positions in the tables are in `callback_tables`. If a table changes once more without a sign, a trial shows it ([`trial`]).
+//! positions in the tables are in `callback_tables`. If a table changes once more without a sign, a
+//! trial shows it ([`trial`]).
 
 mod callback_tables;
 mod prototype;
