@@ -25,10 +25,11 @@ pub(crate) fn check() -> Result<()> {
                 lost.push(format!("{}: {link} is broken", page.display()));
             }
         }
-        let misnamed = labels(&text).filter(|(label, link)| !names_target(label, link));
-        lost.extend(
-            misnamed.map(|(label, link)| format!("{}: {label} is not {link}", page.display())),
-        );
+        for (label, target) in labelled_links(&text) {
+            if !names_target(label, target) {
+                lost.push(format!("{}: {label} is not {target}", page.display()));
+            }
+        }
     }
     let at_root = paths::root().join("README.md");
     for source in paths::files(paths::root(), &SOURCES)? {
@@ -68,40 +69,33 @@ pub(crate) fn for_package(text: &str) -> String {
 
 /// Targets of links and pictures within the tree.
 fn links(text: &str) -> impl Iterator<Item = &str> {
-    [("](", ')'), ("href=\"", '"')]
-        .into_iter()
-        .flat_map(|(begin, end)| {
-            text.split(begin)
-                .skip(1)
-                .filter_map(move |rest| rest.split_once(end))
-        })
-        .map(|(target, _)| target)
-        .filter(|target| !target.contains("://") && !target.contains(char::is_whitespace))
+    let attributes = text.split("href=\"").skip(1);
+    let attributes = attributes.filter_map(|rest| Some(rest.split_once('"')?.0));
+    labelled_links(text)
+        .map(|(_, target)| target)
+        .chain(attributes.filter(|target| is_in_tree(target)))
 }
 
-/// Labels and targets of links within the tree.
-fn labels(text: &str) -> impl Iterator<Item = (&str, &str)> {
-    let links = text.match_indices("](").filter_map(|(end, begin)| {
-        let label = text[..end].rsplit_once('[')?.1;
-        let (link, _) = text[end + begin.len()..].split_once(')')?;
-        Some((label, link))
+/// Labels and targets of the same, but for those of attributes.
+fn labelled_links(text: &str) -> impl Iterator<Item = (&str, &str)> {
+    let parts = text.split("](").zip(text.split("](").skip(1));
+    let links = parts.filter_map(|(before, after)| {
+        let label = before.rsplit('[').next()?;
+        Some((label, after.split_once(')')?.0))
     });
-    links.filter(|(_, link)| !link.contains("://"))
+    links.filter(|(_, target)| is_in_tree(target))
+}
+
+fn is_in_tree(target: &str) -> bool {
+    !target.contains("://") && !target.contains(char::is_whitespace)
 }
 
 /// Whether a label that ends with the name of a source ends with the target's name.
-fn names_target(label: &str, link: &str) -> bool {
-    let name = |path: &str| {
-        path.trim_matches('`')
-            .rsplit(['/', ' '])
-            .next()
-            .map(str::to_owned)
-    };
-    let is_source = SOURCES.iter().any(|extension| {
-        let stem = label.trim_matches('`').strip_suffix(extension);
-        stem.is_some_and(|stem| stem.ends_with('.'))
-    });
-    !is_source || name(label) == name(link)
+fn names_target(label: &str, target: &str) -> bool {
+    let name = label.trim_matches('`').rsplit(['/', ' ']).next();
+    let extension = name.and_then(|name| Some(name.rsplit_once('.')?.1));
+    let is_source = extension.is_some_and(|extension| SOURCES.contains(&extension));
+    !is_source || name == target.rsplit('/').next()
 }
 
 /// Pages of docs/ that a source names, with the anchors after them. The compiler checks those of
@@ -175,8 +169,8 @@ mod tests {
     #[test]
     fn labels_that_name_a_source_name_their_target() {
         let text = "[x a.rs](../b/a.rs), [`c.rs`](d.rs), [e/f.py](f.py), [a rule](g.rs), [h.rs](i)";
-        let wrong: Vec<_> = labels(text)
-            .filter(|(label, link)| !names_target(label, link))
+        let wrong: Vec<_> = labelled_links(text)
+            .filter(|(label, target)| !names_target(label, target))
             .collect();
         assert_eq!(wrong, [("`c.rs`", "d.rs"), ("h.rs", "i")]);
     }
