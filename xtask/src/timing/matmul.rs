@@ -27,10 +27,10 @@ const COPY_BYTES_PER_SECOND: u64 = 13_400_000_000;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct LibraryClient {
     /// Per mille of the fitted times that packing, reading and cache maintenance take.
-    permille: u64,
+    pub(super) permille: u64,
     /// Whether two clients on one core always wait for each other. At best one computes while the
     /// other waits for the NPU.
-    waits_for_core: bool,
+    pub(super) waits_for_core: bool,
 }
 
 impl LibraryClient {
@@ -39,22 +39,10 @@ impl LibraryClient {
         permille: 1000,
         waits_for_core: true,
     };
-    /// By rate and by use of cores, slow first. The same call of one client was measured at 75.3
-    /// GFLOP/s and, warm, at up to 87 (E-time-client): a factor of 1.155. It is taken in both
+    /// Both sides of [`Self::permille`], slow first. The same call of one client was measured at
+    /// 75.3 GFLOP/s and, warm, at up to 87 (E-time-client): a factor of 1.155. It is taken in both
     /// directions, since it is not known which of the two states the fitted times belong to.
-    pub(super) const SIDES: [[Self; 2]; 2] = [Self::cores(1155), Self::cores(866)];
-
-    const fn cores(permille: u64) -> [Self; 2] {
-        let waiting = Self {
-            permille,
-            waits_for_core: true,
-        };
-        let free = Self {
-            permille,
-            waits_for_core: false,
-        };
-        [waiting, free]
-    }
+    pub(super) const PERMILLE: [u64; 2] = [1155, 866];
 
     /// A fitted time at this client's rate.
     pub(super) const fn at_its_rate(self, ps: u64) -> u64 {
@@ -145,12 +133,8 @@ impl TiledMatmul {
     /// Widths of the tiles of each file: an equal share of the columns, rounded up to a group of
     /// kernels, whatever the width of a tile (E-time-resident).
     fn columns(&self) -> Vec<Vec<u32>> {
-        let group = match self.ty {
-            TaskType::Int8ToInt32 => 32,
-            TaskType::Int4ToInt16 => 64,
-            _ => 16,
-        };
-        let share = self.size.2.div_ceil(self.files).next_multiple_of(group);
+        let share = self.size.2.div_ceil(self.files);
+        let share = share.next_multiple_of(self.ty.n_multiple());
         Self::cut(self.size.2, share)
             .map(|columns| Self::cut(columns, self.tile.2).collect())
             .collect()

@@ -65,11 +65,13 @@ impl ModelledBoard {
     fn all() -> Vec<Self> {
         let profile = Profile::built_in();
         let ends = [CostSide::Likely, CostSide::Upper].map(|side| profile.on(side).machine);
-        let mut boards = vec![Self {
-            fast: profile.machine.at_clock(Machine::RK3588.clock_hz),
-            client: LibraryClient::FITTED,
-            side: CostSide::Likely,
-        }];
+        let board = |machine: Machine, client, side| Self {
+            fast: machine.at_clock(Machine::RK3588.clock_hz),
+            client,
+            side,
+        };
+        let fitted = board(profile.machine, LibraryClient::FITTED, CostSide::Likely);
+        let mut boards = vec![fitted];
         // Bits: bytes a clock, ceiling of a core, common ceiling, kick, client's rate, its cores.
         let last = (1_usize << 6) - 1;
         for corner in [0, last].into_iter().chain(1..last) {
@@ -78,11 +80,12 @@ impl ModelledBoard {
             machine.dram.core_bytes_per_second = ends[upper(1)].dram.core_bytes_per_second;
             machine.dram.shared_bytes_per_second = ends[upper(2)].dram.shared_bytes_per_second;
             machine.driver.kick_ps = ends[upper(3)].driver.kick_ps;
-            boards.push(Self {
-                fast: machine.at_clock(Machine::RK3588.clock_hz),
-                client: LibraryClient::SIDES[upper(4)][upper(5)],
-                side: [CostSide::Likely, CostSide::Upper][upper(0)],
-            });
+            let client = LibraryClient {
+                permille: LibraryClient::PERMILLE[upper(4)],
+                waits_for_core: upper(5) == 0,
+            };
+            let side = [CostSide::Likely, CostSide::Upper][upper(0)];
+            boards.push(board(machine, client, side));
         }
         boards
     }
