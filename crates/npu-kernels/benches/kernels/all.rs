@@ -19,16 +19,11 @@ use rayon::prelude::*;
 const K: usize = 4096;
 /// Bytes of a run of activations.
 const ATOM: usize = 16;
-
-/// Sizes of a kernel's data.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Size {
-    /// Bytes of the larger side of each kernel: whole tiles, also of 64 x 4096 bytes,
-    /// the largest tile of weights.
-    pub(crate) bytes: usize,
-    /// Rows of an activation or output tile.
-    pub(crate) tile_rows: usize,
-}
+/// Bytes of the larger side of each kernel: whole tiles, also of 64 x 4096 bytes,
+/// the largest tile of weights.
+pub(crate) const BUFFER: usize = 64 << 20;
+/// Rows of an activation or output tile.
+const TILE_ROWS: usize = 512;
 
 /// A kernel with its operands.
 pub(crate) struct Kernel {
@@ -41,27 +36,27 @@ pub(crate) struct Kernel {
 }
 
 /// All kernels. Their memory is resident after the first run.
-pub(crate) fn all(size: Size) -> impl Iterator<Item = Kernel> {
-    let makers: [fn(Size) -> Kernel; 20] = [
-        |size| packing::<32, Bytes>("pack int8 weights", size, 32, 1),
-        |size| packing::<64, Halves>("pack f16 weights", size, 16, f16::ONE),
-        |size| packing::<16, LowNibbles>("pack int4 weights", size, 64, 1),
-        |size| packing::<ATOM, Bytes>("pack int8 activations", size, size.tile_rows, 1),
-        |size| packing::<ATOM, Halves>("pack f16 activations", size, size.tile_rows, f16::ONE),
+pub(crate) fn all() -> impl Iterator<Item = Kernel> {
+    let makers: [fn() -> Kernel; 20] = [
+        || packing::<32, Bytes>("pack int8 weights", 32, 1),
+        || packing::<64, Halves>("pack f16 weights", 16, f16::ONE),
+        || packing::<16, LowNibbles>("pack int4 weights", 64, 1),
+        || packing::<ATOM, Bytes>("pack int8 activations", TILE_ROWS, 1),
+        || packing::<ATOM, Halves>("pack f16 activations", TILE_ROWS, f16::ONE),
         rounding,
         absmax,
         quantising,
-        |size| unpacking::<i32>("unpack int32, add", size, Mode::Add, false),
-        |size| unpacking::<i16>("unpack int16 to int32", size, Mode::Store, false),
-        |size| unpacking::<i32>("unpack int32, dequantise", size, Mode::Store, true),
+        || unpacking::<i32>("unpack int32, add", Mode::Add, false),
+        || unpacking::<i16>("unpack int16 to int32", Mode::Store, false),
+        || unpacking::<i32>("unpack int32, dequantise", Mode::Store, true),
         hadamard,
-        |size| reading("softmax: read scores", size, ReadMode::Store),
-        |size| reading("softmax: add scores of parts", size, ReadMode::Add),
+        || reading("softmax: read scores", ReadMode::Store),
+        || reading("softmax: add scores of parts", ReadMode::Add),
         maxima,
         exponentials,
-        |size| masking("softmax: cut keys off", size, cut_row),
-        |size| {
-            masking("softmax: cap, add a mask", size, |scores, mask| {
+        || masking("softmax: cut keys off", cut_row),
+        || {
+            masking("softmax: cap, add a mask", |scores, mask| {
                 let bias = Bias {
                     softcap: 50.0,
                     slope: 0.5,
@@ -72,7 +67,7 @@ pub(crate) fn all(size: Size) -> impl Iterator<Item = Kernel> {
         transposing,
         finiteness,
     ];
-    makers.into_iter().map(move |make| make(size))
+    makers.into_iter().map(move |make| make())
 }
 
 /// Converts each `from` elements of `source` to `to` elements of `out`.
@@ -96,11 +91,10 @@ fn converting<A: Send + Sync + 'static, B: Send + 'static>(
 /// Packs tiles of `rows` rows; the larger side fills the buffer.
 fn packing<const RUN: usize, E: Encode<Host: 'static>>(
     name: &'static str,
-    size: Size,
     rows: usize,
     element: E::Host,
 ) -> Kernel {
-    let source = vec![element; size.bytes / size_of::<E::Host>()];
+    let source = vec![element; BUFFER / size_of::<E::Host>()];
     let tiles = vec![0; source.len() * E::BITS / 8];
     let tile = rows * K * E::BITS / 8;
     converting(
@@ -115,16 +109,16 @@ fn packing<const RUN: usize, E: Encode<Host: 'static>>(
 }
 
 /// Finds the largest magnitude of each row.
-fn absmax(size: Size) -> Kernel {
-    let source = floats(size);
+fn absmax() -> Kernel {
+    let source = floats();
     let mut largest = vec![0; source.len() / K];
     Kernel {
         name: "absmax of rows",
-        bytes: size.bytes,
+        bytes: BUFFER,
         run: Box::new(move || {
             largest
-                .par_chunks_mut(size.tile_rows)
-                .zip(source.par_chunks(size.tile_rows * K))
+                .par_chunks_mut(TILE_ROWS)
+                .zip(source.par_chunks(TILE_ROWS * K))
                 .for_each(|(largest, source)| {
                     for (largest, row) in largest.iter_mut().zip(source.chunks(K)) {
                         *largest = largest_magnitude(row);
@@ -136,15 +130,15 @@ fn absmax(size: Size) -> Kernel {
 }
 
 /// Rounds floats to binary16.
-fn rounding(size: Size) -> Kernel {
-    let source = floats(size);
+fn rounding() -> Kernel {
+    let source = floats();
     let halves = vec![0; source.len() * 2];
     converting("f32 to f16", (source, K), (halves, 2 * K), to_f16)
 }
 
 /// Quantises each row to integers with a scale.
-fn quantising(size: Size) -> Kernel {
-    let source = floats(size);
+fn quantising() -> Kernel {
+    let source = floats();
     let integers = vec![0; source.len()];
     converting(
         "absmax and quantise",
@@ -157,21 +151,16 @@ fn quantising(size: Size) -> Kernel {
 }
 
 /// Unpacks tiles of results to rows.
-fn unpacking<T: Partial<Sum = i32>>(
-    name: &'static str,
-    size: Size,
-    mode: Mode,
-    floats: bool,
-) -> Kernel {
-    let tile_rows = size.tile_rows;
-    let mut out = vec![0_i32; size.bytes / 4];
+fn unpacking<T: Partial<Sum = i32>>(name: &'static str, mode: Mode, floats: bool) -> Kernel {
+    let tile_rows = TILE_ROWS;
+    let mut out = vec![0_i32; BUFFER / 4];
     let tiles = vec![1_u8; out.len() * size_of::<T>()];
     let scales = vec![0.5_f32; K];
     let row_scales = vec![0.25_f32; ROWS];
-    let reads_sums = if mode == Mode::Add { size.bytes } else { 0 };
+    let reads_sums = if mode == Mode::Add { BUFFER } else { 0 };
     Kernel {
         name,
-        bytes: tiles.len() + reads_sums + size.bytes,
+        bytes: tiles.len() + reads_sums + BUFFER,
         run: Box::new(move || {
             let scales = Scales {
                 rows: &row_scales,
@@ -202,23 +191,23 @@ fn unpacking<T: Partial<Sum = i32>>(
     }
 }
 
-fn hadamard(size: Size) -> Kernel {
-    let mut rows = floats(size);
+fn hadamard() -> Kernel {
+    let mut rows = floats();
     let transform = Hadamard::new(K).unwrap();
     Kernel {
         name: "Hadamard, blocks of 4096",
-        bytes: 2 * size.bytes,
+        bytes: 2 * BUFFER,
         run: Box::new(move || {
-            rows.par_chunks_mut(size.tile_rows * K)
+            rows.par_chunks_mut(TILE_ROWS * K)
                 .for_each(|rows| transform.transform(rows));
         }),
     }
 }
 
 /// Reads tiles of scores into rows.
-fn reading(name: &'static str, size: Size, mode: ReadMode) -> Kernel {
-    let rows = size.tile_rows;
-    let tiles = vec![Atom::default(); size.bytes / size_of::<Atom>()];
+fn reading(name: &'static str, mode: ReadMode) -> Kernel {
+    let rows = TILE_ROWS;
+    let tiles = vec![Atom::default(); BUFFER / size_of::<Atom>()];
     let factors = vec![0.5; rows];
     let passes = match mode {
         ReadMode::Store => 2,
@@ -227,7 +216,7 @@ fn reading(name: &'static str, size: Size, mode: ReadMode) -> Kernel {
     let kernel = converting(
         name,
         (tiles, rows * K / 4),
-        (floats(size), rows * K),
+        (floats(), rows * K),
         move |surfaces, to| {
             let from = ScoreRows {
                 surfaces,
@@ -238,17 +227,17 @@ fn reading(name: &'static str, size: Size, mode: ReadMode) -> Kernel {
         },
     );
     Kernel {
-        bytes: passes * size.bytes,
+        bytes: passes * BUFFER,
         ..kernel
     }
 }
 
 /// Finds the largest score of each row.
-fn maxima(size: Size) -> Kernel {
-    let scores = floats(size);
+fn maxima() -> Kernel {
+    let scores = floats();
     Kernel {
         name: "softmax: largest score",
-        bytes: size.bytes,
+        bytes: BUFFER,
         run: Box::new(move || {
             let rows = scores.par_chunks(K);
             rows.for_each(|row| {
@@ -259,13 +248,13 @@ fn maxima(size: Size) -> Kernel {
 }
 
 /// Converts scores to probabilities.
-fn exponentials(size: Size) -> Kernel {
-    let rows = size.tile_rows;
-    let tiles = vec![Atom::default(); size.bytes / 2 / size_of::<Atom>()];
+fn exponentials() -> Kernel {
+    let rows = TILE_ROWS;
+    let tiles = vec![Atom::default(); BUFFER / 2 / size_of::<Atom>()];
     let maxima = vec![125.0; rows];
     converting(
         "softmax: exponentials to f16",
-        (floats(size), rows * K),
+        (floats(), rows * K),
         (tiles, rows * K / 8),
         move |scores, tile| {
             let mut surfaces: Vec<_> = tile.chunks_mut(rows).collect();
@@ -275,10 +264,10 @@ fn exponentials(size: Size) -> Kernel {
 }
 
 /// Masks rows of scores, in blocks of keys.
-fn masking(name: &'static str, size: Size, mask_row: fn(&mut [f32], &[f16])) -> Kernel {
+fn masking(name: &'static str, mask_row: fn(&mut [f32], &[f16])) -> Kernel {
     /// Keys per block, about as many as in attention.
     const KEYS: usize = 512;
-    let mut scores = floats(size);
+    let mut scores = floats();
     let pattern = (0..scores.len()).map(|at| match at % 3 {
         0 => f16::NEG_INFINITY,
         _ => f16::ZERO,
@@ -286,7 +275,7 @@ fn masking(name: &'static str, size: Size, mask_row: fn(&mut [f32], &[f16])) -> 
     let masks: Vec<_> = pattern.collect();
     Kernel {
         name,
-        bytes: 2 * size.bytes + size_of_val(&masks[..]),
+        bytes: 2 * BUFFER + size_of_val(&masks[..]),
         run: Box::new(move || {
             let blocks = scores.par_chunks_mut(KEYS).zip(masks.par_chunks(KEYS));
             blocks.for_each(|(scores, mask)| mask_row(scores, mask));
@@ -295,8 +284,8 @@ fn masking(name: &'static str, size: Size, mask_row: fn(&mut [f32], &[f16])) -> 
 }
 
 /// Packs the columns of a matrix as weights.
-fn transposing(size: Size) -> Kernel {
-    let (source, tiles) = (vec![f16::ONE; size.bytes / 2], vec![0; size.bytes]);
+fn transposing() -> Kernel {
+    let (source, tiles) = (vec![f16::ONE; BUFFER / 2], vec![0; BUFFER]);
     let name = "pack f16 columns as weights";
     converting(
         name,
@@ -309,13 +298,13 @@ fn transposing(size: Size) -> Kernel {
 }
 
 /// Checks whether each vector of keys or values is finite.
-fn finiteness(size: Size) -> Kernel {
+fn finiteness() -> Kernel {
     /// Elements of a vector.
     const DIM: usize = 128;
-    let source = vec![f16::ONE; size.bytes / 2];
+    let source = vec![f16::ONE; BUFFER / 2];
     Kernel {
         name: "f16 vectors: all finite",
-        bytes: size.bytes,
+        bytes: BUFFER,
         run: Box::new(move || {
             let parts = source.par_chunks(32 * K);
             let finite = parts.all(|part| part.chunks(DIM).all(all_finite));
@@ -324,9 +313,9 @@ fn finiteness(size: Size) -> Kernel {
     }
 }
 
-/// A buffer of floats of this size.
-fn floats(size: Size) -> Vec<f32> {
-    (0..size.bytes / 4)
+/// A buffer of floats.
+fn floats() -> Vec<f32> {
+    (0..BUFFER / 4)
         .map(|at| (at % 251) as f32 - 125.0)
         .collect()
 }

@@ -3,7 +3,7 @@
 
 use std::fmt::Write;
 
-/// The CPU, its vector instructions, its load, and the date.
+/// The CPU, its vector instructions, and its load.
 pub(crate) fn conditions() -> String {
     let read = |path| std::fs::read_to_string(path).unwrap_or_default();
     let cpuinfo = read("/proc/cpuinfo");

@@ -13,17 +13,9 @@ mod host;
 
 use std::time::{Duration, Instant};
 
-use all::{Kernel, Size};
+use all::{BUFFER, Kernel};
 use rayon::prelude::*;
 use rayon::{ThreadPool, ThreadPoolBuilder};
-
-/// Bytes of the larger side of each kernel, and of each side of memcpy.
-const BUFFER: usize = 64 << 20;
-
-const SIZE: Size = Size {
-    bytes: BUFFER,
-    tile_rows: 512,
-};
 
 /// How long each kernel runs.
 const TIME: Duration = Duration::from_secs(3);
@@ -101,7 +93,7 @@ fn main() {
     for threads in THREADS {
         let pool = ThreadPoolBuilder::new().num_threads(threads).build();
         let pool = pool.unwrap();
-        let chosen = all::all(SIZE).filter(|kernel| kernel.name.contains(&part));
+        let chosen = all::all().filter(|kernel| kernel.name.contains(&part));
         rows.extend(chosen.map(|kernel| Row::measure(kernel, &pool, &mut memcpy)));
     }
     print(&rows);
