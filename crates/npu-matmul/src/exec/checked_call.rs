@@ -8,7 +8,6 @@ use half::f16;
 use rayon::prelude::*;
 
 use crate::device::times::{Section, SectionTimes};
-use crate::engine::Engine;
 use crate::engine::activations::QuantisedRows;
 use crate::engine::packed::PackedWeights;
 use crate::matrix::MatrixView;
@@ -117,11 +116,10 @@ impl EncodedRows<'_> {
     pub(super) fn pack(
         &self,
         quantised: &[QuantisedRows<'_>],
-        engine: &Engine,
+        clock: &SectionTimes,
         band: &Band,
         memory: &mut [u8],
     ) -> Result<(), Error> {
-        let clock = &engine.clock;
         match (self.rows, self.format.dtype()) {
             (Operand::Halves(a), _) => pack_band::<Fp16>(a, clock, band, memory),
             (Operand::Integers(a), Dtype::Int4) => pack_band::<Int4>(a, clock, band, memory),

@@ -162,7 +162,7 @@ impl<'e> DeviceWork<'e> {
         let BandCopy { a, band, .. } = &copies.planned[copy];
         let bytes = band.activation_bytes;
         let bo = self.filled(bytes, Activity::Pack { bytes }, |memory| {
-            a.pack(&copies.quantised, self.engine, band, memory)
+            a.pack(&copies.quantised, &self.engine.clock, band, memory)
         })?;
         // Only this device reads it, so that no other thread fills it.
         Ok(copies.packed[copy].get_or_init(|| bo).clone())
