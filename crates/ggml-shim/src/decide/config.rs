@@ -291,7 +291,7 @@ mod tests {
     #[test]
     fn nothing_set_gives_the_defaults() {
         let (config, complaints) = parse(&[]);
-        assert_eq!(config.min_m, DEFAULT_MIN_ROWS);
+        assert_eq!(config.min_m, None);
         assert!(config.stats == StatsOutput::Never && config.fallback);
         assert_eq!(config.device, Some(Selector::Auto));
         assert!(complaints.is_empty());
