@@ -14,8 +14,8 @@
 //! output       [N, M, b2*r2, b3*r3]     output[j, i] = sum over k of weights[k, j] * activations[k, i]
 //! ```
 //!
-//! The picture of `MUL_MAT_ID`, with experts, is in `compute/matmul/by_expert.rs`. Its M is the number of
-//! tokens.
+//! The picture of `MUL_MAT_ID`, with experts, is in `compute/matmul/by_expert.rs`. Its M is the
+//! number of tokens.
 
 mod attention;
 

@@ -73,8 +73,8 @@ macro_rules! rules {
 /// What silicon does with a task that breaks a rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effect {
-    /// No completion interrupt: the driver's time limit ends the job. A row is enough for the chip to
-    /// hang.
+    /// No completion interrupt: the driver's time limit ends the job. A row is enough for
+    /// the chip to hang.
     Hang,
     /// The task completes with wrong results. The chip's engines compute them: a row only reports
     /// them.
