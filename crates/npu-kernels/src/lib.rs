@@ -5,6 +5,7 @@
 //! rows of floats --(round to f16, or quantise)--> rows of A or B
 //! rows of A or B --(encode: nibbles)--> runs --(order)--> tile
 //! tile of C --(order, add up, dequantise)--> rows of sums or floats
+//! rows of A and tile of INT8 weights --(multiply)--> tile of C
 //! rows of floats --(Hadamard)--> rows that quantise better
 //! tile of scores --(mask, softmax)--> tile of probabilities, in place
 //! ```
@@ -16,8 +17,9 @@
 //! The body of a kernel is plain Rust in a form that compilers vectorise. It is compiled for
 //! AVX-512, AVX2 and the baseline on x86-64, selected at run time (`dispatch.rs`), and for NEON,
 //! the baseline, on aarch64. Only these use intrinsics: f16 conversions, exponentials, the Hadamard
-//! transform on NEON, and prefetching. ARMv8.2 dot products and f16 arithmetic have no use here:
-//! only the NPU multiplies and adds up.
+//! transform on NEON, and prefetching. [`mod@multiply`] uses the dot products of ARMv8.2, detected
+//! at run time, where the CPU would wait for the NPU. f16 arithmetic has no use here: only the NPU
+//! multiplies floats and adds them up.
 //!
 //! This crate knows no precision, plan or device; callers pass the shape of a tile as numbers.
 #![deny(unsafe_code)]
@@ -31,6 +33,7 @@ mod dispatch;
 pub mod hadamard;
 pub mod half;
 pub mod matrix;
+pub mod multiply;
 pub mod nibble;
 pub mod pack;
 mod prefetch;

@@ -4,6 +4,7 @@ use half::f16;
 use npu_kernels::hadamard::Hadamard;
 use npu_kernels::half::{all_finite, to_f16};
 use npu_kernels::matrix::MatrixView;
+use npu_kernels::multiply::multiply;
 use npu_kernels::pack::{Bytes, Encode, Halves, LowNibbles, pack};
 use npu_kernels::quantise::{largest_magnitude, quantise_row};
 use npu_kernels::softmax::{
@@ -37,7 +38,7 @@ pub(crate) struct Kernel {
 
 /// All kernels. Their memory is resident after the first run.
 pub(crate) fn all() -> impl Iterator<Item = Kernel> {
-    let makers: [fn() -> Kernel; 20] = [
+    let makers: [fn() -> Kernel; 21] = [
         || packing::<32, Bytes>("pack int8 weights", 32, 1),
         || packing::<64, Halves>("pack f16 weights", 16, f16::ONE),
         || packing::<16, LowNibbles>("pack int4 weights", 64, 1),
@@ -66,6 +67,7 @@ pub(crate) fn all() -> impl Iterator<Item = Kernel> {
         },
         transposing,
         finiteness,
+        multiplying,
     ];
     makers.into_iter().map(move |make| make())
 }
@@ -311,6 +313,23 @@ fn finiteness() -> Kernel {
             std::hint::black_box(finite);
         }),
     }
+}
+
+/// Multiplies 16 rows by weights, 128 channels at a time: 16 multiply-adds for each byte of weights.
+fn multiplying() -> Kernel {
+    let (rows, channels) = (16, 128);
+    let a = vec![1; rows * K];
+    let weights = vec![1; BUFFER];
+    let sums = vec![0; BUFFER / K * rows];
+    converting(
+        "multiply 16 rows by int8 weights",
+        (weights, channels * K),
+        (sums, channels * rows),
+        move |weights, tile| {
+            let a = MatrixView::new(&a, rows, K).unwrap();
+            multiply(a, weights, Mode::Store, tile);
+        },
+    )
 }
 
 /// A buffer of floats.
