@@ -17,15 +17,13 @@ mod blocks;
 #[cfg(target_arch = "aarch64")]
 mod neon;
 
-use blocks::{RowBlock, Run, SIDE, WeightBlock, multiply_by};
+pub use blocks::KernelGroups;
+use blocks::{GroupBlock, KRun, RowBlock, SIDE, multiply_by};
 
 /// Multiplies rows of A by INT8 weights; stores the sums in a tile, or adds them to it.
 ///
-/// - `a` has M rows and K columns, both any number.
-/// - `weights` holds kernel groups of 32 channels. With K32, K rounded up to a multiple of 32, the
-///   weight of channel n and column k is at
-///   `n / 32 * 32 * K32 + k / 32 * 1024 + n % 32 * 32 + k % 32`. Weights of columns from K on have no
-///   effect. N is the number of channels of all whole groups.
+/// - `a` has M rows and K columns, both any number. Columns from the depth of the weights on have no
+///   effect, nor have weights of columns from K on.
 /// - `tile` gets the sum of row m and channel n at `(n / 4 * M + m) * 4 + n % 4`. It has M x N
 ///   elements; of a shorter one, only whole groups of four elements are written.
 ///
@@ -35,25 +33,25 @@ use blocks::{RowBlock, Run, SIDE, WeightBlock, multiply_by};
 /// The weights of 1024 columns are read again for each 16 rows: pass at most as many groups as leave
 /// them in the second-level cache.
 #[cfg_attr(target_arch = "aarch64", allow(unsafe_code))]
-pub fn multiply(a: MatrixView<'_, i8>, weights: &[i8], mode: Mode, tile: &mut [i32]) {
+pub fn multiply(a: MatrixView<'_, i8>, b: KernelGroups<'_>, mode: Mode, tile: &mut [i32]) {
     #[cfg(target_arch = "aarch64")]
     if std::arch::is_aarch64_feature_detected!("dotprod") {
         // SAFETY: the host has dot products, and NEON is in the baseline of this target.
-        return unsafe { neon::multiply(a, weights, mode, tile) };
+        return unsafe { neon::multiply(a, b, mode, tile) };
     }
-    portable(a, weights, mode, tile);
+    portable(a, b, mode, tile);
 }
 
 /// [`multiply`] without intrinsics.
-fn portable(a: MatrixView<'_, i8>, weights: &[i8], mode: Mode, tile: &mut [i32]) {
-    multiply_by(a, weights, mode, tile, sum_4x4);
+fn portable(a: MatrixView<'_, i8>, b: KernelGroups<'_>, mode: Mode, tile: &mut [i32]) {
+    multiply_by(a, b, mode, tile, sum_4x4);
 }
 
 fastest! {
     /// The sums of [`portable`].
     fn sum_4x4(
         rows: &[RowBlock],
-        weights: &[WeightBlock],
+        weights: &[GroupBlock],
         fours: (usize, usize),
     ) -> [[i32; SIDE]; SIDE] {
         let (m, n) = fours;
@@ -75,7 +73,7 @@ fastest! {
 
 /// Adds the products of two runs, one to each lane.
 #[inline(always)]
-fn add_products(lanes: &mut [i32; ATOM_BYTES], left: &Run, right: &Run) {
+fn add_products(lanes: &mut [i32; ATOM_BYTES], left: &KRun, right: &KRun) {
     for (lane, (&l, &r)) in lanes.iter_mut().zip(left.iter().zip(right)) {
         // 16 bits hold any product.
         let product = i16::from(l) * i16::from(r);

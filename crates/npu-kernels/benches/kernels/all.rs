@@ -4,7 +4,7 @@ use half::f16;
 use npu_kernels::hadamard::Hadamard;
 use npu_kernels::half::{all_finite, to_f16};
 use npu_kernels::matrix::MatrixView;
-use npu_kernels::multiply::multiply;
+use npu_kernels::multiply::{KernelGroups, multiply};
 use npu_kernels::pack::{Bytes, Encode, Halves, LowNibbles, pack};
 use npu_kernels::quantise::{largest_magnitude, quantise_row};
 use npu_kernels::softmax::{
@@ -327,7 +327,8 @@ fn multiplying() -> Kernel {
         (sums, channels * rows),
         move |weights, tile| {
             let a = MatrixView::new(&a, rows, K).unwrap();
-            multiply(a, weights, Mode::Store, tile);
+            let b = KernelGroups { weights, depth: K };
+            multiply(a, b, Mode::Store, tile);
         },
     )
 }

@@ -22,38 +22,52 @@ const ROWS: usize = 16;
 pub(super) const SIDE: usize = 4;
 
 /// Consecutive elements of K.
-pub(super) type Run = [i8; ATOM_BYTES];
+pub(super) type KRun = [i8; ATOM_BYTES];
 
 /// A block of K of a panel: for each half of it, the runs of all rows, by fours.
-pub(super) type RowBlock = [[[Run; SIDE]; ROWS / SIDE]; BLOCK / ATOM_BYTES];
+pub(super) type RowBlock = [[[KRun; SIDE]; ROWS / SIDE]; BLOCK / ATOM_BYTES];
 
 /// A block of K of a kernel group: the halves of each channel, by fours.
-pub(super) type WeightBlock = [[[Run; BLOCK / ATOM_BYTES]; SIDE]; 32 / SIDE];
+pub(super) type GroupBlock = [[[KRun; BLOCK / ATOM_BYTES]; SIDE]; 32 / SIDE];
+
+/// INT8 weights of one K tile: kernel groups of 32 channels, one after the other. N is the number of
+/// channels of all whole groups.
+///
+/// The weight of channel n and column k is at
+/// `n / 32 * 32 * depth + k / 32 * 1024 + n % 32 * 32 + k % 32`.
+#[derive(Clone, Copy, Debug)]
+pub struct KernelGroups<'a> {
+    /// The weights.
+    pub weights: &'a [i8],
+    /// Columns in memory: K with padding, a multiple of 32.
+    pub depth: usize,
+}
 
 /// Adds up, over all blocks, the products of rows `4 * fours.0..` with channels `4 * fours.1..`.
 /// Returns a list of channels for each row.
 pub(super) trait Sum4x4:
-    Fn(&[RowBlock], &[WeightBlock], (usize, usize)) -> [[i32; SIDE]; SIDE]
+    Fn(&[RowBlock], &[GroupBlock], (usize, usize)) -> [[i32; SIDE]; SIDE]
 {
 }
 
-impl<F: Fn(&[RowBlock], &[WeightBlock], (usize, usize)) -> [[i32; SIDE]; SIDE]> Sum4x4 for F {}
+impl<F: Fn(&[RowBlock], &[GroupBlock], (usize, usize)) -> [[i32; SIDE]; SIDE]> Sum4x4 for F {}
 
 /// [`multiply`](super::multiply()), with the innermost loops given.
 #[inline(always)]
 pub(super) fn multiply_by(
     a: MatrixView<'_, i8>,
-    weights: &[i8],
+    b: KernelGroups<'_>,
     mode: Mode,
     tile: &mut [i32],
     sum: impl Sum4x4,
 ) {
-    let (rows, blocks) = (a.rows(), a.columns().div_ceil(BLOCK));
+    let (rows, depth) = (a.rows(), b.depth / BLOCK);
+    let blocks = a.columns().div_ceil(BLOCK).min(depth);
     let (atoms, _) = tile.as_chunks_mut::<SIDE>();
     if rows == 0 || blocks == 0 {
         return;
     }
-    let Ok((weights, _)) = <[WeightBlock]>::ref_from_prefix(weights.as_bytes()) else {
+    let Ok((weights, _)) = <[GroupBlock]>::ref_from_prefix(b.weights.as_bytes()) else {
         return;
     };
     let mut panel = [RowBlock::default(); DEPTH / BLOCK];
@@ -65,7 +79,7 @@ pub(super) fn multiply_by(
             let columns = part.start * BLOCK..part.end * BLOCK;
             let block = a.block(first_row..first_row + ROWS, columns);
             pack::<ATOM_BYTES, Bytes>(block, ROWS, panel.as_mut_bytes());
-            let groups = weights.chunks_exact(blocks);
+            let groups = weights.chunks_exact(depth);
             let tiles = atoms.chunks_mut(rows.saturating_mul(32 / SIDE));
             for (group, surfaces) in groups.zip(tiles) {
                 for (surface, n) in surfaces.chunks_mut(rows).zip(0..) {

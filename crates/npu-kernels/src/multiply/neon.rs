@@ -6,13 +6,13 @@ use std::arch::asm;
 
 use zerocopy::transmute;
 
-use super::blocks::{RowBlock, SIDE, WeightBlock, multiply_by};
+use super::blocks::{GroupBlock, KernelGroups, RowBlock, SIDE, multiply_by};
 use crate::matrix::MatrixView;
 use crate::unpack::Mode;
 
 #[target_feature(enable = "neon,dotprod")]
-pub(super) fn multiply(a: MatrixView<'_, i8>, weights: &[i8], mode: Mode, tile: &mut [i32]) {
-    multiply_by(a, weights, mode, tile, |rows, weights, fours| {
+pub(super) fn multiply(a: MatrixView<'_, i8>, b: KernelGroups<'_>, mode: Mode, tile: &mut [i32]) {
+    multiply_by(a, b, mode, tile, |rows, weights, fours| {
         sum_4x4(rows, weights, fours)
     });
 }
@@ -22,7 +22,7 @@ pub(super) fn multiply(a: MatrixView<'_, i8>, weights: &[i8], mode: Mode, tile: 
 #[target_feature(enable = "neon,dotprod")]
 fn sum_4x4(
     rows: &[RowBlock],
-    weights: &[WeightBlock],
+    weights: &[GroupBlock],
     (m, n): (usize, usize),
 ) -> [[i32; SIDE]; SIDE] {
     let mut sums = [[vdupq_n_s32(0); SIDE]; SIDE];

@@ -10,15 +10,18 @@ use crate::unpack::{Destination, TileRows, unpack};
 
 const MODES: [Mode; 2] = [Mode::Store, Mode::Add];
 
-type Multiply = fn(MatrixView<'_, i8>, &[i8], Mode, &mut [i32]);
+type Multiply = fn(MatrixView<'_, i8>, KernelGroups<'_>, Mode, &mut [i32]);
 
 /// What the host runs, and what it would run without dot products.
 const VERSIONS: [Multiply; 2] = [multiply, portable];
 
 /// The definition: weight (n, k) has its place, and each sum has its place.
-fn reference(a: MatrixView<'_, i8>, weights: &[i8], mode: Mode, tile: &mut [i32]) {
-    let padded = a.columns().next_multiple_of(32);
-    let channels = weights.len().checked_div(32 * padded).unwrap_or(0) * 32;
+fn reference(a: MatrixView<'_, i8>, b: KernelGroups<'_>, mode: Mode, tile: &mut [i32]) {
+    let KernelGroups { weights, depth } = b;
+    if a.columns() == 0 {
+        return;
+    }
+    let channels = weights.len().checked_div(32 * depth).unwrap_or(0) * 32;
     let (atoms, _) = tile.as_chunks_mut::<4>();
     let tile = atoms.as_flattened_mut();
     for (m, n) in (0..a.rows()).flat_map(|m| (0..channels).map(move |n| (m, n))) {
@@ -28,21 +31,21 @@ fn reference(a: MatrixView<'_, i8>, weights: &[i8], mode: Mode, tile: &mut [i32]
         if mode == Mode::Store {
             *to = 0;
         }
-        for (k, &x) in a.row(m).iter().enumerate() {
-            let at = n / 32 * 32 * padded + k / 32 * 1024 + n % 32 * 32 + k % 32;
+        for (k, &x) in a.row(m).iter().enumerate().take(depth) {
+            let at = n / 32 * 32 * depth + k / 32 * 1024 + n % 32 * 32 + k % 32;
             *to = to.wrapping_add(i32::from(x) * i32::from(weights[at]));
         }
     }
 }
 
 /// Fails if a version differs from the definition in a sum or in an element without a sum.
-fn check(a: MatrixView<'_, i8>, weights: &[i8], tile: &[i32]) {
+fn check(a: MatrixView<'_, i8>, b: KernelGroups<'_>, tile: &[i32]) {
     for mode in MODES {
         let mut slow = tile.to_vec();
-        reference(a, weights, mode, &mut slow);
+        reference(a, b, mode, &mut slow);
         for (version, multiply) in VERSIONS.into_iter().enumerate() {
             let mut fast = tile.to_vec();
-            multiply(a, weights, mode, &mut fast);
+            multiply(a, b, mode, &mut fast);
             assert!(fast == slow, "version {version}, {mode:?}");
         }
     }
@@ -78,18 +81,22 @@ struct Case {
     columns: usize,
     stride: usize,
     weights: Vec<i8>,
+    depth: usize,
     tile: Vec<i32>,
 }
 
-/// Whole tiles, and tiles and weights that are up to a group and a half too long or too short.
+/// Weights that are as deep as rows with padding, deeper or less deep; whole tiles, and tiles and weights that are up to a group and a half too long or too short.
 fn case() -> impl Strategy<Value = Case> {
     let shape = (1..40_usize, 1..200_usize, 1..=4_usize, 0..9_usize);
     let lengths = (-300..600_isize, -300..600_isize);
-    (shape, lengths, any::<bool>(), any::<u64>()).prop_map(|(shape, lengths, whole, seed)| {
+    let others = (any::<bool>(), -1..4_isize, any::<u64>());
+    (shape, lengths, others).prop_map(|(shape, lengths, (whole, more_blocks, seed))| {
         let (rows, columns, groups, gap) = shape;
         let (more_weights, more_sums) = if whole { (0, 0) } else { lengths };
         let stride = columns + gap;
-        let weights = groups * 32 * columns.next_multiple_of(32);
+        let depth = columns.next_multiple_of(32);
+        let depth = depth.saturating_add_signed(32 * more_blocks);
+        let weights = groups * 32 * depth;
         let weights = weights.saturating_add_signed(more_weights);
         let sums = (rows * groups * 32).saturating_add_signed(more_sums);
         let mut numbers = Numbers(seed);
@@ -99,6 +106,7 @@ fn case() -> impl Strategy<Value = Case> {
             columns,
             stride,
             weights: numbers.elements(weights),
+            depth,
             tile: (0..sums).map(|_| numbers.next()).collect(),
         }
     })
@@ -110,7 +118,8 @@ proptest! {
     #[test]
     fn equals_the_reference(case in case()) {
         let a = MatrixView::strided(&case.a, case.rows, case.columns, case.stride).unwrap();
-        check(a, &case.weights, &case.tile);
+        let b = KernelGroups { weights: &case.weights, depth: case.depth };
+        check(a, b, &case.tile);
     }
 }
 
@@ -120,28 +129,31 @@ fn long_rows_of_extremes() {
     for (columns, left, right) in [(1024, -128, -128), (2100, -128, 127), (1025, 127, 127)] {
         let a = vec![left; 19 * columns];
         let a = MatrixView::new(&a, 19, columns).unwrap();
-        let weights = vec![right; 64 * columns.next_multiple_of(32)];
-        check(a, &weights, &[i32::MIN + 9; 19 * 64]);
+        let depth = columns.next_multiple_of(32);
+        let weights = &vec![right; 64 * depth];
+        check(a, KernelGroups { weights, depth }, &[i32::MIN + 9; 19 * 64]);
     }
 }
 
 /// Nothing to multiply, and views with more rows than memory could hold.
 #[test]
 fn empty_operands() {
-    let weights = [1; 2048];
+    let b = KernelGroups {
+        weights: &[1; 2048],
+        depth: 64,
+    };
     let tile = [7; 256];
     let none = MatrixView::new(&[], 0, 40).unwrap();
-    check(none, &weights, &tile);
-    check(MatrixView::new(&[], 8, 0).unwrap(), &weights, &tile);
-    check(
-        MatrixView::new(&[1; 80], 2, 40).unwrap(),
-        &weights[1..],
-        &tile,
-    );
+    check(none, b, &tile);
+    check(MatrixView::new(&[], 8, 0).unwrap(), b, &tile);
+    let two = MatrixView::new(&[1; 80], 2, 40).unwrap();
+    let weights = &b.weights[1..];
+    check(two, KernelGroups { weights, ..b }, &tile);
+    check(two, KernelGroups { depth: 0, ..b }, &tile);
     let rows = MatrixView::strided(&[1; 40], usize::MAX, 40, 0).unwrap();
     for multiply in VERSIONS {
         let mut tile = tile;
-        multiply(rows, &weights, Mode::Add, &mut tile);
+        multiply(rows, b, Mode::Add, &mut tile);
         // All of it belongs to the first four channels.
         assert_eq!(tile, [47; 256]);
     }
@@ -160,7 +172,11 @@ fn unpack_reads_the_tile() {
     pack::<32, Bytes>(view, 32, &mut weights);
     let weights: [i8; 32 * 64] = zerocopy::transmute!(weights);
     let mut tile = [0; 6 * 32];
-    multiply(a, &weights, Mode::Store, &mut tile);
+    let b_tile = KernelGroups {
+        weights: &weights,
+        depth: 64,
+    };
+    multiply(a, b_tile, Mode::Store, &mut tile);
     let mut rows = [0; 6 * 32];
     let from = TileRows {
         bytes: tile.as_bytes(),
