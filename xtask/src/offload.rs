@@ -13,30 +13,40 @@ const FORMAT: &str = "Q8_0";
 const MEGAHERTZ: [u64; 2] = [200, 600];
 const PROMPTS: [usize; 2] = [512, 8192];
 
-/// The offload rules of a board with default plans, at a clock in MHz.
-fn rules(megahertz: u64) -> OffloadRules {
-    OffloadRules::new(PlanTarget::at_clock(megahertz * 1_000_000))
+/// A board with default plans, at a clock in MHz.
+fn target(megahertz: u64) -> PlanTarget {
+    PlanTarget::at_clock(megahertz * 1_000_000)
 }
 
 /// Prompt tokens per second.
 pub(crate) fn prompts() -> Result<String> {
     let format = NumberFormat::named(FORMAT).with_context(|| format!("no format {FORMAT}"))?;
-    let rules = MEGAHERTZ.map(rules);
+    let rules = MEGAHERTZ.map(|clock| OffloadRules::new(target(clock)));
+    let alone = MEGAHERTZ.map(|clock| OffloadRules::new(target(clock).npu_alone()));
     let mut rows = Vec::new();
     for shape in ModelShape::ALL {
-        let graphs = rules
-            .each_ref()
-            .map(|rules| Graph::new(shape, format, rules));
+        let [graphs, alone] = [&rules, &alone].map(|rules| {
+            rules
+                .each_ref()
+                .map(|rules| Graph::new(shape, format, rules))
+        });
         for tokens in PROMPTS {
             let cpu = range(&graphs[0].on_cpu(), tokens);
             let [slow, fast] = graphs.each_ref().map(|graph| range(graph, tokens));
+            let gain = |at: usize| {
+                let [with, without] = [&graphs, &alone].map(|of| of[at].prompt(tokens).total());
+                100.0 * (without as f64 / with.max(1) as f64 - 1.0)
+            };
             rows.push(format!(
-                "{} | {tokens} | {cpu} | {slow} | {fast}",
-                shape.name
+                "{} | {tokens} | {cpu} | {slow} | {fast} | {:.0}, {:.0} %",
+                shape.name,
+                gain(0),
+                gain(1),
             ));
         }
     }
-    let heads = "model | prompt, tokens | CPU alone | 200 MHz, modelled | 600 MHz, modelled";
+    let heads = "model | prompt, tokens | CPU alone | 200 MHz, modelled | 600 MHz, modelled | \
+                 gained by jobs on the CPU";
     Ok(table(heads, rows))
 }
 
@@ -64,7 +74,7 @@ pub(crate) fn shares() -> Result<String> {
         |time| time.attention,
         |time| time.matmuls.saturating_add(time.other),
     ];
-    let rules = MEGAHERTZ.map(rules);
+    let rules = MEGAHERTZ.map(|clock| OffloadRules::new(target(clock)));
     let (models, formats, prompts) = DIVIDED;
     let mut rows = Vec::new();
     for (shape, name) in models.iter().flat_map(|s| formats.map(|name| (*s, name))) {

@@ -90,9 +90,13 @@ fn int8_cost() -> Result<MatmulCost> {
     })
 }
 
-/// Plan options at the clock of most published figures.
+/// Plan options at the clock of most published figures. The NPU computes all jobs, in each
+/// precision.
 fn conditions() -> PlanOptions {
-    PlanOptions::uncalibrated(Machine::RK3588.clock_hz)
+    PlanOptions {
+        cpu_jobs: Some(false),
+        ..PlanOptions::uncalibrated(Machine::RK3588.clock_hz)
+    }
 }
 
 fn planned(dtype: Dtype) -> Result<MatmulCost> {

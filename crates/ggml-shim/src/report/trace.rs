@@ -145,6 +145,7 @@ impl Trace {
             Activity::Pack { bytes } => ("pack", json!({ "bytes": bytes })),
             Activity::Submit { jobs } => ("submit", json!({ "jobs": jobs })),
             Activity::Wait => ("wait", json!({})),
+            Activity::Compute { tasks } => ("compute", json!({ "tasks": tasks })),
             Activity::Softmax { bytes } => ("softmax", json!({ "bytes": bytes })),
             Activity::Unpack { bytes } => ("unpack", json!({ "bytes": bytes })),
             Activity::Job { tasks } => return self.job(done, tasks),

@@ -17,6 +17,8 @@ pub struct Counters {
     pub jobs_run_again: u64,
     /// Jobs that completed at their second run.
     pub jobs_recovered: u64,
+    /// Jobs that the CPU computed in place of the NPU; not in [`Self::jobs`].
+    pub jobs_on_cpu: u64,
     /// Tasks: register programs run.
     pub tasks: u64,
     /// Multiply-accumulates, M*K*N for each matmul, without padding.

@@ -18,6 +18,8 @@ pub struct Times {
     pub pack: Duration,
     /// Reading, adding and scaling outputs, and the softmax of attention, summed over threads.
     pub unpack: Duration,
+    /// Computing jobs in place of the NPU, summed over threads.
+    pub compute: Duration,
     /// Checking the first task of each kind on the CPU
     /// ([`PlanOptions::check_first`](crate::PlanOptions::check_first)), summed over callers.
     pub check: Duration,
@@ -42,6 +44,8 @@ pub enum Section {
     Pack,
     /// See [`Times::unpack`].
     Unpack,
+    /// See [`Times::compute`].
+    Compute,
     /// See [`Times::check`].
     Check,
     /// See [`Times::wait`].
@@ -64,6 +68,7 @@ impl Drop for Stopwatch<'_> {
             Section::PackWeights => &mut times.pack_weights,
             Section::Pack => &mut times.pack,
             Section::Unpack => &mut times.unpack,
+            Section::Compute => &mut times.compute,
             Section::Check => &mut times.check,
             Section::Wait => &mut times.wait,
         };

@@ -41,7 +41,8 @@ const MATMULS_KEPT: usize = 512;
 ///
 /// C = A x B^T. A is M x K, B is N x K (the weights, one row for each output channel) and C is M x
 /// N; all are row major. M, N and K may be any number from 1. Several threads may use one engine at
-/// the same time.
+/// the same time. While it waits for the NPU, the CPU computes INT8 jobs itself
+/// ([`PlanOptions::cpu_jobs`]).
 ///
 /// # Memory of a call
 ///
@@ -128,6 +129,7 @@ impl Engine {
         let is_checked = !allowed && !profile.is_calibrated();
         let is_checked = options.check_first.unwrap_or(is_checked);
         options.unmeasured_tiles.get_or_insert(allowed);
+        options.cpu_jobs.get_or_insert(!info.is_model);
         let first_runs = FirstRuns::new(is_checked, Arc::new(options.clone()));
         // Matmuls and attention have half of the plans' share each.
         let plans = shares.plans() / 2;

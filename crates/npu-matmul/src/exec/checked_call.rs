@@ -79,16 +79,16 @@ impl PartialEq for EncodedRows<'_> {
 }
 
 /// Some rows of an output tile.
-struct OutputTile<'a> {
-    rows: TileRows<'a>,
+pub(super) struct OutputTile<'a> {
+    pub(super) rows: TileRows<'a>,
     /// The first row in C.
-    row: usize,
+    pub(super) row: usize,
     /// Columns of C.
-    columns: Range<usize>,
+    pub(super) columns: Range<usize>,
     /// Index of the K tile.
-    k_tile: usize,
+    pub(super) k_tile: usize,
     /// Whether this is the last K tile.
-    completes: bool,
+    pub(super) completes: bool,
 }
 
 impl OutputTile<'_> {
@@ -102,7 +102,7 @@ impl OutputTile<'_> {
     }
 
     /// The tile's columns in these rows of C.
-    fn to<'r, S>(&self, rows: &'r mut [S], stride: usize) -> Destination<'r, S> {
+    pub(super) fn to<'r, S>(&self, rows: &'r mut [S], stride: usize) -> Destination<'r, S> {
         Destination {
             rows,
             stride,
@@ -112,6 +112,18 @@ impl OutputTile<'_> {
 }
 
 impl EncodedRows<'_> {
+    /// The integers, if the rows are packed as such.
+    pub(super) fn integers<'q>(
+        &'q self,
+        quantised: &'q [QuantisedRows<'_>],
+    ) -> Result<Option<MatrixView<'q, i8>>, Error> {
+        Ok(match self.rows {
+            Operand::Integers(a) => Some(a),
+            Operand::Quantised(at) => Some(quantised[at].integers()?),
+            Operand::Halves(_) => None,
+        })
+    }
+
     /// Packs the tiles of A into the activation buffer. The band's rows are quantised.
     pub(super) fn pack(
         &self,

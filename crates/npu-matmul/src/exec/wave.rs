@@ -86,6 +86,14 @@ impl<'e> RunningWave<'e> {
         }
     }
 
+    /// Whether the jobs of the next step have ended, so that [`Self::finish`] waits for none of
+    /// them.
+    pub(super) fn has_ended(&self) -> bool {
+        let next = self.jobs.first().map(RunningJob::joint);
+        let mut jobs = self.jobs.iter().take_while(|job| Some(job.joint()) == next);
+        jobs.all(|job| job.pending.has_ended())
+    }
+
     /// The copies that the wave's jobs read.
     pub(super) fn copies(&self) -> Vec<usize> {
         let places = self.jobs.iter().flat_map(|job| &job.places);

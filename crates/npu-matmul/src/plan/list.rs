@@ -34,6 +34,10 @@ pub(crate) const WAVE_JOBS: usize = 64;
 /// of smaller size may be in flight.
 pub(crate) const WAVES_IN_FLIGHT: usize = 2;
 
+/// Most waves in flight while more wait for NPU or CPU: one computes, and the next is ready when it
+/// ends.
+pub(crate) const SHARED_IN_FLIGHT: usize = 2;
+
 /// Buffers of a job, each of at most [`JobLimits::buffer_bytes`]: activations and output.
 pub(crate) const BUFFERS_OF_A_JOB: usize = 2;
 
@@ -228,10 +232,11 @@ impl<'s> WavePlan<'s> {
 
 /// The waves of a list of matmuls, if nothing else runs, and the copies that they read. Each
 /// matmul has its steps, and an `A` that identifies its matrix. Without steps there is one empty
-/// wave.
+/// wave. If the CPU may compute jobs (`are_shared`), each step is a wave, so that jobs wait.
 pub(crate) fn waves<'s, A: PartialEq + Copy>(
     matmuls: &[(A, &'s [Step])],
     limits: &JobLimits,
+    are_shared: bool,
 ) -> (Vec<WavePlan<'s>>, Vec<BandCopy<A>>) {
     let (mut copies, mut all) = (Vec::new(), Vec::new());
     for (matmul, (a, steps)) in matmuls.iter().enumerate() {
@@ -261,7 +266,8 @@ pub(crate) fn waves<'s, A: PartialEq + Copy>(
         step.packs = step.slices.iter().map(packs).collect();
         let mut together = wave.size.clone();
         together.add(&step);
-        if !wave.accepts(&step, &together, limits) {
+        let is_next = are_shared && !wave.steps.is_empty();
+        if is_next || !wave.accepts(&step, &together, limits) {
             wave.join(false, limits);
             waves.push(std::mem::take(&mut wave));
             together = WaveSize::default();
@@ -317,7 +323,7 @@ mod tests {
             // Matrices of different depth are different.
             let of = sizes.iter().zip(&all);
             let matmuls: Vec<_> = of.map(|(&(a, _, k, _), steps)| ((a, k), &steps[..])).collect();
-            let (waves, copies) = waves(&matmuls, &options.limits);
+            let (waves, copies) = waves(&matmuls, &options.limits, false);
 
             let mut next = vec![0; all.len()];
             let mut packed = HashSet::new();
@@ -359,7 +365,7 @@ mod tests {
     fn only_the_last_results_are_separate() {
         let options = PlanOptions::default();
         let each = steps(Dtype::Int8, [512, 8192, 2048], &options);
-        let (waves, _) = waves(&[((), &each[..]), ((), &each[..])], &options.limits);
+        let (waves, _) = waves(&[((), &each[..]), ((), &each[..])], &options.limits, false);
         assert!(waves.len() > 1);
         for (index, wave) in waves.iter().enumerate() {
             let joined = wave.steps.iter().filter(|step| step.is_joined).count();

@@ -11,12 +11,19 @@ use super::options::{JobLimits, PlanError, PlanOptions};
 use super::rule;
 use super::tiles::{check_tile, even_tile, largest};
 use super::weights::WeightPlan;
-use crate::numbers::dtype::ROW_MULTIPLE;
+use crate::numbers::dtype::{Dtype, ROW_MULTIPLE};
 use crate::numbers::layout;
 
 /// Most rows of one matmul: more than any memory holds, and few enough that sums of row numbers do
 /// not overflow.
 const ROWS_MAX: usize = i32::MAX as usize;
+
+/// Fewest rows of a matmul of which the CPU computes jobs.
+const CPU_JOBS_ROWS: usize = 64;
+
+/// Most multiply-adds of a job that the CPU computes: it takes about 23 ms (estimated), in which it
+/// does nothing else for the NPU.
+const CPU_JOB_MACS: usize = 1 << 31;
 
 /// The division of one matmul into tiles and jobs. It can be serialised but not deserialised, since
 /// only plans that were made here are legal.
@@ -36,6 +43,8 @@ pub struct Plan {
     pub groups_per_job: usize,
     /// Most K tiles of a job.
     pub k_tiles_per_job: usize,
+    /// Whether the CPU may compute jobs that wait for the NPU. Each job has all K tiles then.
+    pub cpu_jobs: bool,
 }
 
 impl Plan {
@@ -67,12 +76,39 @@ impl Plan {
             n_tile,
             groups_per_job: 1,
             k_tiles_per_job: 1,
+            cpu_jobs: false,
         };
         let (size, tile) = ([m, weights.n, weights.k], [plan.row_tile, n_tile, k_tile]);
         let (row_tile, parts) = rule::parts(dtype, size, tile, weights.devices, options);
         plan.row_tile = row_tile;
         plan.fill_jobs(parts, &options.limits)?;
+        let is_wanted = options.cpu_jobs != Some(false) && options.parts.is_none();
+        if is_wanted && dtype == Dtype::Int8 && m >= CPU_JOBS_ROWS {
+            plan.share_jobs(parts, &options.limits)?;
+        }
         Ok(plan)
+    }
+
+    /// Makes jobs as wide as one tile and gives each all K tiles, if it may have so many. So many
+    /// jobs wait while few are submitted, and a job's results are complete.
+    fn share_jobs(
+        &mut self,
+        [n_parts, _]: [usize; 2],
+        limits: &JobLimits,
+    ) -> Result<(), PlanError> {
+        let widest = self.weights.blocks.iter().map(|b| b.n.len()).max();
+        let n_tiles = widest.unwrap_or(0).div_ceil(self.n_tile);
+        let mut shared = self.clone();
+        shared.fill_jobs([n_parts.max(n_tiles), 1], limits)?;
+        let width = shared.groups_per_job * self.weights.dtype.kernel_group();
+        let macs = (self.row_tile * width).saturating_mul(self.weights.k_padded());
+        if shared.k_tiles_per_job >= self.weights.k_tile_count() && macs <= CPU_JOB_MACS {
+            *self = Self {
+                cpu_jobs: true,
+                ..shared
+            };
+        }
+        Ok(())
     }
 
     /// Sets the size of jobs to these parts of N and K, or less if the limits require it. It fills

@@ -46,6 +46,11 @@ pub enum Activity {
         /// Number of register programs.
         tasks: usize,
     },
+    /// The CPU computed a job in place of the NPU.
+    Compute {
+        /// Number of tasks that the NPU would have run.
+        tasks: usize,
+    },
     /// The caller waited for a job and did nothing else.
     Wait,
     /// Scores of attention were turned into probabilities.

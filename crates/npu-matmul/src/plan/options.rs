@@ -83,6 +83,10 @@ pub struct PlanOptions {
     /// `None`, it does on an NPU that is not [calibrated](Profile::is_calibrated), and on a model
     /// with a profile from `npu-probe first`.
     pub check_first: Option<bool>,
+    /// Whether the CPU computes INT8 jobs that wait for the NPU, with the same results. Jobs are
+    /// smaller then. If `None`, an engine lets it, except on a software model; without an engine
+    /// it does.
+    pub cpu_jobs: Option<bool>,
 }
 
 impl Default for PlanOptions {
@@ -99,6 +103,7 @@ impl Default for PlanOptions {
             profile: Profile::built_in(),
             unmeasured_tiles: None,
             check_first: None,
+            cpu_jobs: None,
         }
     }
 }

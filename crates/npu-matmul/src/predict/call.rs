@@ -3,10 +3,13 @@
 //! [`exec`](crate).
 //!
 //! The CPU packs and submits one wave after the other. Then it unpacks the jobs of one step after
-//! the other as they end. The timing model predicts the NPU's time,
+//! the other as they end. If it may, it computes the last jobs itself, so many that NPU and CPU end
+//! at about the same time. The timing model predicts the NPU's time,
 //! [`HostCores`](crate::profile::HostCores) the CPU's. Both share one DRAM: a call takes at least
 //! the DRAM's time for the bytes of both ([`CallTime::memory_ps`]). The wait of matmuls that exceed
 //! what [`JobLimits`](crate::plan::JobLimits) allow in flight is not modelled.
+
+use std::collections::BTreeSet;
 
 use rknpu_regcmd::timing::{DriverCosts, ScheduledJob, TaskWork, schedule};
 
@@ -27,6 +30,8 @@ pub struct CallTime {
     pub pack_ps: u64,
     /// Time in which the CPU unpacks.
     pub unpack_ps: u64,
+    /// Time in which the CPU computes jobs in place of the NPU.
+    pub computed_ps: u64,
     /// Time in which CPU and NPU are busy at the same time.
     pub overlap_ps: u64,
     /// Time that the DRAM takes for all bytes that CPU and NPU move. No call is shorter.
@@ -34,10 +39,11 @@ pub struct CallTime {
 }
 
 impl CallTime {
-    /// Time in which the CPU packs or unpacks.
+    /// Time in which the CPU packs, unpacks or computes.
     #[must_use]
     pub const fn cpu_ps(&self) -> u64 {
-        self.pack_ps.saturating_add(self.unpack_ps)
+        let moved_ps = self.pack_ps.saturating_add(self.unpack_ps);
+        moved_ps.saturating_add(self.computed_ps)
     }
 
     /// Time in which the CPU works for the call and no core does.
@@ -92,7 +98,8 @@ fn steps_of(plans: &[&Plan]) -> Vec<Vec<Step>> {
 fn waves_of<'s>(plans: &[&Plan], steps: &'s [Vec<Step>], limits: &JobLimits) -> Vec<WavePlan<'s>> {
     let matmuls = plans.iter().zip(steps);
     let matmuls = matmuls.map(|(plan, steps)| (plan.weights.dtype, &steps[..]));
-    waves(&matmuls.collect::<Vec<_>>(), limits).0
+    let are_shared = plans.iter().any(|plan| plan.cpu_jobs);
+    waves(&matmuls.collect::<Vec<_>>(), limits, are_shared).0
 }
 
 /// Predicts the time of matmuls of the same activations that [`Engine::run`](crate::Engine::run)
@@ -145,16 +152,17 @@ pub fn call_together(plans: &[&Plan], quantise_ps: u64, options: &PlanOptions) -
         }
         now = now.saturating_add(driver.submit_ps);
     }
-    let task_bytes = submitted.jobs.iter().flat_map(|job| &job.tasks);
-    let task_bytes = task_bytes.map(TaskWork::total_bytes);
-    moved = task_bytes.fold(moved, u64::saturating_add);
     // No job names another or a core, so `schedule` cannot reject any.
     let timeline = schedule(&submitted.jobs, &options.profile.machine).unwrap_or_default();
-    let mut unpack_ps = 0_u64;
-    let steps = waves.iter().flat_map(|wave| &wave.steps);
-    for (planned, jobs) in steps.zip(&submitted.jobs_by_step) {
+    let steps: Vec<_> = waves.iter().flat_map(|wave| &wave.steps).collect();
+    let ends = submitted.jobs_by_step.iter().map(|jobs| {
         let ends = jobs.iter().filter_map(|&job| timeline.jobs.get(job));
-        let end = ends.map(|time| time.end_ps).max().unwrap_or(0);
+        ends.map(|time| time.end_ps).max().unwrap_or(0)
+    });
+    let ends: Vec<_> = ends.collect();
+    let on_npu = steps_on_npu(plans, &steps, &ends, now, options);
+    let mut unpack_ps = 0_u64;
+    for (planned, end) in steps.iter().zip(&ends).take(on_npu) {
         let (ps, bytes) = read(planned.step, options);
         moved = moved.saturating_add(bytes);
         let from = now.max(end.saturating_add(driver.wake_ps));
@@ -162,21 +170,94 @@ pub fn call_together(plans: &[&Plan], quantise_ps: u64, options: &PlanOptions) -
         cpu.push([from, now]);
         unpack_ps = unpack_ps.saturating_add(ps);
     }
-    let spans = timeline
-        .jobs
+    let mut computed_ps = 0_u64;
+    for planned in &steps[on_npu..] {
+        let (ps, bytes) = computed(planned.step, options);
+        moved = moved.saturating_add(bytes);
+        computed_ps = computed_ps.saturating_add(ps);
+    }
+    // While it waits for the NPU, and then what is left.
+    let idle_ps = now.saturating_sub(pack_ps.saturating_add(unpack_ps));
+    now = now.saturating_add(computed_ps.saturating_sub(idle_ps));
+    let jobs: BTreeSet<_> = submitted.jobs_by_step[..on_npu]
         .iter()
-        .map(|time| [time.start_ps, time.end_ps]);
-    let npu = merged(spans.collect());
+        .flatten()
+        .copied()
+        .collect();
+    let of = |job: &usize| submitted.jobs.get(*job);
+    let tasks = jobs.iter().filter_map(of).flat_map(|job| &job.tasks);
+    moved = tasks
+        .map(TaskWork::total_bytes)
+        .fold(moved, u64::saturating_add);
+    let spans = jobs.iter().filter_map(|&job| timeline.jobs.get(job));
+    let npu = merged(spans.map(|time| [time.start_ps, time.end_ps]).collect());
+    let npu_ps = npu.iter().map(|[from, to]| to - from).sum();
     let memory_ps = bytes_ps(moved, options.profile.memory_bytes_per_second());
     CallTime {
         call_ps: now.max(memory_ps),
-        npu_ps: npu.iter().map(|[from, to]| to - from).sum(),
-        driver_ps: submitted.driver_ps(driver),
+        npu_ps,
+        driver_ps: submitted.driver_ps(driver, &jobs),
         pack_ps,
         unpack_ps,
-        overlap_ps: common(&cpu, &npu),
+        computed_ps,
+        // It computes while it waits for the NPU.
+        overlap_ps: npu_ps.min(common(&cpu, &npu).saturating_add(computed_ps.min(idle_ps))),
         memory_ps,
     }
+}
+
+/// Number of the first steps that the NPU computes, while the CPU computes the others from the last
+/// one on. `ends` are the ends of all steps on the NPU; the CPU has packed and submitted at `now`.
+fn steps_on_npu(
+    plans: &[&Plan],
+    steps: &[&WaveStep<'_>],
+    ends: &[u64],
+    now: u64,
+    options: &PlanOptions,
+) -> usize {
+    let read_ps: Vec<_> = steps
+        .iter()
+        .map(|planned| read(planned.step, options).0)
+        .collect();
+    let mut cpu_ps = read_ps.iter().fold(now, |sum, ps| sum.saturating_add(*ps));
+    let mut best = (u64::MAX, steps.len());
+    for on_npu in (0..=steps.len()).rev() {
+        if let Some(taken) = steps.get(on_npu) {
+            if !plans[taken.matmul].cpu_jobs {
+                break;
+            }
+            let (ps, _) = computed(taken.step, options);
+            cpu_ps = cpu_ps.saturating_sub(read_ps[on_npu]).saturating_add(ps);
+        }
+        let last = on_npu.checked_sub(1);
+        let npu_ps = last.map_or(0, |last| ends[last].saturating_add(read_ps[last]));
+        best = best.min((npu_ps.max(cpu_ps), on_npu));
+        if cpu_ps > npu_ps {
+            break;
+        }
+    }
+    best.1
+}
+
+/// Picoseconds in which the CPU computes the jobs of a step, and bytes that it moves for it.
+fn computed(step: &Step, options: &PlanOptions) -> (u64, u64) {
+    let (mut ps, mut moved) = (0_u64, 0_u64);
+    for job in &step.jobs {
+        let depth: usize = job.band.k_tiles.iter().map(|tile| tile.padded).sum();
+        let elements = (job.band.rows.len() * job.n.len()) as u64;
+        let kernel = KernelCost::unpack(job.dtype, UnpackTo::Result);
+        ps = ps.saturating_add(
+            options
+                .profile
+                .int8_ps(elements.saturating_mul(depth as u64)),
+        );
+        ps = ps.saturating_add(options.profile.host.kernel_ps(elements, kernel));
+        let operands = (job.band.rows.len() + job.n.len()) * depth;
+        moved = moved
+            .saturating_add(kernel.bytes(elements))
+            .saturating_add(operands as u64);
+    }
+    (ps, moved)
 }
 
 /// Predicts the NPU's time of matmuls of the same activations that run together, with operands in
@@ -246,10 +327,10 @@ impl Submitted {
         self.jobs_by_step.push(step_jobs);
     }
 
-    /// Picoseconds that the driver adds on the device with the most.
-    fn driver_ps(&self, driver: &DriverCosts) -> u64 {
+    /// Picoseconds that the driver adds for these jobs, on the device with the most.
+    fn driver_ps(&self, driver: &DriverCosts, jobs: &BTreeSet<usize>) -> u64 {
         let mut devices = vec![0_u64; self.devices.len()];
-        for job in &self.jobs {
+        for job in jobs.iter().filter_map(|job| self.jobs.get(*job)) {
             let kicks = driver.kick_ps.saturating_mul(job.tasks.len() as u64);
             if let Some(device) = devices.get_mut(job.file as usize) {
                 *device = device.saturating_add(driver.attach_ps.saturating_add(kicks));
@@ -312,6 +393,7 @@ mod tests {
 
     use super::*;
     use crate::plan::WeightPlan;
+    use crate::profile::CostSide;
     use crate::{Dtype, Profile};
 
     fn options(rows: usize, parts: Option<usize>) -> PlanOptions {
@@ -327,6 +409,7 @@ mod tests {
         for dtype in Dtype::ALL {
             let [whole, cut] = [Some(1), None].map(|parts| {
                 let mut options = options(512, parts);
+                options.cpu_jobs = Some(false);
                 // So that the memory does not limit CPU and NPU together.
                 let mut profile = Profile::clone(&options.profile);
                 profile.host.bytes_per_second *= 4;
@@ -349,6 +432,35 @@ mod tests {
                 assert!(call.call_ps <= 2 * (call.npu_ps + call.cpu_ps()));
                 assert!(call.overlap_ps <= call.npu_ps.min(call.cpu_ps()));
             }
+        }
+    }
+
+    /// NPU and CPU end at about the same time. A faster CPU takes more, an NPU alone longer.
+    #[test]
+    fn the_cpu_computes_jobs_that_wait() {
+        let predicted = |cpu_jobs: bool, macs: Option<u64>| {
+            let mut options = options(512, None);
+            options.unmeasured_tiles = Some(false);
+            options.cpu_jobs = Some(cpu_jobs);
+            let mut profile = options.profile.on(CostSide::Likely);
+            profile.int8_macs_per_second = macs;
+            options.profile = profile.into();
+            let weights = WeightPlan::new(Dtype::Int8, 8192, 2048, 3, &options).unwrap();
+            let plan = Plan::new(&weights, 512, &options).unwrap();
+            plan.call(&options)
+        };
+        let alone = predicted(false, None);
+        assert_eq!(alone.computed_ps, 0);
+        let [slow, likely, fast] =
+            [1_000, 90_000_000_000, 180_000_000_000].map(|macs| predicted(true, Some(macs)));
+        assert_eq!(slow.computed_ps, 0);
+        assert!(fast.call_ps < likely.call_ps && likely.call_ps < slow.call_ps);
+        assert!(4 * fast.call_ps < 3 * alone.call_ps);
+        assert!(slow.call_ps < alone.call_ps + alone.call_ps / 16);
+        for call in [likely, fast] {
+            assert!(call.call_ps >= call.npu_ps.max(call.cpu_ps()), "{call:?}");
+            assert!(10 * call.cpu_ps() > 8 * call.call_ps, "{call:?}");
+            assert!(10 * call.npu_ps > 8 * call.call_ps, "{call:?}");
         }
     }
 

@@ -193,6 +193,11 @@ impl Profile {
                 self.attention_macs_per_second,
                 PER_SECOND,
             ),
+            (
+                "int8_macs_per_second",
+                self.int8_macs_per_second,
+                PER_SECOND,
+            ),
         ];
         let measured = measured
             .into_iter()

@@ -23,7 +23,7 @@ pub enum CostSide {
 
 /// A cost, by side.
 #[derive(Clone, Copy, Debug)]
-struct TwoSided<T> {
+pub(super) struct TwoSided<T> {
     likely: T,
     upper: T,
 }
@@ -77,8 +77,17 @@ const RESUME_PS: TwoSided<u64> = TwoSided {
     upper: 300 * PS_PER_US,
 };
 
+/// Multiply-adds a second of the CPU in INT8 jobs. Upper: the kernel executes 9.5 hundredths of an
+/// instruction for each (counted on QEMU's A76), at the rate of [`HostCores::RK3588`]. Likely: half
+/// of that, estimated: threads of the program may wait actively on the same cores, and cores share
+/// caches and memory. Not measured.
+pub(super) const INT8_MACS: TwoSided<u64> = TwoSided {
+    likely: 92_500_000_000,
+    upper: 185_000_000_000,
+};
+
 impl<T: Copy> TwoSided<T> {
-    const fn on(&self, side: CostSide) -> T {
+    pub(super) const fn on(&self, side: CostSide) -> T {
         match side {
             CostSide::Likely => self.likely,
             CostSide::Upper => self.upper,

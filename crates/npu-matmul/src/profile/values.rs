@@ -12,7 +12,7 @@ use super::board::{Board, ContestedFact};
 use super::choices::Choices;
 use super::envelope::{self, MeasuredTile};
 use super::host::{HostCores, bytes_ps};
-use super::sides::{CostSide, KernelTimes, machine_on};
+use super::sides::{CostSide, INT8_MACS, KernelTimes, machine_on};
 
 /// The profile of a board: speeds, choices, tiles and facts.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -36,6 +36,9 @@ pub struct Profile {
     /// Multiply-adds a second of the CPU's own attention in llama.cpp; `None` if not measured.
     #[serde(default)]
     pub attention_macs_per_second: Option<u64>,
+    /// Multiply-adds a second of the CPU in INT8 jobs, on all of its cores; `None` if not measured.
+    #[serde(default)]
+    pub int8_macs_per_second: Option<u64>,
     /// Choices for programs and buffers where sources differ or are silent.
     #[serde(default = "Choices::published")]
     pub choices: Choices,
@@ -54,6 +57,7 @@ static BUILT_IN: LazyLock<Arc<Profile>> = LazyLock::new(|| {
         host: HostCores::RK3588,
         kernel: KernelTimes::default(),
         attention_macs_per_second: None,
+        int8_macs_per_second: None,
         choices: Choices::published(),
         envelope: envelope::published(),
         facts: Vec::new(),
@@ -105,6 +109,9 @@ impl Profile {
         }
         profile.kernel = profile.kernel.on(side);
         profile
+            .int8_macs_per_second
+            .get_or_insert(INT8_MACS.on(side));
+        profile
     }
 
     /// Bytes per second that CPU and NPU move together. They share one DRAM, whose bandwidth is at
@@ -131,6 +138,14 @@ impl Profile {
     pub fn first_touch_ps(&self, bytes: u64) -> u64 {
         let rate = self.kernel.first_touch_bytes_per_second;
         rate.map_or(0, |rate| bytes_ps(bytes, rate))
+    }
+
+    /// Picoseconds in which the CPU computes `macs` multiply-adds of INT8 jobs; likely ones, if
+    /// neither calibration nor a [`CostSide`](super::CostSide) says more.
+    #[must_use]
+    pub fn int8_ps(&self, macs: u64) -> u64 {
+        let rate = self.int8_macs_per_second;
+        bytes_ps(macs, rate.unwrap_or(INT8_MACS.on(CostSide::Likely)))
     }
 
     /// Picoseconds by which the first job starts later after 50 ms without one: all cores resume

@@ -16,6 +16,7 @@ mod attention_precision;
 mod batches;
 mod board_defaults;
 mod caches;
+mod cpu_jobs;
 mod engines;
 mod experts;
 mod extremes;

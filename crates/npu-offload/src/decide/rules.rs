@@ -135,16 +135,12 @@ impl OffloadRules {
 
     fn decide_now(&self, WeightQuestion { format, size }: WeightQuestion) -> BreakEven {
         let precision = self.precision(format, size);
-        let call_ps = self.call_ps(precision, size);
-        let most_ps = call_ps(MOST_ROWS);
-        let npu_ps = |rows| match rows {
-            MOST_ROWS => most_ps,
-            _ => call_ps(rows),
-        };
+        // Jobs on the CPU make no matmul worth it: their speed is an estimate.
+        let alone = self.target.npu_alone();
         BreakEven {
             precision,
-            fewest_rows: self.fewest_rows(format, size, npu_ps),
-            call_ps: most_ps,
+            fewest_rows: self.fewest_rows(format, size, call_ps(&alone, precision, size)),
+            call_ps: call_ps(&self.target, precision, size)(MOST_ROWS),
         }
     }
 
@@ -171,7 +167,7 @@ impl OffloadRules {
         if weights.class != FormatClass::Quantised || !rotates {
             return ComputeType::Fp16;
         }
-        let call_ps = |precision| self.call_ps(precision, size)(MOST_ROWS);
+        let call_ps = |precision| call_ps(&self.target, precision, size)(MOST_ROWS);
         let is_faster = || call_ps(ComputeType::Fp16) < call_ps(ComputeType::Int8Hadamard);
         if self.is_calibrated && is_faster() {
             ComputeType::Fp16
@@ -202,41 +198,6 @@ impl OffloadRules {
         };
         let cpu_ps = |rows| self.cpu.matmul_ps(weights, size, rows);
         self.min_rows.or_else(|| rows::fewest(npu_ps, cpu_ps))
-    }
-
-    /// Returns the modelled time of calls with weights of `n x k` by their rows, `None` for all if
-    /// there is no plan. It searches plans of weights once.
-    fn call_ps(
-        &self,
-        precision: ComputeType,
-        size: [usize; 2],
-    ) -> impl Fn(usize) -> Option<u64> + '_ {
-        let [n, k] = size;
-        let plan = |n| self.target.weight_plan(precision, [n, k]);
-        // Not each size has a plan for which smaller ones have one.
-        let planned = plan(n).and_then(|whole| {
-            let plan = |of| {
-                if of == n {
-                    Some(whole.clone())
-                } else {
-                    plan(of)
-                }
-            };
-            let rows = large::modelled_rows(size).into_iter();
-            rows.map(|n| Some([(precision, plan(n)?)]))
-                .collect::<Option<Vec<_>>>()
-        });
-        move |rows| {
-            let plans = planned.as_ref()?.iter();
-            let time = |plan: &[(_, WeightPlan)]| {
-                let (_, weights) = plan.first()?;
-                Some((weights.n, self.target.planned(plan, rows)?.call_ps))
-            };
-            large::extended(
-                &plans.map(|plan| time(plan)).collect::<Option<Vec<_>>>()?,
-                n,
-            )
-        }
     }
 
     /// Whether a matmul of `tokens` tokens with weights of `n x k` is offloaded. `together` rows
@@ -287,7 +248,7 @@ impl OffloadRules {
             &self.known.packing,
             question,
             |PackingQuestion { size, rows }| {
-                let call_ps = self.call_ps(ComputeType::Fp16, size)(rows);
+                let call_ps = call_ps(&self.target, ComputeType::Fp16, size)(rows);
                 call_ps.map(|ps| ps.saturating_add(self.target.packing_ps(size)))
             },
         )
@@ -326,6 +287,41 @@ impl OffloadRules {
         remembered(&self.known.attention, AttentionSize::of(batch), |size| {
             attention::fewest_rows(size, &self.target, &self.cpu)
         })
+    }
+}
+
+/// Returns the modelled time of calls with weights of `n x k` by their rows, `None` for all if
+/// there is no plan. It searches plans of weights once.
+fn call_ps(
+    target: &PlanTarget,
+    precision: ComputeType,
+    size: [usize; 2],
+) -> impl Fn(usize) -> Option<u64> + '_ {
+    let [n, k] = size;
+    let plan = |n| target.weight_plan(precision, [n, k]);
+    // Not each size has a plan for which smaller ones have one.
+    let planned = plan(n).and_then(|whole| {
+        let plan = |of| {
+            if of == n {
+                Some(whole.clone())
+            } else {
+                plan(of)
+            }
+        };
+        let rows = large::modelled_rows(size).into_iter();
+        rows.map(|n| Some([(precision, plan(n)?)]))
+            .collect::<Option<Vec<_>>>()
+    });
+    move |rows| {
+        let plans = planned.as_ref()?.iter();
+        let time = |plan: &[(_, WeightPlan)]| {
+            let (_, weights) = plan.first()?;
+            Some((weights.n, target.planned(plan, rows)?.call_ps))
+        };
+        large::extended(
+            &plans.map(|plan| time(plan)).collect::<Option<Vec<_>>>()?,
+            n,
+        )
     }
 }
 

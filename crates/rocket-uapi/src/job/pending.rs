@@ -70,6 +70,14 @@ impl PendingJob {
         self.submission.as_ref().ok_or(none)?.witness.fence()
     }
 
+    /// Whether the job has ended, or its state cannot be read: [`Self::wait`] then returns at once.
+    /// PREP_BO without waiting.
+    #[must_use]
+    pub fn has_ended(&self) -> bool {
+        let end = self.submission.as_ref().map(|job| job.wait(Deadline::NOW));
+        !matches!(end, Some(Err(Error::TimedOut(_))))
+    }
+
     /// Waits for the job's end and proves that it ran.
     ///
     /// # Errors

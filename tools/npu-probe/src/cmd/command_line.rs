@@ -183,7 +183,8 @@ pub(crate) enum Command {
     ///
     /// Wall time, CPU time, SUBMITs and bytes of a matmul, its modelled time, and the
     /// lower bound from multiplications or memory alone. Two rows of each result are
-    /// checked first. On the software model wall times say nothing about an NPU.
+    /// checked first. The CPU computes no jobs of the NPU, unlike in programs, for which
+    /// --plan predicts. On the software model wall times say nothing about an NPU.
     #[command(after_help = "Examples:
   npu-probe bench 512x2048x8192
   npu-probe bench --plan 512x2048x8192              runs nothing

@@ -141,6 +141,9 @@ fn prediction(plan: &Plan, m: usize, options: &PlanOptions) -> (Value, String) {
         "modelled_npu_ms": ms(prediction.npu_ps),
         "modelled_pack_ms": ms(call.pack_ps),
         "modelled_unpack_ms": ms(call.unpack_ps),
+        // Jobs that the CPU computes in place of the NPU. All other values of the NPU are those of
+        // all jobs.
+        "modelled_computed_ms": ms(call.computed_ps),
         "modelled_dram_ms": ms(call.memory_ps),
         "overlapped": call.overlapped(),
         "waits_for": waits_for.to_string(),
@@ -157,16 +160,21 @@ fn prediction(plan: &Plan, m: usize, options: &PlanOptions) -> (Value, String) {
     let banks = banks.map(|[data, weights]| {
         format!("  CBUF     {data} banks of features, {weights} of weights\n")
     });
+    let computed = match call.computed_ps {
+        0 => String::new(),
+        ps => format!("; computes jobs that wait in {:.3} ms", ms(ps)),
+    };
     let text = format!(
         "\ntiling   {} K tile(s): tiles of {rows} rows, K {depth}, up to {channels} channels\n{}  \
          likely   {likely_ms:.3} ms a call; {shortest_ms:.3} ms at the least. By the costs of planning:\n  \
          bound    {:.3} ms: {} alone on the NPU\n  \
          call     {:.3} ms, {call_over_bound:.2} times the bound: waits for the {waits_for}; {:.0} % \
          of the shorter of CPU and NPU time is hidden\n  \
-         NPU      {:.3} ms, {:.2} times the bound; {gops:.0} GOP/s\n  \
+         NPU      {:.3} ms for all jobs, {:.2} times the bound; {gops:.0} GOP/s\n  \
          of that  {:.3} ms MACs, {:.3} ms memory beyond them, {:.3} ms first and last bytes of \
          tasks, {:.3} ms driver\n  \
-         CPU      packs {:.1} MiB in {:.3} ms; reads {:.1} MiB in {:.3} ms, adds {} of the elements\n  \
+         CPU      packs {:.1} MiB in {:.3} ms; reads {:.1} MiB in {:.3} ms, adds {} of the \
+         elements{computed}\n  \
          traffic  A {:.1}, B {:.1}, C {:.1}, programs {:.2} MiB; {:.3} ms of memory time, the CPU's \
          included; {} tasks in {} jobs\n",
         weights.k_tile_count(),

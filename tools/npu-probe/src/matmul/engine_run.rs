@@ -68,7 +68,8 @@ pub(crate) fn engine_of_board(device: &Device, fds: usize) -> Result<Engine, Fai
 }
 
 /// An engine over several files of `device`. It does not check first tasks: its callers
-/// compare results themselves, or measure.
+/// compare results themselves, or measure. The NPU computes all jobs: the CPU's would hide its
+/// mistakes and its speed.
 pub(crate) fn engine(
     device: &Device,
     fds: usize,
@@ -77,6 +78,7 @@ pub(crate) fn engine(
 ) -> Result<Engine, Failure> {
     let options = PlanOptions {
         check_first: Some(false),
+        cpu_jobs: Some(false),
         ..options
     };
     let pool =

@@ -115,7 +115,7 @@ fn figures_of_the_software_model_are_called_so() {
 #[test]
 fn a_long_trace_makes_a_page_of_bounded_length() {
     let kinds = [
-        "graph", "matmul", "pack", "submit", "wait", "unpack", "job", "x",
+        "graph", "matmul", "pack", "submit", "wait", "unpack", "compute", "job", "x",
     ];
     let mut events = Vec::new();
     for index in 0..60_000_u64 {

@@ -23,7 +23,7 @@ const MOST_MATMULS: usize = 10;
 pub(super) type TraceTrack = (u64, u64);
 
 /// The kinds of work in drawing order: name, colour, distance from the edges of a row.
-const KINDS: [(&str, &str, f64); 11] = [
+const KINDS: [(&str, &str, f64); 12] = [
     ("graph", "#8f9aa8", 1.0),
     ("matmul", "#e6a8b4", 3.0),
     ("quantise", "#72b7b2", 5.0),
@@ -31,6 +31,7 @@ const KINDS: [(&str, &str, f64); 11] = [
     ("submit", "#f58518", 5.0),
     ("wait", "#c9b458", 5.0),
     ("unpack", "#54a24b", 5.0),
+    ("compute", "#ff9da6", 5.0),
     ("job", "#9467bd", 3.0),
     ("driver", "#d62728", 5.0),
     ("task", "#b279a2", 5.0),
@@ -39,7 +40,7 @@ const KINDS: [(&str, &str, f64); 11] = [
 
 /// Matmuls, and all work without a kind.
 const MATMUL: SliceKind = SliceKind(1);
-const OTHER: SliceKind = SliceKind(10);
+const OTHER: SliceKind = SliceKind(11);
 
 /// The kind of work of a slice: an index of [`KINDS`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
