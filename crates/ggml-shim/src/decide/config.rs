@@ -21,6 +21,7 @@ const COMPUTED: &str = "auto";
 const MIN_M: &str = "GGML_ROCKET_MIN_M";
 const ATTENTION: &str = "GGML_ROCKET_ATTENTION";
 const PRECISION: &str = "GGML_ROCKET_PRECISION";
+const CPU_JOBS: &str = "GGML_ROCKET_CPU_JOBS";
 const MEM: &str = "GGML_ROCKET_MEM";
 const TENSORS: &str = "GGML_ROCKET_TENSORS";
 const STATS: &str = "GGML_ROCKET_STATS";
@@ -32,8 +33,9 @@ pub(crate) const SERVE: &str = "GGML_ROCKET_SERVE";
 pub(crate) const FALLBACK: &str = "GGML_ROCKET_FALLBACK";
 
 /// All variables of this backend.
-const VARIABLES: [&str; 11] = [
-    MIN_M, ATTENTION, PRECISION, MEM, TENSORS, STATS, TRACE, VERIFY, DEVICE, SERVE, FALLBACK,
+const VARIABLES: [&str; 12] = [
+    MIN_M, ATTENTION, PRECISION, CPU_JOBS, MEM, TENSORS, STATS, TRACE, VERIFY, DEVICE, SERVE,
+    FALLBACK,
 ];
 
 /// Where the statistics go.
@@ -57,6 +59,9 @@ pub(crate) struct Config {
     pub(crate) attention: AttentionChoice,
     /// `GGML_ROCKET_PRECISION`: the precision of matmuls.
     pub(crate) precision: PrecisionChoice,
+    /// `GGML_ROCKET_CPU_JOBS`: whether the CPU computes jobs that wait for the NPU; `None` leaves
+    /// it to [`PlanOptions::cpu_jobs`](npu_matmul::PlanOptions::cpu_jobs).
+    pub(crate) cpu_jobs: Option<bool>,
     /// `GGML_ROCKET_MEM`: bytes that this library may keep; `None` leaves it
     /// to [`npu_offload::AvailableMemory::default_budget`].
     pub(crate) memory: Option<u64>,
@@ -135,15 +140,14 @@ impl Config {
             file if file.contains(['/', '.']) => Ok(StatsOutput::File(file.into())),
             _ => Err("0, 1 or the path of a file, with a slash or a dot"),
         });
-        let [serve, fallback] = [(SERVE, false), (FALLBACK, true)].map(|(name, default)| {
-            let instead = if default { "1" } else { "0" };
-            let parsed = variables.parse(name, instead, |text| match text {
-                "0" => Ok(false),
-                "1" => Ok(true),
-                _ => Err("0 or 1"),
+        let [cpu_jobs, serve, fallback] =
+            [(CPU_JOBS, "the default"), (SERVE, "0"), (FALLBACK, "1")].map(|(name, instead)| {
+                variables.parse(name, instead, |text| match text {
+                    "0" => Ok(false),
+                    "1" => Ok(true),
+                    _ => Err("0 or 1"),
+                })
             });
-            parsed.unwrap_or(default)
-        });
         let verify = variables.parse(VERIFY, "0", |text| match text.parse() {
             Ok(every) => Ok(NonZeroU64::new(every)),
             Err(_) => Err("a number of matmuls"),
@@ -168,11 +172,12 @@ impl Config {
             min_m: min_m.unwrap_or(DEFAULT_MIN_ROWS),
             attention: attention.unwrap_or_default(),
             precision: precision.unwrap_or_default(),
+            cpu_jobs,
             memory,
             tensors: tensors.unwrap_or_default(),
             stats: stats.unwrap_or_default(),
-            serve,
-            fallback,
+            serve: serve.unwrap_or(false),
+            fallback: fallback.unwrap_or(true),
             trace: path(TRACE).map(PathBuf::from),
             verify: verify.flatten(),
             threads,
@@ -291,7 +296,7 @@ mod tests {
     #[test]
     fn nothing_set_gives_the_defaults() {
         let (config, complaints) = parse(&[]);
-        assert_eq!(config.min_m, None);
+        assert_eq!((config.min_m, config.cpu_jobs), (None, None));
         assert!(config.stats == StatsOutput::Never && config.fallback);
         assert_eq!(config.device, Some(Selector::Auto));
         assert!(complaints.is_empty());
@@ -305,7 +310,7 @@ mod tests {
         type IsTaken = fn(&Config) -> bool;
         let fp16 = |config: &Config| config.precision == PrecisionChoice::Always(ComputeType::Fp16);
         let pinned = |config: &Config| config.threads.is_some_and(|it| it.to_string() == "4,pin");
-        let table: [(&str, &str, IsTaken); 14] = [
+        let table: [(&str, &str, IsTaken); 16] = [
             (MIN_M, "1", |c| c.min_m == Some(1)),
             (ATTENTION, "0", |c| c.attention == AttentionChoice::Never),
             (ATTENTION, "32", |c| {
@@ -313,6 +318,8 @@ mod tests {
             }),
             (ATTENTION, "auto", |c| c.attention == AttentionChoice::Auto),
             (PRECISION, "f16", fp16),
+            (CPU_JOBS, "0", |c| c.cpu_jobs == Some(false)),
+            (CPU_JOBS, "1", |c| c.cpu_jobs == Some(true)),
             (MEM, "2G", |c| c.memory == Some(2 << 30)),
             (TENSORS, "!output*", |c| !c.tensors.include("output.weight")),
             (STATS, "1", |c| c.stats == StatsOutput::AtExit),
@@ -373,6 +380,7 @@ mod tests {
                 "w4a8-hadamard",
                 "any more: take w8a8-hadamard; using auto",
             ),
+            (CPU_JOBS, "2", "not 0 or 1; using the default"),
             (MEM, "lots", "using half of the free memory"),
             (TENSORS, "blk.[0", "not closed"),
             (STATS, "yes", "not 0, 1 or the path"),

@@ -36,14 +36,16 @@ fn device(selector: &Selector, timeline: bool) -> Result<OpenedNpu, LoadError> {
         .map_err(|error| LoadError::Device(format!("device {selector}: {error}")))
 }
 
-/// Opens the device that `selector` names, with one descriptor per NPU core that its profile allows: the driver
-/// schedules the jobs of one descriptor on one core. With `timeline` a model records its jobs. `threads`, if
-/// given, do the engine's work, within `shares` of the memory. Plans follow the board's profile and not the kernel's current
-/// clock: an idle NPU is slow, and the same model must get the same plans.
+/// Opens the device that `selector` names, with one descriptor per NPU core that its profile
+/// allows: the driver schedules the jobs of one descriptor on one core. With `timeline` a model
+/// records its jobs. `threads`, if given, do the engine's work, within `shares` of the memory.
+/// `cpu_jobs` is an option of the plans. Plans follow the board's profile and not the kernel's
+/// current clock: an idle NPU is slow, and the same model must get the same plans.
 pub(crate) fn open(
     selector: &Selector,
     timeline: bool,
     threads: Option<Threads>,
+    cpu_jobs: Option<bool>,
     shares: MemoryShares,
 ) -> Result<OpenedEngine, LoadError> {
     let failed = |what: &str, error: &dyn std::fmt::Display| {
@@ -51,7 +53,8 @@ pub(crate) fn open(
     };
     let OpenedNpu { device, software } = device(selector, timeline)?;
     let info = device.info();
-    let (options, refused) = PlanOptions::for_device(&info);
+    let (mut options, refused) = PlanOptions::for_device(&info);
+    options.cpu_jobs = cpu_jobs;
     let files = options.files(&info);
     let pool = DevicePool::open(&device, files).map_err(|error| failed("device", &error))?;
     let complaint = refused.map(|error| {
@@ -80,7 +83,8 @@ mod tests {
 
     #[test]
     fn auto_is_never_the_software_model() {
-        match open(&Selector::Auto, false, None, MemoryShares::of(u64::MAX)) {
+        let shares = MemoryShares::of(u64::MAX);
+        match open(&Selector::Auto, false, None, None, shares) {
             Ok(opened) => assert!(!opened.info.is_model && opened.model.is_none()),
             Err(error) => {
                 assert!(matches!(error, LoadError::NoNpu(_)), "{error}");

@@ -118,7 +118,8 @@ fn open(
         memory.map_or(u64::MAX, |memory| memory.default_budget())
     });
     let shares = MemoryShares::of(limit);
-    let opened = engine::open(device, output.is_some(), config.threads, shares)?;
+    let (timeline, cpu_jobs) = (output.is_some(), config.cpu_jobs);
+    let opened = engine::open(device, timeline, config.threads, cpu_jobs, shares)?;
     if let Some(complaint) = &opened.complaint {
         logger.write(LogLevel::Warn, complaint);
     }

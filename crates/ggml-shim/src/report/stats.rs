@@ -100,6 +100,10 @@ impl Stats {
         rows.count("submits", counters.submits);
         rows.count("jobs", counters.jobs);
         rows.count("jobs run again", counters.jobs_run_again);
+        // Only if the CPU may compute jobs.
+        if counters.jobs_on_cpu > 0 {
+            rows.count("jobs computed on the CPU", counters.jobs_on_cpu);
+        }
         rows.count("tasks", counters.tasks);
         // Only on an NPU that is not calibrated.
         if counters.checked_tasks > 0 {
@@ -112,6 +116,9 @@ impl Stats {
         rows.ms("thread-ms packing weights (measured)", times.pack_weights);
         rows.ms("thread-ms packing activations (measured)", times.pack);
         rows.ms("thread-ms unpacking outputs (measured)", times.unpack);
+        if counters.jobs_on_cpu > 0 {
+            rows.ms("thread-ms computing jobs (measured)", times.compute);
+        }
         // Only if first tasks were checked.
         if !times.check.is_zero() {
             rows.ms("thread-ms checking first tasks (measured)", times.check);
@@ -256,7 +263,9 @@ mod tests {
             assert_eq!(value(&table, name), expected, "{name}");
         }
         assert!(!table.contains("declined: attention"));
-        assert!(!table.contains("checking first tasks"));
+        for absent in ["checking first tasks", "on the CPU", "computing jobs"] {
+            assert!(!table.contains(absent), "{table}");
+        }
         // The wait was for the software model.
         assert!(!table.contains("waiting"), "{table}");
         assert!(table.contains("at 600 MHz"), "{table}");
@@ -265,9 +274,13 @@ mod tests {
         device.is_measured = true;
         device.times.in_flight = Duration::from_millis(4);
         device.times.check = Duration::from_millis(5);
+        device.counters.jobs_on_cpu = 6;
+        device.times.compute = Duration::from_millis(7);
         let table = stats().table("a board", &device, weights);
         assert_eq!(value(&table, "thread-ms waiting"), "2000.000");
         assert_eq!(value(&table, "NPU ms, with jobs submitted"), "4.000");
         assert_eq!(value(&table, "thread-ms checking"), "5.000");
+        assert_eq!(value(&table, "jobs computed on the CPU"), "6");
+        assert_eq!(value(&table, "thread-ms computing jobs"), "7.000");
     }
 }
