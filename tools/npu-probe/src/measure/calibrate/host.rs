@@ -4,11 +4,13 @@
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
+use npu_kernels::multiply::{KernelGroups, multiply};
 use npu_matmul::dtype::Dtype;
 use npu_matmul::matrix::MatrixView;
 use npu_matmul::pack::{Int8, pack_activation};
 use npu_matmul::profile::{HostCores, KernelCost, UnpackTo};
 use npu_matmul::unpack::{Destination, Mode, TileRows, unpack};
+use rayon::prelude::*;
 use rocket_uapi::{ByteLen, Deadline, Device};
 
 use crate::base::exit::no_thread;
@@ -19,6 +21,10 @@ const REPEAT: usize = 9;
 /// Rows and columns of a tile that fits a core's own caches, packed and unpacked.
 const ROWS: usize = 64;
 const COLUMNS: usize = 512;
+
+/// Rows, channels and depth that a thread multiplies at a time in a job of INT8: a few rows with
+/// weights that its second-level cache holds, half of the depth after half.
+const JOB: [usize; 3] = [16, 256, 2048];
 
 /// Bytes of a buffer that exceeds all caches.
 pub(super) const LARGE: usize = 32 << 20;
@@ -116,6 +122,34 @@ fn kernel_instructions_per_second() -> anyhow::Result<f64> {
     Ok(each * (ROWS * COLUMNS * TIMES) as f64 / (packing + reading))
 }
 
+/// Multiply-adds per second of this number of threads together, with the kernel of jobs that the
+/// CPU computes. They divide the work as an engine's threads do.
+pub(super) fn int8_macs_per_second(threads: u32) -> anyhow::Result<u64> {
+    const TIMES: usize = 32;
+    let [rows, channels, depth] = JOB;
+    let threads = threads as usize;
+    let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build();
+    let pool = pool.map_err(std::io::Error::other).map_err(no_thread)?;
+    let (a, weights) = (vec![1_i8; rows * depth], vec![1_i8; channels * depth]);
+    let view = MatrixView::new(&a, rows, depth).context("no rows")?;
+    let b = KernelGroups {
+        weights: &weights,
+        depth,
+    };
+    let count = threads * TIMES;
+    let time = shortest(|| {
+        let new_tile = || vec![0_i32; rows * channels];
+        pool.install(|| {
+            let all = (0..count).into_par_iter();
+            all.for_each_init(new_tile, |tile, _| {
+                multiply(view, b, Mode::Add, tile);
+            });
+        });
+        Ok(())
+    })?;
+    Ok(((count * rows * channels * depth) as f64 / time) as u64)
+}
+
 /// Bytes per second that this number of threads read and write together.
 fn copied_bytes_per_second(threads: usize) -> anyhow::Result<f64> {
     let (from, mut to) = (vec![1_u8; LARGE], vec![2_u8; LARGE]);
@@ -153,8 +187,10 @@ mod tests {
         let device = Model::new(ModelOptions::default()).open_device();
         let mut profile = npu_matmul::Profile::clone(&npu_matmul::Profile::built_in());
         profile.host = measure(&device).unwrap();
+        let int8 = int8_macs_per_second(profile.host.cores).unwrap();
+        profile.int8_macs_per_second = Some(int8);
         let json = profile.to_json().unwrap();
         let read = npu_matmul::Profile::from_json(json.as_bytes());
-        assert_eq!(read.unwrap().host, profile.host);
+        assert_eq!(read.unwrap(), profile);
     }
 }

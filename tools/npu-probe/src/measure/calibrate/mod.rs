@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! machine   clock, memory, start costs: tasks that have all run on silicon before
-//! host      the CPU's kernels, cache maintenance
+//! host      the CPU's kernels, INT8 jobs among them, cache maintenance
 //! kernel    lines that the CPU wrote, new buffers, suspended cores
 //! attention the CPU's own, if the user names a model for llama-bench
 //! facts     experiments on contested facts, the risky ones last
@@ -77,6 +77,12 @@ pub(crate) fn measured(
         tell("CPU kernels");
         profile.host = host::measure(&opened.device).map_err(Failure::Device)?;
         tell(&format!("  {}", host_line(&profile.host)));
+        let macs = host::int8_macs_per_second(profile.host.cores).map_err(Failure::Device)?;
+        tell(&format!(
+            "  {:.1} G multiply-adds a second in INT8 jobs",
+            macs as f64 / GIGA
+        ));
+        profile.int8_macs_per_second = Some(macs);
         keep(&profile)?;
         tell("the kernel's times");
         profile.kernel = kernel::measure(opened).map_err(Failure::Device)?;
