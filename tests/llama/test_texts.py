@@ -94,6 +94,18 @@ def test_layers(tensors, stock, reference, seen):
     seen(f"{matmuls} matmuls in {lists} lists, {agreement}, KL divergence {apart:.7f}")
 
 
+def test_cpu_jobs(stock, seen):
+    """A CPU that computes jobs of the NPU while it waits changes no bit of a quantised model."""
+    model = stock.quantised("plain", "Q8_0")
+    text = dict(context=2048, chunks=1)
+    run = lambda jobs: logits.measure(stock, model, True, {"GGML_ROCKET_CPU_JOBS": jobs}, **text)
+    alone, shared = run("0"), run("1")
+    assert (alone.logits == shared.logits).all()
+    row = "jobs computed on the CPU"
+    assert alone.stats[row] == 0 < shared.stats[row], shared.stats.text
+    seen(f"{shared.stats[row]:.0f} jobs on the CPU, {shared.stats['jobs']:.0f} on the NPU")
+
+
 def test_small_budget(reference, seen):
     """With less memory than the packed model takes (some 6 MiB in FP16), part of it is offloaded,
     the log says so, and the text is the same."""
