@@ -85,7 +85,8 @@ struct Case {
     tile: Vec<i32>,
 }
 
-/// Weights that are as deep as rows with padding, deeper or less deep; whole tiles, and tiles and weights that are up to a group and a half too long or too short.
+/// Weights that are as deep as rows with padding, deeper or less deep; whole tiles, and tiles and
+/// weights that are up to a group and a half too long or too short.
 fn case() -> impl Strategy<Value = Case> {
     let shape = (1..40_usize, 1..200_usize, 1..=4_usize, 0..9_usize);
     let lengths = (-300..600_isize, -300..600_isize);

@@ -2,6 +2,7 @@
 //! The engine: NPU devices, and the plans and buffers kept for them.
 
 pub(crate) mod activations;
+mod cpu_pace;
 pub(crate) mod packed;
 pub(crate) mod weights;
 
@@ -16,6 +17,7 @@ use crate::device::buffers::Buffers;
 use crate::device::counters::Counters;
 use crate::device::memory::{MemoryPlan, MemoryShares};
 use crate::device::times::{Section, SectionTimes, Stopwatch, Times};
+use crate::engine::cpu_pace::CpuPace;
 use crate::matrix::MatrixView;
 use crate::numbers::cache::{KeptLimits, LruMap};
 use crate::numbers::dtype::Dtype;
@@ -68,6 +70,7 @@ pub struct Engine {
     /// Bytes of PREP_BO and FINI_BO when the engine was made.
     cache_traffic_before: [u64; 2],
     pub(crate) clock: SectionTimes,
+    pub(crate) cpu_pace: CpuPace,
     pub(crate) workers: Workers,
     /// Memory for quantised rows, and for their scales.
     pub(crate) integers: Scratch<i8>,
@@ -149,6 +152,7 @@ impl Engine {
             observer: Arc::new(()),
             counters: Mutex::default(),
             clock: SectionTimes::default(),
+            cpu_pace: CpuPace::default(),
             workers: Workers::default(),
             integers: Scratch::within(&scratch),
             scales: Scratch::within(&scratch),

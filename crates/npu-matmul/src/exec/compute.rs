@@ -21,6 +21,10 @@ use crate::plan::JobPlan;
 use crate::plan::error::Error;
 use crate::unpack::{Destination, Mode, ROWS, Scales, TileRows, unpack, unpack_dequantised};
 
+/// Rows that a thread computes at a time: with more it reads the weights less often, with fewer the
+/// threads end at more even times.
+const CHUNK: usize = 2 * ROWS;
+
 impl CheckedCall<'_> {
     /// Computes one job of INT8 weights on the CPU, with the same results. It has all K tiles, and
     /// the rows that it reads are quantised.
@@ -90,11 +94,11 @@ impl ComputedTiles<'_> {
         let rows = band.rows.clone();
         let tiles = self.job.tasks_of(0);
         let start = || (clock.stopwatch(Section::Compute), Vec::new());
-        let chunks = c[rows.start * n..rows.end * n].par_chunks_mut(ROWS * n);
+        let chunks = c[rows.start * n..rows.end * n].par_chunks_mut(CHUNK * n);
         let computed = chunks
             .enumerate()
             .try_for_each_init(start, |(_, sums), (chunk, c)| {
-                let first = rows.start + chunk * ROWS;
+                let first = rows.start + chunk * CHUNK;
                 let a = self
                     .a
                     .block(first..first + c.len() / n, 0..self.a.columns());

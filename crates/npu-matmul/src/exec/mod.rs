@@ -9,9 +9,9 @@
 //! ```
 //!
 //! Waves are started as long as there is room, before the first is finished. So the NPU computes
-//! while the CPU packs the next wave or unpacks the previous one. If the CPU may compute jobs, two
-//! waves have room, and while the first of them runs the CPU computes the last job that waits. `wave` runs waves, `job` runs one
-//! job, and `checked_call` converts between matrices and buffers.
+//! while the CPU packs the next wave or unpacks the previous one. If the CPU may compute jobs, few
+//! waves have room, and while the first of them runs the CPU computes the last job that waits.
+//! `wave` runs waves, `job` runs one job, and `checked_call` converts between matrices and buffers.
 
 mod again;
 pub mod attention;

@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use super::again::Again;
 use super::checked_call::CheckedCall;
@@ -14,7 +14,8 @@ use crate::engine::Engine;
 use crate::engine::activations::QuantisedRows;
 use crate::plan::error::EngineCallError;
 use crate::plan::observe::Activity;
-use crate::plan::{SHARED_IN_FLIGHT, WaveSize, waves};
+use crate::plan::{WaveSize, waves};
+use crate::predict::{shared_job_ps, waves_in_flight};
 
 /// Matmuls in progress. Dropping it waits for the submitted jobs.
 pub(crate) struct MatmulRun<'a> {
@@ -28,35 +29,8 @@ pub(crate) struct MatmulRun<'a> {
     /// The observer's token.
     token: u64,
     again: Again<'a>,
-    /// Whether the CPU computes jobs that wait.
-    is_shared: bool,
-    last: LastTimes,
-}
-
-/// Times by which the CPU stops to take jobs.
-#[derive(Default)]
-struct LastTimes {
-    /// The CPU's last job.
-    job: Duration,
-    /// Between the ends of the last two waves.
-    wave: Option<Duration>,
-    /// When the last wave was finished.
-    finished: Option<Instant>,
-}
-
-impl LastTimes {
-    fn finished_wave(&mut self) {
-        let now = Instant::now();
-        let before = self.finished.replace(now);
-        self.wave = before.map(|before| now - before).or(self.wave);
-    }
-
-    /// Whether the NPU will take as long for this number of waves as the CPU for one job, or it is
-    /// not known.
-    fn covers_job(&self, waves: usize) -> bool {
-        let waves = u32::try_from(waves).unwrap_or(u32::MAX);
-        (self.wave).is_none_or(|wave| self.job <= wave.saturating_mul(waves))
-    }
+    /// Waves to have in flight before the CPU takes a job.
+    in_flight: usize,
 }
 
 impl<'a> MatmulRun<'a> {
@@ -74,8 +48,13 @@ impl<'a> MatmulRun<'a> {
             .iter()
             .map(|call| (call.a, &call.prepared.steps[..]))
             .collect();
-        let is_shared = calls.iter().any(|call| call.prepared.plan.cpu_jobs);
+        let is_shared = |call: usize| calls[call].prepared.plan.cpu_jobs;
         let (waves, copies) = waves(&lists, &engine.options.limits, is_shared);
+        let in_flight = calls.iter().filter_map(|call| {
+            let plan = || waves_in_flight(&call.prepared.plan, &engine.options);
+            *call.prepared.in_flight.get_or_init(plan)
+        });
+        let in_flight = in_flight.max().unwrap_or(0);
         let mut joint = 0;
         let waiting = waves.into_iter().map(|wave| {
             let mut places = Vec::with_capacity(wave.size.jobs);
@@ -100,8 +79,7 @@ impl<'a> MatmulRun<'a> {
             copies: BandCopies::new(copies, quantised),
             token,
             again,
-            is_shared,
-            last: LastTimes::default(),
+            in_flight: engine.cpu_pace.waves_in_flight(in_flight),
         }
     }
 
@@ -114,17 +92,20 @@ impl<'a> MatmulRun<'a> {
     fn finish_here(mut self) -> Result<(), EngineCallError> {
         loop {
             self.start()?;
-            while let Some(place) = self.last_for_cpu()
-                && self.running.front().is_some_and(|wave| !wave.has_ended())
+            while self.running.len() >= self.in_flight
+                && let Some((wave, place)) = self.last_for_cpu()
+                && self
+                    .running
+                    .front()
+                    .is_some_and(|oldest| !oldest.has_ended())
             {
-                self.compute(place)?;
+                self.compute(wave, place)?;
             }
             let Some(oldest) = self.running.pop_front() else {
                 break;
             };
             let ended = oldest.copies();
             oldest.finish(&mut self.calls, &self.copies)?;
-            self.last.finished_wave();
             self.copies.release(self.engine, &ended);
         }
         for call in &self.calls {
@@ -142,35 +123,34 @@ impl<'a> MatmulRun<'a> {
         Ok(())
     }
 
-    /// The last job that waits, if the CPU may compute it and will have done so before the NPU has
-    /// computed all others.
-    fn last_for_cpu(&self) -> Option<JobPlace> {
-        let (places, _) = self.waiting.back()?;
-        let place = places.last()?;
-        let is_shared = self.calls[place.call].prepared.plan.cpu_jobs;
-        let others = (self.waiting.len() + self.running.len()).saturating_sub(1);
-        (is_shared && self.last.covers_job(others)).then_some(*place)
+    /// The last job that waits and that the CPU may compute, with the index of its wave.
+    fn last_for_cpu(&self) -> Option<(usize, JobPlace)> {
+        let waves = self.waiting.iter().enumerate().rev();
+        let mut last = waves.filter_map(|(wave, (places, _))| Some((wave, *places.last()?)));
+        last.find(|(_, place)| self.calls[place.call].prepared.plan.cpu_jobs)
     }
 
-    /// Computes the last job that waits, which `place` is, on the CPU.
-    fn compute(&mut self, place: JobPlace) -> Result<(), EngineCallError> {
-        if let Some((mut places, size)) = self.waiting.pop_back() {
+    /// Computes the last job of a wave that waits, which `place` is, on the CPU.
+    fn compute(&mut self, wave: usize, place: JobPlace) -> Result<(), EngineCallError> {
+        if let Some((places, _)) = self.waiting.get_mut(wave) {
             places.pop();
-            if !places.is_empty() {
-                self.waiting.push_back((places, size));
+            if places.is_empty() {
+                self.waiting.remove(wave);
             }
         }
-        let (engine, from) = (self.engine, Instant::now());
+        let engine = self.engine;
         let failed = EngineCallError::of(place.call);
         self.copies.quantise(engine, &place).map_err(&failed)?;
+        let from = Instant::now();
         let call = &mut self.calls[place.call];
         let prepared = Arc::clone(&call.prepared);
         let job = prepared.job(place.step, place.job).plan;
         let computed = call.compute(&self.copies.quantised, &engine.clock, job);
         computed.map_err(&failed)?;
+        let predicted_ps = shared_job_ps(job, &engine.options);
+        engine.cpu_pace.note(from.elapsed(), predicted_ps);
         self.copies.release(engine, &[place.slice.copy]);
         let tasks = job.tasks.len();
-        self.last.job = from.elapsed();
         engine.done(self.token, None, Activity::Compute { tasks }, from);
         engine.totals().jobs_on_cpu += 1;
         Ok(())
@@ -187,7 +167,7 @@ impl<'a> MatmulRun<'a> {
                 results + self.copies.packed_bytes(self.engine.devices.len()),
                 jobs,
             ];
-            let is_enough = self.is_shared && self.running.len() >= SHARED_IN_FLIGHT;
+            let is_enough = self.running.len() >= self.in_flight && self.last_for_cpu().is_some();
             if !self.running.is_empty() && (is_enough || !size.fits(in_flight, &limits)) {
                 break;
             }

@@ -2,8 +2,8 @@
 //! Planned matmuls. Plans depend on shapes only; weights of one shape share them.
 
 use std::hash::{Hash, Hasher};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use crate::numbers::dtype::Dtype;
 use crate::plan::{JobPlan, Plan, PlanError, PlanOptions, Step, WeightPlan};
@@ -22,6 +22,8 @@ pub(crate) struct KeptPlan {
     pub(crate) bytes: usize,
     /// Whether all kinds of its tasks were checked, if the engine checks first tasks.
     pub(crate) is_checked: AtomicBool,
+    /// Waves to have in flight before the CPU takes a job; `None` if it takes none of this plan.
+    pub(crate) in_flight: OnceLock<Option<usize>>,
 }
 
 /// A unique number.
@@ -45,6 +47,7 @@ impl KeptPlan {
             steps,
             plan,
             is_checked: AtomicBool::new(false),
+            in_flight: OnceLock::new(),
         })
     }
 

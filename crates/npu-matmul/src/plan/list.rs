@@ -17,6 +17,8 @@
 //! with the tasks of both. In the last wave a job ends once it has at least 128 KiB of results and no
 //! fewer than all steps after it, so that the CPU reads them while the NPU computes the rest.
 //!
+//! Jobs that NPU and CPU share are not joined: each step is a wave, and few are in flight.
+//!
 //! A matmul keeps the order of its steps, and an element of C has one device, which collects jobs
 //! in order. So K tiles are added in order.
 
@@ -33,10 +35,6 @@ pub(crate) const WAVE_JOBS: usize = 64;
 /// Waves of the largest size in flight: one computes while the CPU works on the other. More waves
 /// of smaller size may be in flight.
 pub(crate) const WAVES_IN_FLIGHT: usize = 2;
-
-/// Most waves in flight while more wait for NPU or CPU: one computes, and the next is ready when it
-/// ends.
-pub(crate) const SHARED_IN_FLIGHT: usize = 2;
 
 /// Buffers of a job, each of at most [`JobLimits::buffer_bytes`]: activations and output.
 pub(crate) const BUFFERS_OF_A_JOB: usize = 2;
@@ -232,11 +230,11 @@ impl<'s> WavePlan<'s> {
 
 /// The waves of a list of matmuls, if nothing else runs, and the copies that they read. Each
 /// matmul has its steps, and an `A` that identifies its matrix. Without steps there is one empty
-/// wave. If the CPU may compute jobs (`are_shared`), each step is a wave, so that jobs wait.
+/// wave. Each step of a matmul that `is_shared` is a wave, so that jobs wait for NPU or CPU.
 pub(crate) fn waves<'s, A: PartialEq + Copy>(
     matmuls: &[(A, &'s [Step])],
     limits: &JobLimits,
-    are_shared: bool,
+    is_shared: impl Fn(usize) -> bool,
 ) -> (Vec<WavePlan<'s>>, Vec<BandCopy<A>>) {
     let (mut copies, mut all) = (Vec::new(), Vec::new());
     for (matmul, (a, steps)) in matmuls.iter().enumerate() {
@@ -266,7 +264,8 @@ pub(crate) fn waves<'s, A: PartialEq + Copy>(
         step.packs = step.slices.iter().map(packs).collect();
         let mut together = wave.size.clone();
         together.add(&step);
-        let is_next = are_shared && !wave.steps.is_empty();
+        let before = wave.steps.last().map(|step| step.matmul);
+        let is_next = before.is_some_and(|before| is_shared(before) || is_shared(step.matmul));
         if is_next || !wave.accepts(&step, &together, limits) {
             wave.join(false, limits);
             waves.push(std::mem::take(&mut wave));
@@ -310,6 +309,7 @@ mod tests {
             k_tile in prop::sample::select(&[None, Some(64)][..]),
             tasks in prop::sample::select(&[4_usize, 1024][..]),
             joined in any::<bool>(),
+            shared in any::<u8>(),
             buffer_bytes in prop::sample::select(&[256 << 10_usize, 64 << 20][..]),
         ) {
             let mut options = PlanOptions { row_tile, k_tile, ..PlanOptions::default() };
@@ -323,7 +323,8 @@ mod tests {
             // Matrices of different depth are different.
             let of = sizes.iter().zip(&all);
             let matmuls: Vec<_> = of.map(|(&(a, _, k, _), steps)| ((a, k), &steps[..])).collect();
-            let (waves, copies) = waves(&matmuls, &options.limits, false);
+            let shared: Vec<_> = (0..sizes.len()).map(|matmul| shared >> matmul & 1 == 1).collect();
+            let (waves, copies) = waves(&matmuls, &options.limits, |matmul| shared[matmul]);
 
             let mut next = vec![0; all.len()];
             let mut packed = HashSet::new();
@@ -331,6 +332,8 @@ mod tests {
                 let has_room = wave.size.jobs <= WAVE_JOBS
                     && wave.size.bytes() <= BUFFERS_OF_A_JOB * buffer_bytes;
                 prop_assert!(has_room || wave.steps.len() == 1);
+                let is_shared = wave.steps.iter().any(|step| shared[step.matmul]);
+                prop_assert!(!is_shared || wave.steps.len() == 1);
                 let (mut before, mut job_tasks) = (None, 0);
                 for step in &wave.steps {
                     job_tasks = step.load()[1] + if step.is_joined { job_tasks } else { 0 };
@@ -365,7 +368,9 @@ mod tests {
     fn only_the_last_results_are_separate() {
         let options = PlanOptions::default();
         let each = steps(Dtype::Int8, [512, 8192, 2048], &options);
-        let (waves, _) = waves(&[((), &each[..]), ((), &each[..])], &options.limits, false);
+        let (waves, _) = waves(&[((), &each[..]), ((), &each[..])], &options.limits, |_| {
+            false
+        });
         assert!(waves.len() > 1);
         for (index, wave) in waves.iter().enumerate() {
             let joined = wave.steps.iter().filter(|step| step.is_joined).count();

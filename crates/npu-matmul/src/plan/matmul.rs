@@ -18,8 +18,16 @@ use crate::numbers::layout;
 /// not overflow.
 const ROWS_MAX: usize = i32::MAX as usize;
 
-/// Fewest rows of a matmul of which the CPU computes jobs.
+/// Fewest rows of a matmul of which the CPU computes jobs: with fewer it reads too many weights for
+/// each multiply-add.
 const CPU_JOBS_ROWS: usize = 64;
+
+/// Steps of a matmul that are in flight in any case while NPU and CPU share others.
+const SHARED_STEPS_MIN: usize = 2;
+
+/// Jobs of a device for each tile of rows that NPU and CPU share, at most. More jobs end at more even
+/// times, and each costs a kick and kept programs.
+const CPU_JOB_PARTS: usize = 4;
 
 /// Most multiply-adds of a job that the CPU computes: it takes about 23 ms (estimated), in which it
 /// does nothing else for the NPU.
@@ -84,31 +92,32 @@ impl Plan {
         plan.fill_jobs(parts, &options.limits)?;
         let is_wanted = options.cpu_jobs != Some(false) && options.parts.is_none();
         if is_wanted && dtype == Dtype::Int8 && m >= CPU_JOBS_ROWS {
-            plan.share_jobs(parts, &options.limits)?;
+            plan.share_jobs(&options.limits);
         }
         Ok(plan)
     }
 
-    /// Makes jobs as wide as one tile and gives each all K tiles, if it may have so many. So many
-    /// jobs wait while few are submitted, and a job's results are complete.
-    fn share_jobs(
-        &mut self,
-        [n_parts, _]: [usize; 2],
-        limits: &JobLimits,
-    ) -> Result<(), PlanError> {
-        let widest = self.weights.blocks.iter().map(|b| b.n.len()).max();
-        let n_tiles = widest.unwrap_or(0).div_ceil(self.n_tile);
-        let mut shared = self.clone();
-        shared.fill_jobs([n_parts.max(n_tiles), 1], limits)?;
-        let width = shared.groups_per_job * self.weights.dtype.kernel_group();
-        let macs = (self.row_tile * width).saturating_mul(self.weights.k_padded());
-        if shared.k_tiles_per_job >= self.weights.k_tile_count() && macs <= CPU_JOB_MACS {
-            *self = Self {
-                cpu_jobs: true,
-                ..shared
-            };
+    /// Divides the channels of each device among jobs for NPU and CPU, of whole tiles, and gives each
+    /// job all K tiles, so that its results are complete. Does nothing if the limits of a job forbid
+    /// that.
+    fn share_jobs(&mut self, limits: &JobLimits) {
+        let group = self.weights.dtype.kernel_group();
+        let widest = self.weights.blocks.iter().map(|b| b.padded).max();
+        let (widest, k_tiles) = (widest.unwrap_or(0), self.weights.k_tile_count());
+        let n_tiles = widest.div_ceil(self.n_tile);
+        let tile_macs = (self.row_tile * self.n_tile.min(widest)).saturating_mul(self.weights.k);
+        let tiles = largest(n_tiles.div_ceil(CPU_JOB_PARTS), |tiles| {
+            let groups = (tiles * self.n_tile).min(widest) / group;
+            tile_macs.saturating_mul(tiles) <= CPU_JOB_MACS
+                && self.job_fits(limits, groups, k_tiles)
+        });
+        let bands = self.m.div_ceil(self.row_tile);
+        // Of fewer jobs none would wait.
+        if tiles > 0 && bands * n_tiles.div_ceil(tiles) > SHARED_STEPS_MIN {
+            self.groups_per_job = (tiles * self.n_tile).min(widest) / group;
+            self.k_tiles_per_job = k_tiles;
+            self.cpu_jobs = true;
         }
-        Ok(())
     }
 
     /// Sets the size of jobs to these parts of N and K, or less if the limits require it. It fills

@@ -44,8 +44,8 @@ mod weights;
 
 pub use depth::int4_depth;
 pub(crate) use list::{
-    BUFFERS_OF_A_JOB, BandCopy, BandSlice, SHARED_IN_FLIGHT, WAVE_JOBS, WAVES_IN_FLIGHT, WavePlan,
-    WaveSize, WaveStep, slice_of, waves,
+    BUFFERS_OF_A_JOB, BandCopy, BandSlice, WAVE_JOBS, WAVES_IN_FLIGHT, WavePlan, WaveSize,
+    WaveStep, slice_of, waves,
 };
 pub use matmul::Plan;
 pub use options::{JobLimits, PlanError, PlanOptions};

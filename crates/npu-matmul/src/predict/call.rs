@@ -14,6 +14,7 @@ use std::collections::BTreeSet;
 use rknpu_regcmd::timing::{DriverCosts, ScheduledJob, TaskWork, schedule};
 
 use super::npu::TaskWorks;
+use super::shared::{SharedSteps, computed};
 use crate::plan::{JobLimits, Plan, PlanOptions, Step, WavePlan, WaveStep, waves};
 use crate::profile::{KernelCost, UnpackTo, bytes_ps};
 
@@ -98,8 +99,8 @@ fn steps_of(plans: &[&Plan]) -> Vec<Vec<Step>> {
 fn waves_of<'s>(plans: &[&Plan], steps: &'s [Vec<Step>], limits: &JobLimits) -> Vec<WavePlan<'s>> {
     let matmuls = plans.iter().zip(steps);
     let matmuls = matmuls.map(|(plan, steps)| (plan.weights.dtype, &steps[..]));
-    let are_shared = plans.iter().any(|plan| plan.cpu_jobs);
-    waves(&matmuls.collect::<Vec<_>>(), limits, are_shared).0
+    let is_shared = |matmul: usize| plans[matmul].cpu_jobs;
+    waves(&matmuls.collect::<Vec<_>>(), limits, is_shared).0
 }
 
 /// Predicts the time of matmuls of the same activations that [`Engine::run`](crate::Engine::run)
@@ -160,30 +161,32 @@ pub fn call_together(plans: &[&Plan], quantise_ps: u64, options: &PlanOptions) -
         ends.map(|time| time.end_ps).max().unwrap_or(0)
     });
     let ends: Vec<_> = ends.collect();
-    let on_npu = steps_on_npu(plans, &steps, &ends, now, options);
+    let read: Vec<_> = steps
+        .iter()
+        .map(|planned| read(planned.step, options))
+        .collect();
+    let is_taken = SharedSteps::of(plans, &steps, options).taken(&ends, &read, now);
     let mut unpack_ps = 0_u64;
-    for (planned, end) in steps.iter().zip(&ends).take(on_npu) {
-        let (ps, bytes) = read(planned.step, options);
+    let mut computed_ps = 0_u64;
+    let mut jobs = BTreeSet::new();
+    for (at, planned) in steps.iter().enumerate() {
+        if is_taken[at] {
+            let (ps, bytes) = computed(planned.step, options);
+            moved = moved.saturating_add(bytes);
+            computed_ps = computed_ps.saturating_add(ps);
+            continue;
+        }
+        jobs.extend(submitted.jobs_by_step[at].iter().copied());
+        let (end, (ps, bytes)) = (ends[at], read[at]);
         moved = moved.saturating_add(bytes);
         let from = now.max(end.saturating_add(driver.wake_ps));
         now = from.saturating_add(ps);
         cpu.push([from, now]);
         unpack_ps = unpack_ps.saturating_add(ps);
     }
-    let mut computed_ps = 0_u64;
-    for planned in &steps[on_npu..] {
-        let (ps, bytes) = computed(planned.step, options);
-        moved = moved.saturating_add(bytes);
-        computed_ps = computed_ps.saturating_add(ps);
-    }
     // While it waits for the NPU, and then what is left.
     let idle_ps = now.saturating_sub(pack_ps.saturating_add(unpack_ps));
     now = now.saturating_add(computed_ps.saturating_sub(idle_ps));
-    let jobs: BTreeSet<_> = submitted.jobs_by_step[..on_npu]
-        .iter()
-        .flatten()
-        .copied()
-        .collect();
     let of = |job: &usize| submitted.jobs.get(*job);
     let tasks = jobs.iter().filter_map(of).flat_map(|job| &job.tasks);
     moved = tasks
@@ -204,60 +207,6 @@ pub fn call_together(plans: &[&Plan], quantise_ps: u64, options: &PlanOptions) -
         overlap_ps: npu_ps.min(common(&cpu, &npu).saturating_add(computed_ps.min(idle_ps))),
         memory_ps,
     }
-}
-
-/// Number of the first steps that the NPU computes, while the CPU computes the others from the last
-/// one on. `ends` are the ends of all steps on the NPU; the CPU has packed and submitted at `now`.
-fn steps_on_npu(
-    plans: &[&Plan],
-    steps: &[&WaveStep<'_>],
-    ends: &[u64],
-    now: u64,
-    options: &PlanOptions,
-) -> usize {
-    let read_ps: Vec<_> = steps
-        .iter()
-        .map(|planned| read(planned.step, options).0)
-        .collect();
-    let mut cpu_ps = read_ps.iter().fold(now, |sum, ps| sum.saturating_add(*ps));
-    let mut best = (u64::MAX, steps.len());
-    for on_npu in (0..=steps.len()).rev() {
-        if let Some(taken) = steps.get(on_npu) {
-            if !plans[taken.matmul].cpu_jobs {
-                break;
-            }
-            let (ps, _) = computed(taken.step, options);
-            cpu_ps = cpu_ps.saturating_sub(read_ps[on_npu]).saturating_add(ps);
-        }
-        let last = on_npu.checked_sub(1);
-        let npu_ps = last.map_or(0, |last| ends[last].saturating_add(read_ps[last]));
-        best = best.min((npu_ps.max(cpu_ps), on_npu));
-        if cpu_ps > npu_ps {
-            break;
-        }
-    }
-    best.1
-}
-
-/// Picoseconds in which the CPU computes the jobs of a step, and bytes that it moves for it.
-fn computed(step: &Step, options: &PlanOptions) -> (u64, u64) {
-    let (mut ps, mut moved) = (0_u64, 0_u64);
-    for job in &step.jobs {
-        let depth: usize = job.band.k_tiles.iter().map(|tile| tile.padded).sum();
-        let elements = (job.band.rows.len() * job.n.len()) as u64;
-        let kernel = KernelCost::unpack(job.dtype, UnpackTo::Result);
-        ps = ps.saturating_add(
-            options
-                .profile
-                .int8_ps(elements.saturating_mul(depth as u64)),
-        );
-        ps = ps.saturating_add(options.profile.host.kernel_ps(elements, kernel));
-        let operands = (job.band.rows.len() + job.n.len()) * depth;
-        moved = moved
-            .saturating_add(kernel.bytes(elements))
-            .saturating_add(operands as u64);
-    }
-    (ps, moved)
 }
 
 /// Predicts the NPU's time of matmuls of the same activations that run together, with operands in
@@ -393,7 +342,6 @@ mod tests {
 
     use super::*;
     use crate::plan::WeightPlan;
-    use crate::profile::CostSide;
     use crate::{Dtype, Profile};
 
     fn options(rows: usize, parts: Option<usize>) -> PlanOptions {
@@ -432,35 +380,6 @@ mod tests {
                 assert!(call.call_ps <= 2 * (call.npu_ps + call.cpu_ps()));
                 assert!(call.overlap_ps <= call.npu_ps.min(call.cpu_ps()));
             }
-        }
-    }
-
-    /// NPU and CPU end at about the same time. A faster CPU takes more, an NPU alone longer.
-    #[test]
-    fn the_cpu_computes_jobs_that_wait() {
-        let predicted = |cpu_jobs: bool, macs: Option<u64>| {
-            let mut options = options(512, None);
-            options.unmeasured_tiles = Some(false);
-            options.cpu_jobs = Some(cpu_jobs);
-            let mut profile = options.profile.on(CostSide::Likely);
-            profile.int8_macs_per_second = macs;
-            options.profile = profile.into();
-            let weights = WeightPlan::new(Dtype::Int8, 8192, 2048, 3, &options).unwrap();
-            let plan = Plan::new(&weights, 512, &options).unwrap();
-            plan.call(&options)
-        };
-        let alone = predicted(false, None);
-        assert_eq!(alone.computed_ps, 0);
-        let [slow, likely, fast] =
-            [1_000, 90_000_000_000, 180_000_000_000].map(|macs| predicted(true, Some(macs)));
-        assert_eq!(slow.computed_ps, 0);
-        assert!(fast.call_ps < likely.call_ps && likely.call_ps < slow.call_ps);
-        assert!(4 * fast.call_ps < 3 * alone.call_ps);
-        assert!(slow.call_ps < alone.call_ps + alone.call_ps / 16);
-        for call in [likely, fast] {
-            assert!(call.call_ps >= call.npu_ps.max(call.cpu_ps()), "{call:?}");
-            assert!(10 * call.cpu_ps() > 8 * call.call_ps, "{call:?}");
-            assert!(10 * call.npu_ps > 8 * call.call_ps, "{call:?}");
         }
     }
 

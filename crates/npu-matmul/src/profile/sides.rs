@@ -13,9 +13,10 @@ use super::host::HostCores;
 const PS_PER_US: u64 = 1_000_000;
 
 /// An end of the range of a prediction.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum CostSide {
     /// What a board is likely to show.
+    #[default]
     Likely,
     /// The upper bound of speed: no board is faster.
     Upper,
@@ -23,7 +24,7 @@ pub enum CostSide {
 
 /// A cost, by side.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct TwoSided<T> {
+struct TwoSided<T> {
     likely: T,
     upper: T,
 }
@@ -77,17 +78,26 @@ const RESUME_PS: TwoSided<u64> = TwoSided {
     upper: 300 * PS_PER_US,
 };
 
-/// Multiply-adds a second of the CPU in INT8 jobs. Upper: the kernel executes 9.5 hundredths of an
-/// instruction for each (counted on QEMU's A76), at the rate of [`HostCores::RK3588`]. Likely: half
-/// of that, estimated: threads of the program may wait actively on the same cores, and cores share
-/// caches and memory. Not measured.
-pub(super) const INT8_MACS: TwoSided<u64> = TwoSided {
-    likely: 92_500_000_000,
-    upper: 185_000_000_000,
+/// Multiply-adds a second of the CPU in INT8 jobs if its cores do nothing else: the kernel executes
+/// 9.5 hundredths of an instruction for each (counted on QEMU's A76), at the rate of
+/// [`HostCores::RK3588`]. Not measured.
+const INT8_MACS: u64 = 185_000_000_000;
+
+/// The part of that rate that is left on each side. Likely: half, estimated: threads of the program
+/// may wait actively on the same cores, and cores and NPU share caches and memory.
+const INT8_DIVISOR: TwoSided<u64> = TwoSided {
+    likely: 2,
+    upper: 1,
 };
 
+/// Multiply-adds a second of the CPU in INT8 jobs, on this side. `measured` is the rate of idle
+/// cores.
+pub(super) fn int8_macs_on(measured: Option<u64>, side: CostSide) -> u64 {
+    measured.unwrap_or(INT8_MACS) / INT8_DIVISOR.on(side)
+}
+
 impl<T: Copy> TwoSided<T> {
-    pub(super) const fn on(&self, side: CostSide) -> T {
+    const fn on(&self, side: CostSide) -> T {
         match side {
             CostSide::Likely => self.likely,
             CostSide::Upper => self.upper,

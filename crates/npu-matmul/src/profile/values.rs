@@ -12,7 +12,7 @@ use super::board::{Board, ContestedFact};
 use super::choices::Choices;
 use super::envelope::{self, MeasuredTile};
 use super::host::{HostCores, bytes_ps};
-use super::sides::{CostSide, INT8_MACS, KernelTimes, machine_on};
+use super::sides::{CostSide, KernelTimes, int8_macs_on, machine_on};
 
 /// The profile of a board: speeds, choices, tiles and facts.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -36,7 +36,8 @@ pub struct Profile {
     /// Multiply-adds a second of the CPU's own attention in llama.cpp; `None` if not measured.
     #[serde(default)]
     pub attention_macs_per_second: Option<u64>,
-    /// Multiply-adds a second of the CPU in INT8 jobs, on all of its cores; `None` if not measured.
+    /// Multiply-adds a second of the CPU in INT8 jobs, on all of its cores, which do nothing else;
+    /// `None` if not measured.
     #[serde(default)]
     pub int8_macs_per_second: Option<u64>,
     /// Choices for programs and buffers where sources differ or are silent.
@@ -46,6 +47,9 @@ pub struct Profile {
     pub envelope: Vec<MeasuredTile>,
     /// Contested facts that an experiment has decided.
     pub facts: Vec<ContestedFact>,
+    /// The side that [`Profile::on`] chose. Files do not have it.
+    #[serde(skip)]
+    pub side: CostSide,
 }
 
 static BUILT_IN: LazyLock<Arc<Profile>> = LazyLock::new(|| {
@@ -61,6 +65,7 @@ static BUILT_IN: LazyLock<Arc<Profile>> = LazyLock::new(|| {
         choices: Choices::published(),
         envelope: envelope::published(),
         facts: Vec::new(),
+        side: CostSide::Likely,
     })
 });
 
@@ -108,9 +113,7 @@ impl Profile {
             profile.machine = machine_on(profile.machine, side);
         }
         profile.kernel = profile.kernel.on(side);
-        profile
-            .int8_macs_per_second
-            .get_or_insert(INT8_MACS.on(side));
+        profile.side = side;
         profile
     }
 
@@ -140,12 +143,10 @@ impl Profile {
         rate.map_or(0, |rate| bytes_ps(bytes, rate))
     }
 
-    /// Picoseconds in which the CPU computes `macs` multiply-adds of INT8 jobs; likely ones, if
-    /// neither calibration nor a [`CostSide`](super::CostSide) says more.
+    /// Picoseconds in which the CPU computes `macs` multiply-adds of INT8 jobs.
     #[must_use]
     pub fn int8_ps(&self, macs: u64) -> u64 {
-        let rate = self.int8_macs_per_second;
-        bytes_ps(macs, rate.unwrap_or(INT8_MACS.on(CostSide::Likely)))
+        bytes_ps(macs, int8_macs_on(self.int8_macs_per_second, self.side))
     }
 
     /// Picoseconds by which the first job starts later after 50 ms without one: all cores resume

@@ -2,19 +2,28 @@
 //! Jobs that the CPU computes while it waits, on a device whose jobs end when a thread waits for
 //! them: the CPU gets each job that is not submitted at once.
 
+use std::sync::Arc;
+
 use npu_matmul::quantise::Quantisation;
 use npu_matmul::{Engine, PlanOptions, WeightFormat};
+use npu_model::{Model, ModelOptions};
 use proptest::prelude::*;
 
 use crate::common::matmul::Matmul;
-use crate::common::slow::slow_engine;
-use crate::common::{DEVICES, Shape, engine_with, plan};
+use crate::common::slow::slow;
+use crate::common::{DEVICES, Shape, engine_on, engine_with, plan};
 
 fn options(cpu_jobs: Option<bool>) -> PlanOptions {
     PlanOptions {
         cpu_jobs,
         ..PlanOptions::default()
     }
+}
+
+/// An engine on this number of files of a slow device.
+fn slow_engine(files: usize, options: PlanOptions) -> Engine {
+    let device = slow(Model::new(ModelOptions::default()).open(), &Arc::default());
+    engine_on(&device, files, options)
 }
 
 /// Jobs of the plans of these matmuls.
@@ -28,6 +37,7 @@ fn planned_jobs(engine: &Engine, all: &[Matmul]) -> u64 {
 /// Computes the same matmuls with and without the CPU, and compares the results bit by bit.
 /// Returns how many jobs NPU and CPU computed.
 fn compare(
+    files: usize,
     tiles: &PlanOptions,
     m: usize,
     k: usize,
@@ -37,8 +47,8 @@ fn compare(
         cpu_jobs,
         ..tiles.clone()
     };
-    let (shared, _) = slow_engine(tiles(Some(true)));
-    let alone = engine_with(tiles(Some(false)), DEVICES);
+    let shared = slow_engine(files, tiles(Some(true)));
+    let alone = engine_with(tiles(Some(false)), files);
     let [ours, theirs] = [&shared, &alone].map(|engine| {
         let all = Matmul::of_same_rows(engine, m, k, weights);
         (
@@ -48,7 +58,8 @@ fn compare(
     });
     assert!(ours.0 == theirs.0, "{m} x {k}, {weights:?}");
     let counters = shared.counters();
-    assert_eq!(counters.jobs + counters.jobs_on_cpu, ours.1);
+    // Jobs of matmuls that are not shared are joined.
+    assert!((1..=ours.1).contains(&(counters.jobs + counters.jobs_on_cpu)));
     assert_eq!(alone.counters().jobs_on_cpu, 0);
     [counters.jobs, counters.jobs_on_cpu]
 }
@@ -61,18 +72,19 @@ proptest! {
         m in 64..150_usize,
         k in 1..300_usize,
         widths in [1..300_usize, 1..300, 1..300],
+        files in 1..=DEVICES,
         to in prop::sample::select(&Quantisation::ALL[..]),
         tile in prop::sample::select(&[(None, None, None), (Some(16), Some(96), Some(64))][..]),
     ) {
         let (row_tile, k_tile, n_tile) = tile;
         let tiles = PlanOptions { row_tile, k_tile, n_tile, ..PlanOptions::default() };
         for format in [WeightFormat::Quantised(to), WeightFormat::Int8] {
-            compare(&tiles, m, k, widths.map(|n| (format, n)));
+            compare(files, &tiles, m, k, widths.map(|n| (format, n)));
         }
     }
 }
 
-/// The NPU gets two waves. Everything else waits, and the CPU takes it.
+/// A few waves are in flight. Everything else waits, and the CPU takes it.
 #[test]
 fn the_cpu_takes_what_waits() {
     let tiles = PlanOptions {
@@ -81,7 +93,7 @@ fn the_cpu_takes_what_waits() {
         ..PlanOptions::default()
     };
     let int8 = WeightFormat::Quantised(Quantisation::W8A8);
-    let jobs = compare(&tiles, 64, 128, [(int8, 64), (int8, 64), (int8, 96)]);
+    let jobs = compare(1, &tiles, 64, 128, [(int8, 64), (int8, 64), (int8, 96)]);
     assert_eq!(jobs, [2, 26]);
 }
 
@@ -97,7 +109,7 @@ fn jobs_of_other_calls_are_the_npus() {
         // A software model, unless somebody asks for it.
         (None, int8, 128),
     ] {
-        let (engine, _) = slow_engine(options(cpu_jobs));
+        let engine = slow_engine(1, options(cpu_jobs));
         let matmul = Matmul::new(&engine, format, Shape::new(m, 1024, 512), 1).unwrap();
         matmul.check(&engine).unwrap();
         assert_eq!(

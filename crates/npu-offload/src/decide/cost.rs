@@ -48,7 +48,7 @@ impl PlanTarget {
         }
     }
 
-    /// The same target with a CPU that computes no jobs of the NPU.
+    /// The likely times of the same target, with a CPU that computes no jobs of the NPU.
     #[must_use]
     pub fn npu_alone(&self) -> Self {
         let options = PlanOptions {
