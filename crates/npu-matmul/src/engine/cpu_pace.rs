@@ -8,8 +8,12 @@ use std::time::Duration;
 #[derive(Debug)]
 pub(crate) struct CpuPace(AtomicU64);
 
-/// A single job counts at most so much: it may have waited for another program.
-const PERCENT_MAX: u64 = 10_000;
+/// A job counts at most so much: its thread may have slept, or computed for another call.
+const PERCENT_MAX: u64 = 400;
+
+/// Percentages are rounded to multiples of this, so that noise does not change which buffers jobs
+/// get, and with them their programs.
+const PERCENT_STEP: u64 = 50;
 
 impl Default for CpuPace {
     fn default() -> Self {
@@ -21,24 +25,25 @@ impl CpuPace {
     /// Counts a job that took `time`, with its predicted picoseconds.
     pub(crate) fn note(&self, time: Duration, predicted_ps: u64) {
         let percent = time.as_nanos().saturating_mul(100_000) / u128::from(predicted_ps.max(1));
-        let percent = u64::try_from(percent).unwrap_or(u64::MAX);
-        // Threads that count at the same time may lose one of their jobs.
-        let mean = self.0.load(Ordering::Relaxed);
-        let mean = (3 * mean + percent.min(PERCENT_MAX)) / 4;
-        self.0.store(mean.max(100), Ordering::Relaxed);
+        self.count(u64::try_from(percent).unwrap_or(u64::MAX));
     }
 
-    /// Waves to have in flight, if they are `waves` for a CPU as fast as predicted. One of them may
-    /// be about to end.
-    pub(crate) fn waves_in_flight(&self, waves: usize) -> usize {
-        let percent = usize::try_from(self.0.load(Ordering::Relaxed)).unwrap_or(usize::MAX);
-        let Some(whole) = waves.checked_sub(1) else {
-            return 0;
-        };
-        whole
-            .saturating_mul(percent)
-            .div_ceil(100)
-            .saturating_add(1)
+    /// Counts a call of whose shared jobs the CPU took none. So after some calls it tries again.
+    pub(crate) fn note_none(&self) {
+        self.count(100);
+    }
+
+    fn count(&self, percent: u64) {
+        // Of threads that count at the same time one may be lost.
+        let mean = self.0.load(Ordering::Relaxed);
+        let mean = (3 * mean + percent.clamp(100, PERCENT_MAX)) / 4;
+        self.0.store(mean, Ordering::Relaxed);
+    }
+
+    /// The mean, rounded.
+    pub(crate) fn percent(&self) -> u64 {
+        let mean = self.0.load(Ordering::Relaxed);
+        (mean + PERCENT_STEP / 2) / PERCENT_STEP * PERCENT_STEP
     }
 }
 
@@ -47,23 +52,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_slow_cpu_leaves_more_to_the_npu() {
+    fn a_slow_cpu_is_found_and_tried_again() {
         let pace = CpuPace::default();
-        let waves = |pace: &CpuPace| [0, 1, 2, 4].map(|waves| pace.waves_in_flight(waves));
-        assert_eq!(waves(&pace), [0, 1, 2, 4]);
-        // As fast as predicted, and faster.
-        pace.note(Duration::from_millis(1), 1_000_000_000);
-        pace.note(Duration::ZERO, 1_000_000_000);
-        assert_eq!(waves(&pace), [0, 1, 2, 4]);
+        let millisecond = 1_000_000_000;
+        pace.note(Duration::from_millis(1), millisecond);
+        pace.note(Duration::ZERO, millisecond);
+        assert_eq!(pace.percent(), 100);
         for _ in 0..20 {
-            pace.note(Duration::from_millis(3), 1_000_000_000);
+            pace.note(Duration::from_millis(3), millisecond);
         }
-        assert_eq!(waves(&pace), [0, 1, 4, 10]);
+        assert_eq!(pace.percent(), 300);
         pace.note(Duration::MAX, 0);
-        assert!(pace.waves_in_flight(2) < 30);
-        for _ in 0..40 {
-            pace.note(Duration::from_millis(1), 1_000_000_000);
+        assert!(pace.percent() <= 350);
+        for _ in 0..20 {
+            pace.note_none();
         }
-        assert_eq!(waves(&pace), [0, 1, 2, 4]);
+        assert_eq!(pace.percent(), 100);
     }
 }

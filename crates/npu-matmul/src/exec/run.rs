@@ -14,8 +14,8 @@ use crate::engine::Engine;
 use crate::engine::activations::QuantisedRows;
 use crate::plan::error::EngineCallError;
 use crate::plan::observe::Activity;
-use crate::plan::{WaveSize, waves};
-use crate::predict::{shared_job_ps, waves_in_flight};
+use crate::plan::{SharedTimes, WaveSize, waves};
+use crate::predict::{shared_job_ps, shared_times};
 
 /// Matmuls in progress. Dropping it waits for the submitted jobs.
 pub(crate) struct MatmulRun<'a> {
@@ -29,8 +29,10 @@ pub(crate) struct MatmulRun<'a> {
     /// The observer's token.
     token: u64,
     again: Again<'a>,
-    /// Waves to have in flight before the CPU takes a job.
-    in_flight: usize,
+    /// By which NPU and CPU share jobs, and the percentage of its times that the CPU takes.
+    shared: Option<(SharedTimes, u64)>,
+    /// Whether the CPU has computed a job.
+    has_computed: bool,
 }
 
 impl<'a> MatmulRun<'a> {
@@ -50,11 +52,11 @@ impl<'a> MatmulRun<'a> {
             .collect();
         let is_shared = |call: usize| calls[call].prepared.plan.cpu_jobs;
         let (waves, copies) = waves(&lists, &engine.options.limits, is_shared);
-        let in_flight = calls.iter().filter_map(|call| {
-            let plan = || waves_in_flight(&call.prepared.plan, &engine.options);
-            *call.prepared.in_flight.get_or_init(plan)
+        let times = calls.iter().filter_map(|call| {
+            let times = || shared_times(&call.prepared.plan, &engine.options);
+            *call.prepared.shared_times.get_or_init(times)
         });
-        let in_flight = in_flight.max().unwrap_or(0);
+        let times = times.reduce(SharedTimes::slowest);
         let mut joint = 0;
         let waiting = waves.into_iter().map(|wave| {
             let mut places = Vec::with_capacity(wave.size.jobs);
@@ -79,7 +81,8 @@ impl<'a> MatmulRun<'a> {
             copies: BandCopies::new(copies, quantised),
             token,
             again,
-            in_flight: engine.cpu_pace.waves_in_flight(in_flight),
+            shared: times.map(|times| (times, engine.cpu_pace.percent())),
+            has_computed: false,
         }
     }
 
@@ -92,12 +95,9 @@ impl<'a> MatmulRun<'a> {
     fn finish_here(mut self) -> Result<(), EngineCallError> {
         loop {
             self.start()?;
-            while self.running.len() >= self.in_flight
-                && let Some((wave, place)) = self.last_for_cpu()
-                && self
-                    .running
-                    .front()
-                    .is_some_and(|oldest| !oldest.has_ended())
+            while let Some((wave, place)) = self.last_for_cpu()
+                && let Some(oldest) = self.running.front()
+                && !oldest.has_ended()
             {
                 self.compute(wave, place)?;
             }
@@ -107,6 +107,9 @@ impl<'a> MatmulRun<'a> {
             let ended = oldest.copies();
             oldest.finish(&mut self.calls, &self.copies)?;
             self.copies.release(self.engine, &ended);
+        }
+        if self.shared.is_some() && !self.has_computed {
+            self.engine.cpu_pace.note_none();
         }
         for call in &self.calls {
             let mut totals = self.engine.totals();
@@ -123,11 +126,26 @@ impl<'a> MatmulRun<'a> {
         Ok(())
     }
 
-    /// The last job that waits and that the CPU may compute, with the index of its wave.
-    fn last_for_cpu(&self) -> Option<(usize, JobPlace)> {
+    /// Whether so many waves are in flight as the NPU needs while the CPU computes a job.
+    fn has_enough_in_flight(&self) -> bool {
+        let waves = (self.shared).map(|(times, percent)| times.waves_in_flight(percent));
+        waves.is_some_and(|waves| self.running.len() >= waves)
+    }
+
+    /// The last job that waits for NPU or CPU, with the index of its wave.
+    fn last_shared(&self) -> Option<(usize, JobPlace)> {
         let waves = self.waiting.iter().enumerate().rev();
         let mut last = waves.filter_map(|(wave, (places, _))| Some((wave, *places.last()?)));
         last.find(|(_, place)| self.calls[place.call].prepared.plan.cpu_jobs)
+    }
+
+    /// The job that the CPU is to compute, with the index of its wave, if there is one and the NPU
+    /// has other work for long enough.
+    fn last_for_cpu(&self) -> Option<(usize, JobPlace)> {
+        let (times, percent) = self.shared?;
+        let others = (self.running.len() + self.waiting.len()).saturating_sub(1);
+        let has_time = self.has_enough_in_flight() && times.leaves_time(others, percent);
+        has_time.then(|| self.last_shared()).flatten()
     }
 
     /// Computes the last job of a wave that waits, which `place` is, on the CPU.
@@ -153,6 +171,7 @@ impl<'a> MatmulRun<'a> {
         let tasks = job.tasks.len();
         engine.done(self.token, None, Activity::Compute { tasks }, from);
         engine.totals().jobs_on_cpu += 1;
+        self.has_computed = true;
         Ok(())
     }
 
@@ -167,7 +186,7 @@ impl<'a> MatmulRun<'a> {
                 results + self.copies.packed_bytes(self.engine.devices.len()),
                 jobs,
             ];
-            let is_enough = self.running.len() >= self.in_flight && self.last_for_cpu().is_some();
+            let is_enough = self.has_enough_in_flight() && self.last_shared().is_some();
             if !self.running.is_empty() && (is_enough || !size.fits(in_flight, &limits)) {
                 break;
             }

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use crate::numbers::dtype::Dtype;
-use crate::plan::{JobPlan, Plan, PlanError, PlanOptions, Step, WeightPlan};
+use crate::plan::{JobPlan, Plan, PlanError, PlanOptions, SharedTimes, Step, WeightPlan};
 
 /// A planned matmul: weights of one shape with a number of rows.
 #[derive(Debug)]
@@ -22,8 +22,8 @@ pub(crate) struct KeptPlan {
     pub(crate) bytes: usize,
     /// Whether all kinds of its tasks were checked, if the engine checks first tasks.
     pub(crate) is_checked: AtomicBool,
-    /// Waves to have in flight before the CPU takes a job; `None` if it takes none of this plan.
-    pub(crate) in_flight: OnceLock<Option<usize>>,
+    /// By which NPU and CPU share its jobs; `None` if they do not.
+    pub(crate) shared_times: OnceLock<Option<SharedTimes>>,
 }
 
 /// A unique number.
@@ -47,7 +47,7 @@ impl KeptPlan {
             steps,
             plan,
             is_checked: AtomicBool::new(false),
-            in_flight: OnceLock::new(),
+            shared_times: OnceLock::new(),
         })
     }
 

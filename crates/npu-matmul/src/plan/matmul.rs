@@ -13,6 +13,7 @@ use super::tiles::{check_tile, even_tile, largest};
 use super::weights::WeightPlan;
 use crate::numbers::dtype::{Dtype, ROW_MULTIPLE};
 use crate::numbers::layout;
+use crate::profile::PS_PER_SECOND;
 
 /// Most rows of one matmul: more than any memory holds, and few enough that sums of row numbers do
 /// not overflow.
@@ -22,7 +23,13 @@ const ROWS_MAX: usize = i32::MAX as usize;
 /// each multiply-add.
 const CPU_JOBS_ROWS: usize = 64;
 
-/// Steps of a matmul that are in flight in any case while NPU and CPU share others.
+/// NPU and CPU share no jobs if the CPU alone takes so many times as long as the call without it. So
+/// the NPU would have computed most of what waits before the CPU has ended a job, and smaller jobs
+/// cost a few percent.
+const CPU_SLOWNESS_MAX: f64 = 4.0;
+
+/// Steps up to which NPU and CPU share none of a matmul: at least two are in flight before the CPU
+/// takes a job. A matmul of a few more may share only in a list with others.
 const SHARED_STEPS_MIN: usize = 2;
 
 /// Jobs of a device for each tile of rows that NPU and CPU share, at most. More jobs end at more even
@@ -87,11 +94,16 @@ impl Plan {
             cpu_jobs: false,
         };
         let (size, tile) = ([m, weights.n, weights.k], [plan.row_tile, n_tile, k_tile]);
-        let (row_tile, parts) = rule::parts(dtype, size, tile, weights.devices, options);
+        let (row_tile, parts, seconds) = rule::parts(dtype, size, tile, weights.devices, options);
         plan.row_tile = row_tile;
         plan.fill_jobs(parts, &options.limits)?;
         let is_wanted = options.cpu_jobs != Some(false) && options.parts.is_none();
-        if is_wanted && dtype == Dtype::Int8 && m >= CPU_JOBS_ROWS {
+        let macs = (m as u64).saturating_mul(weights.n as u64);
+        let cpu_ps = options
+            .profile
+            .int8_ps(macs.saturating_mul(weights.k as u64));
+        let is_fast = cpu_ps as f64 / PS_PER_SECOND as f64 <= CPU_SLOWNESS_MAX * seconds;
+        if is_wanted && is_fast && dtype == Dtype::Int8 && m >= CPU_JOBS_ROWS {
             plan.share_jobs(&options.limits);
         }
         Ok(plan)

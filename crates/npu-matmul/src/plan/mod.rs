@@ -33,6 +33,7 @@ mod matmul;
 pub(crate) mod observe;
 mod options;
 mod rule;
+mod shared_times;
 mod steps;
 #[cfg(test)]
 mod tests;
@@ -49,6 +50,7 @@ pub(crate) use list::{
 };
 pub use matmul::Plan;
 pub use options::{JobLimits, PlanError, PlanOptions};
+pub(crate) use shared_times::SharedTimes;
 pub use steps::{Band, JobPlan, Step, TaskPlan};
 pub use tiles::INT4_K_TILE_MAX;
 pub(crate) use tiles::{even_tile, pieces};

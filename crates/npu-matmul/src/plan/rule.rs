@@ -244,15 +244,15 @@ pub(super) fn k_tile(
     best.map_or(dtype.k_tile_multiple(), |(_, k_tile)| k_tile)
 }
 
-/// Rows of a tile, and numbers of parts of N and K, for a matmul of `size` with tiles of at most
-/// `tile`.
+/// Rows of a tile, numbers of parts of N and K, and estimated seconds, for a matmul of `size` with
+/// tiles of at most `tile`.
 pub(super) fn parts(
     dtype: Dtype,
     size: [usize; 3],
     tile: [usize; 3],
     devices: usize,
     options: &PlanOptions,
-) -> (usize, [usize; 2]) {
+) -> (usize, [usize; 2], f64) {
     let cut = Cut {
         options,
         dtype,
@@ -267,6 +267,6 @@ pub(super) fn parts(
         Some(_) => 1,
     };
     let most = [rows, n.div_ceil(dtype.kernel_group()), k.div_ceil(tile[2])];
-    let (_, cut) = cut.in_parts(most, TIME_SHARE);
-    (cut.tile[0], cut.parts)
+    let (seconds, cut) = cut.in_parts(most, TIME_SHARE);
+    (cut.tile[0], cut.parts, seconds)
 }

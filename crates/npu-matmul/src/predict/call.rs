@@ -14,9 +14,10 @@ use std::collections::BTreeSet;
 use rknpu_regcmd::timing::{DriverCosts, ScheduledJob, TaskWork, schedule};
 
 use super::npu::TaskWorks;
+use super::read::read;
 use super::shared::{SharedSteps, computed};
 use crate::plan::{JobLimits, Plan, PlanOptions, Step, WavePlan, WaveStep, waves};
-use crate::profile::{KernelCost, UnpackTo, bytes_ps};
+use crate::profile::{KernelCost, bytes_ps};
 
 /// Predicted times of a call. They are modelled, in picoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -287,31 +288,6 @@ impl Submitted {
         }
         devices.into_iter().max().unwrap_or(0)
     }
-}
-
-/// Picoseconds to read the results of a step, and bytes that the CPU moves for it.
-fn read(step: &Step, options: &PlanOptions) -> (u64, u64) {
-    let host = &options.profile.host;
-    let bytes: usize = step.jobs.iter().map(|job| job.output_bytes).sum();
-    // The caches of the jobs' results are maintained at the same time.
-    let together = (step.jobs.len() as u64).clamp(1, u64::from(host.cores.max(1)));
-    let (mut ps, mut moved) = (host.sync_ps(bytes as u64) / together, 0_u64);
-    for job in &step.jobs {
-        let first = job.band.k_tiles.first().map_or(0, |a| a.index);
-        for task in &job.tasks {
-            let a = &job.band.k_tiles[task.activation];
-            let to = match a.index {
-                0 => UnpackTo::Result,
-                index if index > first => UnpackTo::CachedSum,
-                _ => UnpackTo::Sum,
-            };
-            let elements = (job.band.rows.len() * task.n.len()) as u64;
-            let kernel = KernelCost::unpack(job.dtype, to);
-            ps = ps.saturating_add(host.kernel_ps(elements, kernel));
-            moved = moved.saturating_add(kernel.bytes(elements));
-        }
-    }
-    (ps, moved)
 }
 
 /// The spans in order. Spans that touch are merged.

@@ -4,9 +4,10 @@
 mod attention;
 mod call;
 mod npu;
+mod read;
 mod shared;
 
 pub use call::{CallTime, call_together, npu_ps_together};
 pub use npu::Prediction;
 pub(crate) use npu::TaskWorks;
-pub(crate) use shared::{shared_job_ps, waves_in_flight};
+pub(crate) use shared::{shared_job_ps, shared_times};

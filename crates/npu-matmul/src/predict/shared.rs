@@ -5,49 +5,57 @@
 use rknpu_regcmd::timing::{ScheduledJob, schedule};
 
 use super::npu::TaskWorks;
-use crate::plan::{JobPlan, Plan, PlanOptions, Step, WaveStep};
+use super::read::read;
+use crate::plan::{JobPlan, Plan, PlanOptions, SharedTimes, Step, WaveStep};
 use crate::profile::{CostSide, KernelCost, UnpackTo};
 
-/// Waves to have in flight before the CPU takes a job of a plan: the first may be about to end, and
-/// the others take the NPU at its fastest as long as the job takes the CPU at its likely speed. `None`
-/// if NPU and CPU do not share the plan's jobs.
-pub(crate) fn waves_in_flight(plan: &Plan, options: &PlanOptions) -> Option<usize> {
-    let job = plan.steps().next()?.jobs.into_iter().next()?;
+/// Picoseconds of a plan whose jobs NPU and CPU share, for its first step: of the CPU, at its likely
+/// speed, for a job and for reading the results; of the NPU, at its upper bound of speed. `None` if
+/// they do not share its jobs.
+pub(crate) fn shared_times(plan: &Plan, options: &PlanOptions) -> Option<SharedTimes> {
+    if !plan.cpu_jobs {
+        return None;
+    }
+    let first = plan.steps().next()?;
+    let job = first.jobs.first()?;
     let [likely, fast] = [CostSide::Likely, CostSide::Upper].map(|side| options.on(side));
     let alone = ScheduledJob {
-        tasks: TaskWorks::default().of(&job),
+        tasks: TaskWorks::default().of(job),
         ..ScheduledJob::default()
     };
     // A job that waits for no other cannot be refused.
     let timeline = schedule(&[alone], &fast.profile.machine).unwrap_or_default();
-    let waves = shared_job_ps(&job, &likely).div_ceil(timeline.end_ps.max(1));
-    let waves = usize::try_from(waves).unwrap_or(usize::MAX);
-    plan.cpu_jobs.then_some(waves.max(1).saturating_add(1))
+    Some(SharedTimes {
+        job_ps: shared_job_ps(job, &likely),
+        read_ps: read(&first, &likely).0,
+        step_ps: timeline.end_ps.max(1),
+    })
 }
 
 /// Steps of a call, of which the CPU may compute some.
 pub(super) struct SharedSteps {
     /// For each step, the CPU's time for its jobs; `None` if it gets none of them.
     cpu_ps: Vec<Option<u64>>,
+    times: Option<SharedTimes>,
 }
 
 impl SharedSteps {
     pub(super) fn of(plans: &[&Plan], steps: &[&WaveStep<'_>], options: &PlanOptions) -> Self {
-        let in_flight = plans
-            .iter()
-            .filter_map(|plan| waves_in_flight(plan, options));
-        let in_flight = in_flight.max().unwrap_or(0);
+        let times = plans.iter().filter_map(|plan| shared_times(plan, options));
+        let times = times.reduce(SharedTimes::slowest);
+        let in_flight = times.map_or(0, |times| times.waves_in_flight(100));
         let cpu_ps = steps.iter().enumerate().map(|(at, planned)| {
             let is_shared = at >= in_flight && plans[planned.matmul].cpu_jobs;
             is_shared.then(|| computed(planned.step, options).0)
         });
         Self {
             cpu_ps: cpu_ps.collect(),
+            times,
         }
     }
 
-    /// Which steps the CPU computes, from the last one on, so many that NPU and CPU end at about the
-    /// same time. `ends` are the ends of all steps on the NPU, `read` the CPU's times to read their
+    /// Which steps the CPU computes, from the last one on, as long as the NPU has other work and the
+    /// call ends earlier. `ends` are the ends of all steps on the NPU, `read` the CPU's times to read their
     /// results; it has packed everything at `now`.
     pub(super) fn taken(&self, ends: &[u64], read: &[(u64, u64)], now: u64) -> Vec<bool> {
         let mut is_taken = vec![false; self.cpu_ps.len()];
@@ -58,11 +66,18 @@ impl SharedSteps {
             let last = is_taken.iter().rposition(|taken| !taken);
             last.map_or(0, |last| ends[last].saturating_add(read[last].0))
         };
-        let mut before = npu_ps(&is_taken).max(cpu_ps);
+        let (mut before, mut begins) = (npu_ps(&is_taken).max(cpu_ps), now);
+        let mut waves = ends.len();
         for (at, ps) in self.cpu_ps.iter().enumerate().rev() {
-            let Some(ps) = ps else {
+            let (Some(ps), Some(times)) = (ps, self.times) else {
                 continue;
             };
+            waves -= 1;
+            let ended = ends.iter().filter(|end| **end <= begins).count();
+            if !times.leaves_time(waves.saturating_sub(ended), 100) {
+                break;
+            }
+            begins = begins.saturating_add(*ps);
             is_taken[at] = true;
             cpu_ps = cpu_ps.saturating_sub(read[at].0).saturating_add(*ps);
             let after = npu_ps(&is_taken).max(cpu_ps);
@@ -144,7 +159,7 @@ mod tests {
         }
     }
 
-    /// The slower the CPU and the faster the NPU, the more waves must be in flight.
+    /// The slower the CPU, the more waves must be in flight. Beside a fast NPU it computes none.
     #[test]
     fn the_npu_has_work_while_the_cpu_computes() {
         let waves = |clock_hz, macs| {
@@ -154,18 +169,17 @@ mod tests {
             options.profile = profile.into();
             let weights = WeightPlan::new(Dtype::Int8, 8192, 2048, 3, &options).unwrap();
             let plan = Plan::new(&weights, 512, &options).unwrap();
-            let sides = [CostSide::Likely, CostSide::Upper].map(|side| options.on(side));
-            let waves = waves_in_flight(&plan, &options);
-            assert_eq!(sides.map(|side| waves_in_flight(&plan, &side)), [waves; 2]);
-            waves.unwrap()
+            let times = shared_times(&plan, &options)?;
+            for side in [CostSide::Likely, CostSide::Upper] {
+                assert_eq!(shared_times(&plan, &options.on(side)), Some(times));
+            }
+            let waves = times.waves_in_flight(100);
+            assert!((waves as u64 - 1) * times.step_ps >= times.job_ps);
+            Some(waves)
         };
-        let (slow, fast) = (waves(200_000_000, None), waves(600_000_000, None));
-        assert!(2 <= slow && slow < fast && fast < 8, "{slow} {fast}");
-        assert!(waves(200_000_000, Some(20_000_000_000)) > fast);
-        assert_eq!(waves(200_000_000, Some(1 << 50)), 2);
-        let options = PlanOptions::default();
-        let weights = WeightPlan::new(Dtype::Fp16, 8192, 2048, 3, &options).unwrap();
-        let plan = Plan::new(&weights, 512, &options).unwrap();
-        assert_eq!(waves_in_flight(&plan, &options), None);
+        assert!(waves(200_000_000, None) > Some(2));
+        assert_eq!(waves(200_000_000, Some(1 << 50)), Some(2));
+        assert_eq!(waves(200_000_000, Some(20_000_000_000)), None);
+        assert_eq!(waves(600_000_000, None), None);
     }
 }

@@ -3,7 +3,8 @@
 //!
 //! A prediction is a range. Its likely end takes the pessimistic side of each of these costs, its
 //! upper bound of speed the optimistic one. What `npu-probe calibrate` measured on the board
-//! replaces both sides. Plans do not depend on a side: they use the profile as it is.
+//! replaces both sides; of the speed of jobs on the CPU the likely side takes half. Plans do not
+//! depend on a side: they use the profile as it is.
 
 use rknpu_regcmd::timing::{Dram, DriverCosts, Machine};
 use serde::{Deserialize, Serialize};
@@ -78,22 +79,26 @@ const RESUME_PS: TwoSided<u64> = TwoSided {
     upper: 300 * PS_PER_US,
 };
 
-/// Multiply-adds a second of the CPU in INT8 jobs if its cores do nothing else: the kernel executes
-/// 9.5 hundredths of an instruction for each (counted on QEMU's A76), at the rate of
-/// [`HostCores::RK3588`]. Not measured.
-const INT8_MACS: u64 = 185_000_000_000;
-
-/// The part of that rate that is left on each side. Likely: half, estimated: threads of the program
-/// may wait actively on the same cores, and cores and NPU share caches and memory.
-const INT8_DIVISOR: TwoSided<u64> = TwoSided {
-    likely: 2,
-    upper: 1,
+/// Multiply-adds a second of the CPU in INT8 jobs, not measured.
+///
+/// * Upper: two `sdot` of 16 each in every clock of four Cortex-A76 of 2.2 GHz: they have two vector
+///   pipes.
+/// * Likely: the kernel executes 9.5 hundredths of an instruction for each (counted on QEMU's A76),
+///   185 billion a second at the rate of [`HostCores::RK3588`]. Half of that, estimated: threads of
+///   the program may wait actively on the same cores, and cores and NPU share caches and memory.
+const INT8_MACS: TwoSided<u64> = TwoSided {
+    likely: 92_500_000_000,
+    upper: 281_600_000_000,
 };
 
-/// Multiply-adds a second of the CPU in INT8 jobs, on this side. `measured` is the rate of idle
-/// cores.
+/// Multiply-adds a second of the CPU in INT8 jobs, on this side. `measured` is the rate of cores that
+/// do nothing else, of which the likely side takes half, as above.
 pub(super) fn int8_macs_on(measured: Option<u64>, side: CostSide) -> u64 {
-    measured.unwrap_or(INT8_MACS) / INT8_DIVISOR.on(side)
+    match (measured, side) {
+        (None, _) => INT8_MACS.on(side),
+        (Some(rate), CostSide::Likely) => rate / 2,
+        (Some(rate), CostSide::Upper) => rate,
+    }
 }
 
 impl<T: Copy> TwoSided<T> {

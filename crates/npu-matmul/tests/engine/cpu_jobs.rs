@@ -119,3 +119,29 @@ fn jobs_of_other_calls_are_the_npus() {
         );
     }
 }
+
+/// The CPU takes jobs from the middle of a list, whose other matmuls add up K tiles in order.
+#[test]
+fn a_list_of_shared_and_other_matmuls() {
+    let tiles = PlanOptions {
+        row_tile: Some(16),
+        k_tile: Some(128),
+        n_tile: Some(32),
+        cpu_jobs: Some(true),
+        ..PlanOptions::default()
+    };
+    for files in 1..=DEVICES {
+        let engine = slow_engine(files, tiles.clone());
+        let formats = [WeightFormat::Int8, WeightFormat::Fp16, WeightFormat::Int8];
+        let all: Vec<_> = (formats.into_iter().zip([96, 64, 128]).zip(1..))
+            .map(|((format, n), seed)| {
+                Matmul::new(&engine, format, Shape::new(96, n, 500), seed).unwrap()
+            })
+            .collect();
+        let results = Matmul::run_all(&engine, &all).unwrap();
+        for (one, results) in all.iter().zip(&results) {
+            one.compare(results);
+        }
+        assert!(engine.counters().jobs_on_cpu > 0, "{files} files");
+    }
+}
