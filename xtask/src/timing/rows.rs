@@ -2,15 +2,14 @@
 //! Models the published figures in figures.txt.
 
 use anyhow::{Context, Result, ensure};
+use npu_matmul::Profile;
 use npu_matmul::profile::CostSide;
-use npu_matmul::{PlanOptions, Profile};
 use npu_offload::{Graph, ModelShape, NumberFormat, OffloadRules, PlanTarget};
 use rknpu_regcmd::TaskType::{Fp16ToFp16, Int4ToInt16, Int8ToInt32};
 use rknpu_regcmd::timing::{DriverCosts, Machine, seconds};
 
 use super::matmul::{LibraryClient, PACK_PS, READ_PS, TiledMatmul};
 use super::tiles::{TILE, TileJobs, TimedTile, latency};
-use crate::plans::FDS;
 
 const FIGURES: &str = include_str!("figures.txt");
 
@@ -395,11 +394,7 @@ const TINY_LLAMA: ModelShape = ModelShape {
 fn vendor(board: &ModelledBoard) -> Result<Vec<f64>> {
     let format = NumberFormat::named("Q8_0").context("no format Q8_0")?;
     // The vendor's runtime leaves all matmuls to the NPU.
-    let options = PlanOptions {
-        cpu_jobs: Some(false),
-        ..PlanOptions::uncalibrated(1_000_000_000)
-    };
-    let rules = OffloadRules::new(PlanTarget::new(FDS, options));
+    let rules = OffloadRules::new(PlanTarget::at_clock(1_000_000_000).npu_alone());
     let ms = |shape| {
         let graph = Graph {
             side: board.side,

@@ -137,10 +137,11 @@ impl OffloadRules {
         let precision = self.precision(format, size);
         // Jobs on the CPU make no matmul worth it: their speed is an estimate.
         let alone = self.target.npu_alone();
+        let call_ps = call_ps(&self.target, precision, size);
         BreakEven {
             precision,
-            fewest_rows: self.fewest_rows(format, size, call_ps(&alone, precision, size)),
-            call_ps: call_ps(&self.target, precision, size)(MOST_ROWS),
+            fewest_rows: self.fewest_rows(format, size, |rows| call_ps(&alone, rows)),
+            call_ps: call_ps(&self.target, MOST_ROWS),
         }
     }
 
@@ -167,7 +168,7 @@ impl OffloadRules {
         if weights.class != FormatClass::Quantised || !rotates {
             return ComputeType::Fp16;
         }
-        let call_ps = |precision| call_ps(&self.target, precision, size)(MOST_ROWS);
+        let call_ps = |precision| call_ps(&self.target, precision, size)(&self.target, MOST_ROWS);
         let is_faster = || call_ps(ComputeType::Fp16) < call_ps(ComputeType::Int8Hadamard);
         if self.is_calibrated && is_faster() {
             ComputeType::Fp16
@@ -248,7 +249,7 @@ impl OffloadRules {
             &self.known.packing,
             question,
             |PackingQuestion { size, rows }| {
-                let call_ps = call_ps(&self.target, ComputeType::Fp16, size)(rows);
+                let call_ps = call_ps(&self.target, ComputeType::Fp16, size)(&self.target, rows);
                 call_ps.map(|ps| ps.saturating_add(self.target.packing_ps(size)))
             },
         )
@@ -290,13 +291,14 @@ impl OffloadRules {
     }
 }
 
-/// Returns the modelled time of calls with weights of `n x k` by their rows, `None` for all if
-/// there is no plan. It searches plans of weights once.
+/// Returns the modelled time of calls with weights of `n x k` by target and rows, `None` for all if
+/// there is no plan. It searches plans of weights once, for `target` and others that plan weights
+/// alike.
 fn call_ps(
     target: &PlanTarget,
     precision: ComputeType,
     size: [usize; 2],
-) -> impl Fn(usize) -> Option<u64> + '_ {
+) -> impl Fn(&PlanTarget, usize) -> Option<u64> + use<> {
     let [n, k] = size;
     let plan = |n| target.weight_plan(precision, [n, k]);
     // Not each size has a plan for which smaller ones have one.
@@ -312,7 +314,7 @@ fn call_ps(
         rows.map(|n| Some([(precision, plan(n)?)]))
             .collect::<Option<Vec<_>>>()
     });
-    move |rows| {
+    move |target, rows| {
         let plans = planned.as_ref()?.iter();
         let time = |plan: &[(_, WeightPlan)]| {
             let (_, weights) = plan.first()?;
