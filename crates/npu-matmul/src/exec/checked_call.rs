@@ -79,16 +79,16 @@ impl PartialEq for EncodedRows<'_> {
 }
 
 /// Some rows of an output tile.
-pub(super) struct OutputTile<'a> {
-    pub(super) rows: TileRows<'a>,
+struct OutputTile<'a> {
+    rows: TileRows<'a>,
     /// The first row in C.
-    pub(super) row: usize,
+    row: usize,
     /// Columns of C.
-    pub(super) columns: Range<usize>,
+    columns: Range<usize>,
     /// Index of the K tile.
-    pub(super) k_tile: usize,
+    k_tile: usize,
     /// Whether this is the last K tile.
-    pub(super) completes: bool,
+    completes: bool,
 }
 
 impl OutputTile<'_> {
@@ -102,7 +102,7 @@ impl OutputTile<'_> {
     }
 
     /// The tile's columns in these rows of C.
-    pub(super) fn to<'r, S>(&self, rows: &'r mut [S], stride: usize) -> Destination<'r, S> {
+    fn to<'r, S>(&self, rows: &'r mut [S], stride: usize) -> Destination<'r, S> {
         Destination {
             rows,
             stride,

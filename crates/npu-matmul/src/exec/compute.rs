@@ -3,14 +3,13 @@
 //! the NPU.
 
 use std::collections::TryReserveError;
-use std::iter;
 
 use npu_kernels::multiply::{KernelGroups, multiply};
 use rayon::prelude::*;
 use rocket_uapi::Deadline;
 use zerocopy::IntoBytes;
 
-use super::checked_call::{CheckedCall, Epilogue, OutputTile};
+use super::checked_call::{CheckedCall, Epilogue};
 use crate::device::times::{Section, SectionTimes};
 use crate::engine::activations::QuantisedRows;
 use crate::matrix::MatrixView;
@@ -55,15 +54,15 @@ impl CheckedCall<'_> {
             n: self.weights.n(),
         };
         match &mut self.epilogue {
-            Epilogue::I32(c) => tiles.collect(clock, c, |tile, to| {
-                unpack::<i32>(tile.rows, Mode::Store, to);
+            Epilogue::I32(c) => tiles.collect(clock, c, |tile, _, to| {
+                unpack::<i32>(tile, Mode::Store, to);
             }),
             Epilogue::Dequantised { c, rows, columns } => {
                 let rows = quantised[*rows].scales();
-                tiles.collect(clock, c, |tile, to| {
-                    let rows = &rows[tile.row..];
+                tiles.collect(clock, c, |tile, first, to| {
+                    let rows = &rows[first..];
                     let scales = Scales { rows, columns };
-                    unpack_dequantised::<i32>(tile.rows, Mode::Store, scales, to);
+                    unpack_dequantised::<i32>(tile, Mode::Store, scales, to);
                 })
             }
             Epilogue::F32(_) => Err(other),
@@ -82,13 +81,13 @@ struct ComputedTiles<'a> {
 }
 
 impl ComputedTiles<'_> {
-    /// Computes a few rows of each tile after another, and calls `collect` with the tile and its
-    /// place in these rows of C.
+    /// Computes a few rows of each tile after another, and calls `collect` with them, the first row
+    /// in C, and their place in these rows of C.
     fn collect(
         &self,
         clock: &SectionTimes,
         c: &mut [i32],
-        collect: impl Fn(&OutputTile<'_>, Destination<'_, i32>) + Sync,
+        collect: impl Fn(TileRows<'_>, usize, Destination<'_, i32>) + Sync,
     ) -> Result<(), Error> {
         let (n, band) = (self.n, &*self.job.band);
         let rows = band.rows.clone();
@@ -105,18 +104,17 @@ impl ComputedTiles<'_> {
                 for (at, tile) in tiles.iter().enumerate() {
                     resize(sums, tile.n_padded as usize * a.rows())?;
                     self.sum(at, a, sums);
-                    let output = OutputTile {
-                        rows: TileRows {
-                            bytes: sums.as_bytes(),
-                            rows: a.rows(),
-                            first: 0,
-                        },
-                        row: first,
-                        columns: tile.n.clone(),
-                        k_tile: 0,
-                        completes: true,
+                    let computed = TileRows {
+                        bytes: sums.as_bytes(),
+                        rows: a.rows(),
+                        first: 0,
                     };
-                    collect(&output, output.to(c, n));
+                    let to = Destination {
+                        rows: c,
+                        stride: n,
+                        columns: tile.n.clone(),
+                    };
+                    collect(computed, first, to);
                 }
                 Ok::<_, TryReserveError>(())
             });
@@ -125,8 +123,7 @@ impl ComputedTiles<'_> {
 
     /// Sums all products of rows of A with the channels of tile `at`.
     fn sum(&self, at: usize, a: MatrixView<'_, i8>, sums: &mut [i32]) {
-        let modes = iter::once(Mode::Store).chain(iter::repeat(Mode::Add));
-        for ((index, k_tile), mode) in self.job.band.k_tiles.iter().enumerate().zip(modes) {
+        for (index, k_tile) in self.job.band.k_tiles.iter().enumerate() {
             let Some(task) = self.job.tasks_of(index).get(at) else {
                 return;
             };
@@ -137,6 +134,7 @@ impl ComputedTiles<'_> {
                 weights,
                 depth: k_tile.padded,
             };
+            let mode = if index == 0 { Mode::Store } else { Mode::Add };
             multiply(a, b, mode, sums);
         }
     }

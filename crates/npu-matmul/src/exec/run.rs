@@ -175,7 +175,8 @@ impl<'a> MatmulRun<'a> {
         Ok(())
     }
 
-    /// Submits as many waves as may be in flight, by `WAVES_IN_FLIGHT` of `plan/list.rs`.
+    /// Submits as many waves as may be in flight, by `WAVES_IN_FLIGHT` of `plan/list.rs`; while jobs
+    /// wait for NPU or CPU, as many as the NPU needs.
     fn start(&mut self) -> Result<(), EngineCallError> {
         let limits = self.engine.options.limits;
         while let Some((_, size)) = self.waiting.front() {

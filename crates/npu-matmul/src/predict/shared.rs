@@ -55,8 +55,8 @@ impl SharedSteps {
     }
 
     /// Which steps the CPU computes, from the last one on, as long as the NPU has other work and the
-    /// call ends earlier. `ends` are the ends of all steps on the NPU, `read` the CPU's times to read their
-    /// results; it has packed everything at `now`.
+    /// call ends earlier. `ends` are the ends of all steps on the NPU, `read` the CPU's times to read
+    /// their results; it has packed everything at `now`.
     pub(super) fn taken(&self, ends: &[u64], read: &[(u64, u64)], now: u64) -> Vec<bool> {
         let mut is_taken = vec![false; self.cpu_ps.len()];
         let mut cpu_ps = read
